@@ -1,0 +1,1 @@
+"""The algorithm, readable as the paper's box."""

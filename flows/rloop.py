@@ -1,0 +1,22 @@
+"""RLoop (paper, Algorithm 1): iterations that each turn theta_i into theta_{i+1}."""
+
+from prefect import flow
+
+from flows.iteration import rloop_iteration
+from rloop_core.config import Config
+from rloop_core.stages.run_record import write_run_record
+from tasks.preflight import preflight
+from tasks.session import open_run
+from tasks.stages import evaluate
+
+
+@flow(name="rloop", flow_run_name="{config.name}")
+def rloop(config: Config) -> None:
+    """Run or resume every iteration; what the store already holds is not computed again."""
+    with open_run(config) as run:
+        write_run_record(run.runner.store, config)
+        preflight(run)
+        for iteration in range(config.iterations):
+            rloop_iteration(config, iteration)
+        if run.evaluates(config.iterations - 1):
+            evaluate(run, config.iterations - 1)

@@ -1,0 +1,36 @@
+"""One frozen config tree: YAML in, JSON Schema out; identity and placement kept apart."""
+
+from rloop_core.config.base import Impossible
+from rloop_core.config.identity import (
+    DynamicSamplingConfig,
+    EvaluateConfig,
+    ExploreConfig,
+    FilterConfig,
+    HarvestConfig,
+    PolicyConfig,
+    ProblemSource,
+    PromptConfig,
+    RFTConfig,
+)
+from rloop_core.config.loading import json_schema, load_config, make_config
+from rloop_core.config.placement import PlacementConfig
+from rloop_core.config.tree import Config, check_context
+
+__all__ = [
+    "DynamicSamplingConfig",
+    "Config",
+    "EvaluateConfig",
+    "ExploreConfig",
+    "FilterConfig",
+    "HarvestConfig",
+    "Impossible",
+    "PlacementConfig",
+    "PolicyConfig",
+    "ProblemSource",
+    "PromptConfig",
+    "RFTConfig",
+    "check_context",
+    "json_schema",
+    "load_config",
+    "make_config",
+]

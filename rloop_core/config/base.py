@@ -1,0 +1,27 @@
+"""What every config section shares: frozen, strict, and no key that nobody asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """A frozen config section that refuses unknown keys and silent type conversions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def identity(self) -> dict[str, Any]:
+        """Everything in this section, as plain JSON values, for a stage's fingerprint."""
+        return self.model_dump(mode="json")
+
+
+class Impossible(ValueError):
+    """Raised inside validators: a combination that cannot run, with the field's path and the fix."""
+
+    def __init__(self, field: str, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.field = field
+        self.what = what
+        self.fix = fix

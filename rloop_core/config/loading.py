@@ -1,0 +1,156 @@
+"""YAML and `--set a.b=c` in; a frozen Config, or one clear error, out."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rloop_core.config.base import Impossible
+from rloop_core.config.tree import Config
+from rloop_core.errors import ConfigError
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML that reads 1e-6 as a number (YAML 1.1 reads a string) and refuses a key given twice."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9][0-9_]*)(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if key.value in seen:
+            raise ConfigError(f"given twice (line {key.start_mark.line + 1})", field=str(key.value), fix="keep one")
+        seen.add(key.value)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a config file and apply `a.b=c` overrides, in order.
+
+    Args:
+        path: YAML file.
+        overrides: Assignments such as `explore.steps=20`; the value is read as YAML.
+
+    Raises:
+        ConfigError: Missing or malformed file, unknown key, wrong type or impossible combination.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", field=str(path), fix="name an existing YAML file") from error
+    data = _parse(text, str(path))
+    if not isinstance(data, dict):
+        raise ConfigError("is not a mapping of fields", field=str(path), fix="start from deployments/configs/demo.yaml")
+    for override in overrides:
+        _assign(data, override)
+    return make_config(data)
+
+
+def make_config(data: Mapping[str, Any]) -> Config:
+    """Validate plain data into a Config.
+
+    Raises:
+        ConfigError: Naming the first field at fault and the fix.
+    """
+    try:
+        return Config.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise _explain(error) from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"cannot be written as JSON: {error}", field="config", fix="use plain values") from error
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the config file, for editors and forms."""
+    return Config.model_json_schema()
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        what = f"is not valid YAML{line}: {getattr(error, 'problem', None) or error}"
+        raise ConfigError(what, field=where, fix="check indentation and quotes") from error
+
+
+def _assign(data: dict[str, Any], override: str) -> None:
+    path, separator, value = override.partition("=")
+    keys = path.strip().split(".")
+    if not separator or not all(keys):
+        raise ConfigError("is not of the form a.b=c", field=f"--set {override}", fix="e.g. --set explore.steps=20")
+    for key in keys[:-1]:
+        inner = data.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{key!r} is not a section", field=f"--set {override}", fix="check the field's path")
+        data = inner
+    data[keys[-1]] = _parse(value, f"--set {override}")
+
+
+def _explain(error: ValidationError) -> ConfigError:
+    """The first validation error as one line: the field's path, what is wrong, and the fix."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, Impossible):
+        return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
+    field = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        known = _keys_at(path[:-1])
+        near = difflib.get_close_matches(path[-1], known, n=1)
+        fix = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
+        return ConfigError("unknown field", field=field, fix=fix)
+    if first["type"] == "missing":
+        return ConfigError("is required", field=field, fix="add it")
+    given = json.dumps(first.get("input"), default=str)[:60]
+    return ConfigError(f"{first['msg']}, got {given}", field=field, fix=_describe(path))
+
+
+def _keys_at(path: list[str]) -> list[str]:
+    model = _section_at(path)
+    return sorted(model.model_fields) if model else []
+
+
+def _section_at(path: list[str]) -> type[BaseModel] | None:
+    model: type[BaseModel] = Config
+    for part in path:
+        if part.isdigit():
+            continue
+        field = model.model_fields.get(part)
+        if field is None:
+            return None
+        found = _model_in(field.annotation)
+        if found is None:
+            return None
+        model = found
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)
+
+
+def _describe(path: list[str]) -> str:
+    names = [part for part in path if not part.isdigit()]
+    section = _section_at(names[:-1])
+    field = section.model_fields.get(names[-1]) if section and names else None
+    return (field.description if field else None) or "see `rloop plan --schema`"

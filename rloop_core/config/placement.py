@@ -1,0 +1,50 @@
+"""Placement: where and how a run is computed. No field here is part of any fingerprint."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rloop_core.config.base import Section
+
+Count = Annotated[int, Field(gt=0)]
+
+
+class PlacementConfig(Section):
+    """Store, device, batch sizes and patience. Changing any of these reruns nothing."""
+
+    store: str = ".rloop/store"
+    """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`)."""
+    scratch: str | None = None
+    """Local folder for unfinished work; null = `.scratch` in a local store, else `.rloop/scratch`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the heavy stages compute."""
+    threads: Count | None = 1
+    """CPU threads of each heavy stage. Keep it when comparing digests: it orders floating-point sums."""
+    micro_batch_rollouts: Count | None = None
+    """Rollouts in one forward-backward pass a device; null = the whole mini-batch."""
+    micro_batch_trajectories: Count | None = None
+    """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
+    generation_batch: Count = 256
+    """Sequences generated together in evaluation."""
+    gradient_checkpointing: bool = False
+    """Trade compute for activation memory."""
+    checkpoint_every: Count = 5
+    """RL steps between resumable checkpoints."""
+    parallel_evaluation: bool = True
+    """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free."""
+    stage_timeout_minutes: Annotated[float, Field(gt=0)] | None = None
+    """End a stage (its whole process tree) that runs longer."""
+    stage_retries: Annotated[int, Field(ge=0)] = 1
+    """Times a crashed stage is started again before the run gives up."""
+    verifier_workers: Count = 1
+    """Killable verifier processes a stage."""
+    verifier_timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Patience with one answer; then its verdict is `timeout`."""
+    verifier_memory_mb: Count = 1024
+    """Address space of one verifier process."""
+    report_to: tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...] = ()
+    """Experiment trackers that explore and rft log to."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What the console shows."""

@@ -1,0 +1,122 @@
+"""The whole config of a run: identity sections, and one placement section that no fingerprint sees."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from rloop_core.config.base import Impossible, Section
+from rloop_core.config.identity import (
+    EvaluateConfig,
+    ExploreConfig,
+    FilterConfig,
+    HarvestConfig,
+    PolicyConfig,
+    ProblemSource,
+    PromptConfig,
+    RFTConfig,
+)
+from rloop_core.config.placement import PlacementConfig
+
+
+class Config(Section):
+    """One RLoop run. `name` and `iterations` say which artifacts exist, not what is in them."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "rloop"
+    """Name of the run: its folder in the store."""
+    iterations: Annotated[int, Field(gt=0, lt=1000)] = 3
+    """I in Algorithm 1. Raising it later continues the run."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of every random choice."""
+    policy: PolicyConfig = PolicyConfig()
+    """The initial policy theta_0."""
+    problems: ProblemSource
+    """Training problems."""
+    prompt: PromptConfig = PromptConfig()
+    """How a problem becomes a prompt."""
+    explore: ExploreConfig = ExploreConfig()
+    """RL exploration (DAPO)."""
+    harvest: HarvestConfig = HarvestConfig()
+    """Collection of trajectories and success rates."""
+    filter: FilterConfig = FilterConfig()
+    """Selection of the expert set."""
+    rft: RFTConfig = RFTConfig()
+    """Rejection-sampling fine-tuning."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Evaluation of every theta."""
+    placement: PlacementConfig = PlacementConfig()
+    """Where and how; changes nothing that is computed."""
+
+    @property
+    def evaluation_tokens(self) -> int:
+        """Completion budget of evaluation, in tokens."""
+        return self.evaluate.max_completion_tokens or self.explore.max_completion_tokens
+
+    def stage_identity(self, stage: str) -> dict[str, Any]:
+        """The config's share of a stage's fingerprint; inputs and code versions are added by the stage.
+
+        A field appears under every stage that reads it directly. What a stage inherits from the stages before it
+        reaches its fingerprint through their artifacts' digests instead, so that equal inputs are recognised as
+        equal however they came about.
+        """
+        model = {"dtype": self.policy.dtype, "trust_remote_code": self.policy.trust_remote_code}
+        shared = {"prompt": self.prompt.identity(), "policy": model, "seed": self.seed}
+        sections: dict[str, dict[str, Any]] = {
+            "explore": {**shared, "problems": self.problems.identity(), "explore": self.explore.identity()},
+            "harvest": {"harvest": self.harvest.identity(), "shape": self._explore_shape()},
+            "filter": {"filter": self.filter.identity(), "seed": self.seed},
+            "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed},
+            "evaluate": {
+                **shared,
+                "evaluate": self.evaluate.model_dump(mode="json", exclude={"base"}),
+                "max_completion_tokens": self.evaluation_tokens,
+            },
+        }
+        if self.harvest.snapshot_samples:
+            sampling = {"temperature": self.explore.temperature, "tokens": self.explore.max_completion_tokens}
+            sections["harvest"] |= {**shared, "problems": self.problems.identity(), "sampling": sampling}
+        return sections[stage]
+
+    def _explore_shape(self) -> dict[str, int]:
+        """What harvest proves complete: RL steps, and rollouts a group."""
+        return {"steps": self.explore.steps, "group_size": self.explore.group_size}
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        check_context(self, self.policy.context_tokens, "policy.context_tokens")
+        if self.harvest.snapshot_samples and not self.explore.snapshot_every:
+            raise Impossible(
+                "harvest.snapshot_samples", "explore keeps no snapshots to sample from", "set explore.snapshot_every"
+            )
+        micro = self.placement.micro_batch_rollouts
+        if micro and self.explore.mini_batch_rollouts % micro:
+            raise Impossible(
+                "placement.micro_batch_rollouts",
+                f"{micro} does not divide explore.mini_batch_rollouts = {self.explore.mini_batch_rollouts}",
+                "choose a divisor",
+            )
+        return self
+
+
+def check_context(config: Config, context_tokens: int | None, source: str) -> None:
+    """Refuse a prompt + completion budget beyond the model's context.
+
+    Args:
+        config: The run's config.
+        context_tokens: The model's longest sequence, in tokens; None when it is not known yet.
+        source: Where that number comes from, for the message.
+
+    Raises:
+        Impossible: The budget does not fit.
+    """
+    if context_tokens is None:
+        return
+    longest = max(config.explore.max_completion_tokens, config.evaluation_tokens)
+    if config.prompt.max_tokens + longest > context_tokens:
+        raise Impossible(
+            "prompt.max_tokens",
+            f"prompt {config.prompt.max_tokens} + completion {longest} tokens exceed the model's context of "
+            f"{context_tokens} ({source})",
+            f"lower prompt.max_tokens to at most {max(1, context_tokens - longest)}, or the completion budget",
+        )

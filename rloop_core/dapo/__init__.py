@@ -1,0 +1,1 @@
+"""DAPO exploration on TRL: complete, recorded, resumable."""

@@ -1,0 +1,80 @@
+"""The errors a user meets: one line each, naming the field at fault and the fix, with an exit code per kind."""
+
+from __future__ import annotations
+
+
+class RLoopError(Exception):
+    """An error that is the user's to fix.
+
+    Args:
+        what: What is wrong, in one sentence.
+        field: The config field, file, line or store path at fault.
+        fix: What to do about it, in the imperative.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, field: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what, field, fix)
+        self.what = what
+        self.field = field
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild by keyword, so that an error crosses process boundaries whole."""
+        return _rebuild, (type(self), self.what, self.field, self.fix)
+
+    def __str__(self) -> str:
+        where = f"{self.field}: " if self.field else ""
+        how = f" (fix: {self.fix})" if self.fix else ""
+        return f"{where}{self.what}{how}"
+
+
+def _rebuild(kind: type[RLoopError], what: str, field: str | None, fix: str | None) -> RLoopError:
+    return kind(what, field=field, fix=fix)
+
+
+class ConfigError(RLoopError):
+    """The run's configuration is unknown, mistyped or impossible."""
+
+    exit_code = 2
+
+
+class ProblemsError(RLoopError):
+    """A problem set cannot be read or trusted."""
+
+    exit_code = 3
+
+
+class StoreError(RLoopError):
+    """The object store cannot be reached, read or written."""
+
+    exit_code = 4
+
+
+class LeaseError(RLoopError):
+    """Another process holds the run."""
+
+    exit_code = 5
+
+
+class ArtifactDamaged(RLoopError):
+    """A stored file differs from what its manifest says."""
+
+    exit_code = 6
+
+
+class StageError(RLoopError):
+    """A stage could not prove its own success."""
+
+    exit_code = 7
+
+
+class StageCrashed(StageError):
+    """A stage's process ended without an answer of its own; starting it again may help."""
+
+
+class VerifierError(RLoopError):
+    """The verifier itself, not an answer, failed."""
+
+    exit_code = 8

@@ -1,0 +1,164 @@
+"""Per-problem outcomes of an evaluation, their summary with intervals, and the paired comparison of two
+policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rloop_core.errors import StageError
+from rloop_core.evaluation.bootstrap import intervals
+from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k, sampling_sd
+from rloop_core.trajectories.schema import check_schema
+from rloop_core.trajectories.success import CORRECT
+
+_COLUMNS = ["problem_id", "verdict", "finished", "length"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What a policy achieved, a problem at a time.
+
+    Attributes:
+        problem_ids: Sorted, each once.
+        n: Samples of each problem, shape [problems].
+        c: Correct samples of each problem, shape [problems].
+        truncated: Samples of each problem that did not end within the budget, shape [problems].
+        tokens: Completion tokens over the samples of each problem, shape [problems].
+    """
+
+    problem_ids: tuple[str, ...]
+    n: Counts
+    c: Counts
+    truncated: Counts
+    tokens: Counts
+
+    def __len__(self) -> int:
+        return len(self.problem_ids)
+
+    @property
+    def avg_name(self) -> str:
+        """"avg@32", or "avg@8-32" when problems have unequal numbers of samples."""
+        low, high = int(self.n.min()), int(self.n.max())
+        return f"avg@{low}" if low == high else f"avg@{low}-{high}"
+
+    @classmethod
+    def from_counts(cls, problem_ids: Sequence[str], n: npt.ArrayLike, c: npt.ArrayLike,
+                    truncated: npt.ArrayLike = 0, tokens: npt.ArrayLike = 0) -> Outcomes:
+        """Outcomes from counts in any order of problems; shapes [problems] or numbers.
+
+        Raises:
+            StageError: no problems, one listed twice, or impossible counts.
+        """
+        if not len(problem_ids):
+            raise StageError("there are no samples to score", field="evaluate")
+        if len(set(problem_ids)) != len(problem_ids):
+            raise StageError("a problem is listed twice", field="evaluate")
+        order = np.argsort(np.array(problem_ids, dtype=object), kind="stable")
+
+        def column(values: npt.ArrayLike) -> Counts:
+            return np.broadcast_to(np.asarray(values, dtype=np.int64), len(problem_ids))[order]
+
+        total, correct = checked_counts(column(n), column(c))
+        ids = tuple(problem_ids[i] for i in order)
+        return cls(ids, total, correct, column(truncated), column(tokens))
+
+
+def problem_outcomes(samples: pa.Table | Sequence[str | Path]) -> Outcomes:
+    """Outcomes from evaluation samples: a table of the trajectory schema, or the parquet files that hold
+    them.
+
+    Raises:
+        StageError: no samples, or files off the schema.
+    """
+    import pyarrow.parquet as pq
+
+    if not isinstance(samples, pa.Table):
+        for path in samples:
+            check_schema(path)
+        if not samples:
+            raise StageError("there are no sample files to score", field="evaluate")
+        samples = pa.concat_tables(pq.read_table(path, columns=_COLUMNS) for path in samples)
+    ids, index = np.unique(np.array(samples["problem_id"].to_pylist(), dtype=object), return_inverse=True)
+
+    def per_problem(weights: npt.NDArray[Any]) -> Counts:
+        return np.rint(np.bincount(index, weights=weights, minlength=len(ids))).astype(np.int64)
+
+    verdicts = np.array(samples["verdict"].to_pylist(), dtype=object)
+    return Outcomes.from_counts(
+        ids.tolist(),
+        n=per_problem(np.ones(len(verdicts))),
+        c=per_problem(verdicts == CORRECT),
+        truncated=per_problem(~samples["finished"].to_numpy()),
+        tokens=per_problem(samples["length"].to_numpy()),
+    )
+
+
+def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
+    """avg@n and pass@k with 95 % bootstrap intervals over problems, and what they rest on.
+
+    Returns:
+        ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., problems, samples, truncated (share of
+        samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a
+        problem)}``
+
+    Raises:
+        ConfigError: a k above the samples of some problem.
+    """
+    values = _values(outcomes, ks)
+    samples = int(outcomes.n.sum())
+    return {
+        **{name: one.to_dict() for name, one in
+           zip(values, intervals(np.stack(list(values.values())), seed=seed), strict=True)},
+        "problems": len(outcomes),
+        "samples": samples,
+        "truncated": float(outcomes.truncated.sum() / samples),
+        "mean_length": float(outcomes.tokens.sum() / samples),
+        "sampling_sd": sampling_sd(outcomes.n, outcomes.c),
+    }
+
+
+def compare(outcomes_a: Outcomes, outcomes_b: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
+    """Paired differences a - b of every metric over the same problems, with 95 % bootstrap intervals.
+
+    Returns:
+        ``{"avg@32": {value, low, high, a, b}, "pass@8": {...}, ..., problems}``: value is the mean
+        difference, a and b the two means. avg is named after ``outcomes_a``.
+
+    Raises:
+        StageError: the two are not over the same problems; says how they differ.
+        ConfigError: a k above the samples of some problem.
+    """
+    _same_problems(outcomes_a.problem_ids, outcomes_b.problem_ids)
+    values_a, values_b = _values(outcomes_a, ks), _values(outcomes_b, ks)
+    a, b = np.stack(list(values_a.values())), np.stack(list(values_b.values()))
+    return {
+        **{name: {**one.to_dict(), "a": float(mean_a), "b": float(mean_b)} for name, one, mean_a, mean_b in
+           zip(values_a, intervals(a - b, seed=seed), a.mean(axis=1), b.mean(axis=1), strict=True)},
+        "problems": len(outcomes_a),
+    }
+
+
+def _values(outcomes: Outcomes, ks: Sequence[int]) -> Mapping[str, Floats]:
+    """Every metric's value for each problem, shape [problems], by name; k in rising order."""
+    return {
+        outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
+        **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
+    }
+
+
+def _same_problems(ids_a: Sequence[str], ids_b: Sequence[str]) -> None:
+    only = [("first", sorted(set(ids_a) - set(ids_b))), ("second", sorted(set(ids_b) - set(ids_a)))]
+    parts = [f"{len(ids)} only in the {side} ({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
+             for side, ids in only if ids]
+    if parts:
+        common = len(set(ids_a) & set(ids_b))
+        raise StageError(
+            f"the evaluations are over different problems: {common} in both, {' and '.join(parts)}",
+            field="evaluate", fix="evaluate both policies on the same problem set")

@@ -1,0 +1,23 @@
+"""Problem sets: hub data sets, files and generators as deduplicated, accounted-for problems with gold answers."""
+
+from __future__ import annotations
+
+from rloop_core.problems.checks import check_lengths, self_check
+from rloop_core.problems.loading import ProblemSourceLike, load_problems
+from rloop_core.problems.registry import REGISTRY, HubSource
+from rloop_core.problems.templates import TEMPLATES, render
+from rloop_core.problems.types import Problem, ProblemSet, problem_id
+
+__all__ = [
+    "REGISTRY",
+    "TEMPLATES",
+    "HubSource",
+    "Problem",
+    "ProblemSet",
+    "ProblemSourceLike",
+    "check_lengths",
+    "load_problems",
+    "problem_id",
+    "render",
+    "self_check",
+]

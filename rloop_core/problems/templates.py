@@ -1,0 +1,70 @@
+"""From a problem to a prompt.
+
+| template | prompt |
+|---|---|
+| `boxed` | the problem, then "Please reason step by step, and put your final answer within \\boxed{}." (Qwen's wording) |
+| `answer-line` | the problem between DAPO's two instructions, which ask for a last line `Answer: $Answer` |
+| `chat` | the `boxed` prompt as one user message in the tokenizer's own chat format, ready for the assistant's turn |
+| `plain` | the problem and one newline, nothing else; for base policies trained on such text |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rloop_core.errors import ProblemsError
+from rloop_core.problems.registry import closest
+
+_BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
+_ANSWER_BEFORE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: $Answer (without quotes) where $Answer is the answer to the problem."
+)
+_ANSWER_AFTER = 'Remember to put your answer on its own line after "Answer:".'
+
+
+def _boxed(problem: str, tokenizer: Any) -> str:
+    return f"{problem}\n{_BOXED}\n"
+
+
+def _answer_line(problem: str, tokenizer: Any) -> str:
+    return f"{_ANSWER_BEFORE}\n\n{problem}\n\n{_ANSWER_AFTER}\n"
+
+
+def _plain(problem: str, tokenizer: Any) -> str:
+    return f"{problem}\n"
+
+
+def _chat(problem: str, tokenizer: Any) -> str:
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise ProblemsError(
+            "the chat template needs a tokenizer that has a chat format, and this one has none",
+            field="template",
+            fix="use template boxed, answer-line or plain, or an instruction-tuned model",
+        )
+    messages = [{"role": "user", "content": f"{problem}\n{_BOXED}"}]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+_TEMPLATES: dict[str, Callable[[str, Any], str]] = {
+    "boxed": _boxed,
+    "answer-line": _answer_line,
+    "chat": _chat,
+    "plain": _plain,
+}
+TEMPLATES = tuple(_TEMPLATES)
+"""Names of the templates."""
+
+
+def render(problem: str, template: str, tokenizer: Any = None) -> str:
+    """The prompt for a problem. Only `chat` uses the tokenizer.
+
+    Raises:
+        ProblemsError: Unknown template, or `chat` with a tokenizer that has no chat format.
+    """
+    if template not in _TEMPLATES:
+        raise ProblemsError(
+            f"unknown template {template!r}", field="template", fix=closest(template, list(TEMPLATES))
+        )
+    return _TEMPLATES[template](problem, tokenizer)

@@ -1,0 +1,1 @@
+"""Sampling from a policy: its prompts as token ids, its weights on disk, and the engine that generates."""

@@ -1,0 +1,107 @@
+"""Sampled completions as trajectory records: drawn, judged, and written batch by batch, so that a crash loses one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config
+from rloop_core.rollout.policy import load_model, load_tokenizer
+from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.sampler import Completion, SamplingSettings, TransformersSampler, plan_batches
+from rloop_core.trajectories.shards import ShardName, write_shard
+from rloop_core.verifier import Judgement, Verdict, Verifier
+
+
+class JudgedSampler:
+    """A policy that answers problems, and the verifier that judges its answers.
+
+    Args:
+        config: The run's config.
+        policy: Folder of the policy.
+        device: "cpu" or "cuda".
+        run: Name of the run, for the record.
+        iteration: Iteration number, for the record.
+        verifier: Judges completions.
+    """
+
+    def __init__(
+        self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier
+    ) -> None:
+        remote = config.policy.trust_remote_code
+        self.tokenizer = load_tokenizer(policy, trust_remote_code=remote)
+        model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
+        self._sampler = TransformersSampler(model, self.tokenizer)
+        self._verifier = verifier
+        self._fixed = {"run": run, "iteration": iteration, "attempt": 0}
+
+    def record(
+        self,
+        problems: Sequence[EncodedProblem],
+        settings: SamplingSettings,
+        folder: Path,
+        *,
+        step: int,
+        label: str,
+        tell: Callable[[int, int], None],
+        first_rank: int = 0,
+    ) -> list[Path]:
+        """Write every completion to `folder`, one shard a batch; batches that are already there are kept.
+
+        Args:
+            problems: What to answer.
+            settings: How to draw.
+            folder: Where the shards go.
+            step: RL step of the policy, for the record.
+            label: Prefix of the group ids.
+            tell: Called with (batches done, batches) after each batch.
+            first_rank: `rank` of the first batch in the record; a batch is a share of the work, as a rank is.
+
+        Returns:
+            The shards, in order.
+        """
+        batches = len(plan_batches(problems, settings))
+        paths = [folder / ShardName(step, first_rank + index, 0).format() for index in range(batches)]
+        there = next((index for index, path in enumerate(paths) if not path.exists()), batches)
+        if there:
+            tell(there, batches)
+        for offset, completions in enumerate(self._sampler.sample(problems, settings, skip_batches=there)):
+            rank = first_rank + there + offset
+            fixed = {**self._fixed, "step": step, "rank": rank}
+            write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
+            tell(there + offset + 1, batches)
+        return paths
+
+    def _rows(self, completions: list[Completion], label: str) -> list[dict[str, Any]]:
+        judgements = self._verifier.judge_many(
+            [(completion.text, completion.problem.gold, completion.finished) for completion in completions]
+        )
+        return [
+            _row(completion, judgement, label)
+            for completion, judgement in zip(completions, judgements, strict=True)
+        ]
+
+
+def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, Any]:
+    problem = completion.problem
+    return {
+        "group_id": f"{label}-{problem.problem_id}",
+        "sample": completion.sample,
+        "policy_step": 0,
+        "problem_id": problem.problem_id,
+        "prompt": problem.prompt,
+        "completion": completion.text,
+        "prompt_ids": list(problem.prompt_ids),
+        "completion_ids": completion.token_ids,
+        "answer": judgement.answer,
+        "boxes": judgement.boxes,
+        "gold": problem.gold,
+        "verdict": str(judgement.verdict),
+        "reward": 1.0 if judgement.verdict == Verdict.correct else 0.0,
+        "length": len(completion.token_ids),
+        "finished": completion.finished,
+        "kept": False,
+        "logprob_sum": None,
+        "entropy_mean": None,
+    }

@@ -1,0 +1,60 @@
+"""Problems as token ids: made once, here, so that every stage feeds the policy the very same prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rloop_core.config import PromptConfig
+from rloop_core.errors import ProblemsError
+from rloop_core.problems import Problem, render
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedProblem:
+    """A problem as the policy sees it.
+
+    Args:
+        problem_id: Content hash of the problem.
+        prompt: Rendered prompt, as text.
+        prompt_ids: The same as token ids, special tokens included.
+        gold: Reference answer.
+    """
+
+    problem_id: str
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    gold: str
+
+
+def encode_problems(
+    problem_set: Iterable[Problem], prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase
+) -> list[EncodedProblem]:
+    """Render and tokenize problems, in order.
+
+    Raises:
+        ProblemsError: A prompt is longer than `prompt.max_tokens`; nothing is ever cut silently.
+    """
+    problems = list(problem_set)
+    texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
+    # A chat template writes its special tokens into the text; adding them again would double the first one.
+    ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
+    too_long = [
+        (problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens
+    ]
+    if too_long:
+        problem, length = max(too_long, key=lambda pair: pair[1])
+        raise ProblemsError(
+            f"{len(too_long)} of {len(problems)} prompts exceed {prompt.max_tokens} tokens; the longest has {length} "
+            f"(problem {problem.id}: {problem.problem[:60]!r})",
+            field="prompt.max_tokens",
+            fix=f"raise it to {length}, or leave those problems out",
+        )
+    return [
+        EncodedProblem(problem.id, text, tuple(row), problem.gold)
+        for problem, text, row in zip(problems, texts, ids, strict=True)
+    ]

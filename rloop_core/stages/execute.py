@@ -1,0 +1,116 @@
+"""The body of a stage's process: inputs in, checked; the right stage called; files in `<work>/out`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config, make_config
+from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
+from rloop_core.problems import ProblemSet
+from rloop_core.seeds import derive_seed
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.problem_store import read_problems
+from rloop_core.store import Store, fetch, read_manifest
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What every stage's `run` gets.
+
+    Args:
+        job: What was asked.
+        config: Its config, validated.
+        store: The object store.
+        seed: Seed of this stage of this iteration.
+        device: "cpu" or "cuda".
+        tell: Sends a progress event to whoever watches the run.
+    """
+
+    job: StageJob
+    config: Config
+    store: Store
+    seed: int
+    device: str
+    tell: Callable[[Event], None]
+
+    @property
+    def work(self) -> Path:
+        """Scratch folder; survives crashes."""
+        return Path(self.job.work)
+
+    @property
+    def out(self) -> Path:
+        """Where the artifact's files go."""
+        return self.work / "out"
+
+    def folder(self, role: str) -> Path:
+        """An input as a local folder whose files were checked against their digests."""
+        ref = self._ref(role)
+        if ref.kind == "outside":
+            return Path(ref.location)
+        manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
+        if manifest is None or manifest.digest != ref.digest:
+            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
+        root = fetch(self.store, manifest, Path(self.job.cache))
+        return root / "policy" if role == "policy" else root
+
+    def problems(self, role: str) -> ProblemSet:
+        """A problem set, as it was when the run first read it."""
+        ref = self._ref(role)
+        return read_problems(self.store, ref.location, ref.digest)
+
+    def roles(self, prefix: str) -> list[str]:
+        """Roles of the inputs that start so, in order."""
+        return [ref.role for ref in self.job.inputs if ref.role.startswith(prefix)]
+
+    def _ref(self, role: str) -> InputRef:
+        return next(ref for ref in self.job.inputs if ref.role == role)
+
+
+def execute(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
+    """Compute a stage here and now; its files lie in `<work>/out` afterwards.
+
+    Raises:
+        RLoopError: The stage could not prove its own success.
+    """
+    started = time.monotonic()
+    config = make_config(job.config)
+    _set_up(config)
+    seed = derive_seed(config.seed, job.stage, job.iteration)
+    context = StageContext(job, config, Store(job.store), seed, _device(config), tell)
+    run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
+    outcome = run(context)
+    if not any(path.is_file() for path in context.out.rglob("*")):
+        raise StageError("left no files", field=job.stage, fix="see its log")
+    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.versions)
+
+
+def _set_up(config: Config) -> None:
+    """Threads and logging of this process; the libraries' own chatter goes to the stage's log."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import torch
+
+    if config.placement.threads:
+        torch.set_num_threads(config.placement.threads)
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def _device(config: Config) -> str:
+    import torch
+
+    wanted = config.placement.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no GPU is visible here", field="placement.device", fix="set it to auto or cpu")
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"

@@ -1,0 +1,52 @@
+"""Stage explore: DAPO from theta_i, every rollout recorded (Algorithm 1, exploration step)."""
+
+from __future__ import annotations
+
+from rloop_core.dapo.explore import ExploreJob, explore, seal
+from rloop_core.dapo.ledger import read_rows
+from rloop_core.rollout.policy import load_tokenizer
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.stages.execute import StageContext
+from rloop_core.stages.job import StageOutcome
+from rloop_core.verifier import Verifier
+
+
+def run(context: StageContext) -> StageOutcome:
+    """Run or resume the phase, prove it complete, and lay out its artifact."""
+    config, placement = context.config, context.config.placement
+    policy = context.folder("policy")
+    job = ExploreJob(
+        config, context.job.iteration, context.job.attempt, context.seed, policy, context.work, context.device
+    )
+    tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+    problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
+
+    def tell(row: dict[str, object]) -> None:
+        context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
+
+    with Verifier(
+        workers=placement.verifier_workers,
+        timeout=placement.verifier_timeout_seconds,
+        memory_mb=placement.verifier_memory_mb,
+    ) as verifier:
+        explore(job, problems, verifier, tell)
+    counts = seal(job, context.out)
+    rows = read_rows(context.out / "metrics.jsonl")
+    counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}
+    phases: dict[str, float] = {}
+    for row in read_rows(context.work / "timings.jsonl"):
+        for name, seconds in row.items():
+            if name != "step":
+                phases[name] = round(phases.get(name, 0.0) + seconds, 3)
+    last = rows[-1]
+    metrics = {
+        "reward_first": rows[0]["reward"],
+        "reward_last": last["reward"],
+        "accuracy_first": rows[0]["accuracy"],
+        "accuracy_last": last["accuracy"],
+        "entropy_last": last["entropy"],
+        "grad_norm_max": max(row["grad_norm_max"] for row in rows),
+        "groups_dropped": sum(row["groups_dropped"] for row in rows),
+        "seconds": phases,
+    }
+    return StageOutcome(counts, metrics)

@@ -1,0 +1,78 @@
+"""Stage harvest: the phase's trajectories, proven complete and consolidated, with every problem's success rate."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from rloop_core.errors import StageError
+from rloop_core.rollout.judged import JudgedSampler
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.sampler import SamplingSettings
+from rloop_core.seeds import derive_seed
+from rloop_core.stages.execute import StageContext
+from rloop_core.stages.job import StageOutcome
+from rloop_core.trajectories.completeness import prove_complete
+from rloop_core.trajectories.consolidate import consolidate
+from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
+from rloop_core.trajectories.success import success_rates, write_success_rates
+from rloop_core.verifier import Verifier
+
+_SNAPSHOT_RANK = 10_000  # above every rank of the RL steps, so that the record keeps both kinds apart
+
+
+def run(context: StageContext) -> StageOutcome:
+    """Prove the record complete, add samples from snapshots where asked for, consolidate, and count."""
+    explore = context.config.explore
+    explored = context.folder("trajectories")
+    shards = sorted((explored / "shards").glob("*.parquet"))
+    proof = prove_complete(
+        shards,
+        steps=explore.steps,
+        ranks=1,
+        group_size=explore.group_size,
+        min_groups_per_step=explore.problems_per_step,
+    )
+    extra = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
+    shutil.rmtree(context.out, ignore_errors=True)
+    files = consolidate([*shards, *extra], context.out / TRAJECTORIES_FOLDER)
+    rates = success_rates(files)
+    write_success_rates(rates, context.out / RATES_FILE)
+    solved = int((rates["correct"] > 0).sum())
+    counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
+    return StageOutcome(counts, {"mean_success_rate": float(rates["rate"].mean())})
+
+
+def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
+    """Rollouts from the kept intermediate policies (paper 4.1), in the same schema as those of the RL steps."""
+    config, placement = context.config, context.config.placement
+    snapshots = sorted(folder.glob("step-*"))
+    if not snapshots:
+        raise StageError("explore kept no snapshots", field="explore.snapshot_every", fix="set it, and run again")
+    shards: list[Path] = []
+    with Verifier(
+        workers=placement.verifier_workers,
+        timeout=placement.verifier_timeout_seconds,
+        memory_mb=placement.verifier_memory_mb,
+    ) as verifier:
+        for index, snapshot in enumerate(snapshots):
+            step = int(snapshot.name.removeprefix("step-"))
+            sampler = JudgedSampler(
+                config, snapshot, context.device, context.job.run, context.job.iteration, verifier
+            )
+            settings = SamplingSettings(
+                samples=config.harvest.snapshot_samples,
+                temperature=config.explore.temperature,
+                top_p=1.0,
+                max_tokens=config.explore.max_completion_tokens,
+                batch=placement.generation_batch,
+                seed=derive_seed(context.seed, "snapshot", step),
+            )
+            problems = encode_problems(context.problems("problems"), config.prompt, sampler.tokenizer)
+
+            def tell(done: int, total: int, before: int = index) -> None:
+                context.tell({"kind": "step", "done": before + done / total, "total": len(snapshots), "metrics": {}})
+
+            target = context.work / "snapshots" / snapshot.name
+            shards += sampler.record(problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=_SNAPSHOT_RANK)
+    return shards

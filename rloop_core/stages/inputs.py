@@ -1,0 +1,75 @@
+"""What each stage reads: the arrows of Algorithm 1 between artifacts."""
+
+from __future__ import annotations
+
+from rloop_core.config import Config, ProblemSource
+from rloop_core.errors import StageError
+from rloop_core.rollout.policy import policy_digest, resolve_policy
+from rloop_core.stages.job import InputRef
+from rloop_core.stages.problem_store import ensure_problems
+from rloop_core.store import Store, read_manifest, stage_folder
+
+
+class Inputs:
+    """Resolves a stage's inputs to digests.
+
+    Args:
+        config: The run's config.
+        store: The object store.
+    """
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self._config = config
+        self._store = store
+        self._base: InputRef | None = None
+        self._problems: dict[str, tuple[str, str]] = {}
+
+    def of(self, stage: str, iteration: int) -> tuple[InputRef, ...]:
+        """Inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
+
+        Raises:
+            StageError: An artifact that it needs does not exist yet.
+        """
+        config = self._config
+        if stage == "explore":
+            return (self.policy(iteration), self.problems("problems", config.problems))
+        if stage == "harvest":
+            explored = (self._artifact("trajectories", iteration, "explore"),)
+            needs_problems = config.harvest.snapshot_samples > 0
+            return (*explored, self.problems("problems", config.problems)) if needs_problems else explored
+        if stage == "filter":
+            return (self._artifact("trajectories", iteration, "harvest"),)
+        if stage == "rft":
+            return (self.policy(iteration), self._artifact("experts", iteration, "filter"))
+        if stage == "evaluate":
+            sets = [self.problems(f"problems:{source.label}", source) for source in config.evaluate.sets]
+            return (self.policy(iteration + 1), *sets)
+        raise StageError(f"there is no stage {stage!r}", field="stage")
+
+    def policy(self, iteration: int) -> InputRef:
+        """theta_i: the model that the config names for i = 0, else what rft of iteration i - 1 made."""
+        if iteration > 0:
+            return self._artifact("policy", iteration - 1, "rft")
+        if self._base is None:
+            folder = resolve_policy(self._config.policy)
+            uri = self._config.policy.path
+            if self._config.policy.revision:
+                uri = f"{uri}@{self._config.policy.revision}"
+            self._base = InputRef("policy", "outside", uri, policy_digest(folder), str(folder))
+        return self._base
+
+    def problems(self, role: str, source: ProblemSource) -> InputRef:
+        """A problem set as the run first read it."""
+        name = source.model_dump_json()
+        if name not in self._problems:
+            self._problems[name] = ensure_problems(self._store, self._config.name, source)
+        key, digest = self._problems[name]
+        return InputRef(role, "problems", self._store.uri_of(key), digest, key)
+
+    def _artifact(self, role: str, iteration: int, stage: str) -> InputRef:
+        manifest = read_manifest(self._store, self._config.name, iteration, stage)
+        if manifest is None:
+            where = f"{stage} of iteration {iteration}"
+            raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")
+        location = stage_folder(self._config.name, iteration, stage)
+        return InputRef(role, "artifact", self._store.uri_of(location), manifest.digest, location, iteration, stage)

@@ -1,0 +1,81 @@
+"""Everything that can be known to fail, checked before anything expensive starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rloop_core.config import Config, Impossible, check_context
+from rloop_core.errors import ConfigError, ProblemsError
+from rloop_core.problems import self_check
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.stages.execute import StageContext
+from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.job import InputRef, StageOutcome
+from rloop_core.store import Store
+from rloop_core.verifier import Verifier
+
+_TOLERATED_GOLDS = 0.2
+
+
+def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
+    """Store, model folder, context and problem sets; returns what the thorough check reads.
+
+    Raises:
+        RLoopError: One clear line about the first thing that is wrong.
+    """
+    store.check_writable()
+    folder = resolve_policy(config.policy)
+    try:
+        check_context(config, context_tokens(folder), str(folder / "config.json"))
+    except Impossible as impossible:
+        raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
+    sets = [inputs.problems(f"problems:{source.label}", source) for source in config.evaluate.sets]
+    return (inputs.policy(0), inputs.problems("problems", config.problems), *sets)
+
+
+def run(context: StageContext) -> StageOutcome:
+    """The thorough check, as a stage without an artifact: tokenizer, prompt lengths, golds that verify.
+
+    Raises:
+        RLoopError: One clear line about the first thing that is wrong.
+    """
+    config = context.config
+    policy = context.folder("policy")
+    tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+    counts: dict[str, int] = {}
+    with Verifier(workers=1, timeout=config.placement.verifier_timeout_seconds) as verifier:
+        for role in context.roles("problems"):
+            problems = context.problems(role)
+            encoded = encode_problems(problems, config.prompt, tokenizer)
+            _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, context.work)
+            refused = self_check(problems, verifier)
+            if len(refused) > _TOLERATED_GOLDS * len(problems):
+                raise ProblemsError(
+                    f"{len(refused)} of {len(problems)} golds do not verify against themselves, first "
+                    f"{refused[0].gold[:60]!r} (problem {refused[0].id})",
+                    field=role,
+                    fix="correct the answers: no completion could ever be judged correct",
+                )
+            counts[f"{role} problems"] = len(problems)
+            counts[f"{role} golds that do not verify"] = len(refused)
+    context.out.mkdir(parents=True, exist_ok=True)
+    (context.out / "report.json").write_text(json.dumps(counts))
+    return StageOutcome(counts, {})
+
+
+def _check_round_trip(prompts: list[list[int]], tokenizer: object, work: Path) -> None:
+    """A tokenizer that changes when saved would feed later stages other prompts than this one."""
+    folder = work / "tokenizer"
+    tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
+    again = load_tokenizer(folder)
+    texts = [tokenizer.decode(ids) for ids in prompts]  # type: ignore[attr-defined]
+    before = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]  # type: ignore[operator]
+    after = [again(text, add_special_tokens=False)["input_ids"] for text in texts]
+    if before != after:
+        raise ConfigError(
+            "the tokenizer gives other ids after it is saved and loaded",
+            field="policy.path",
+            fix="save it with the transformers version in use, and compare",
+        )

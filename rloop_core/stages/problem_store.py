@@ -1,0 +1,66 @@
+"""Problem sets as the run first read them, kept in the store: later stages, on any machine, see the same problems."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+from rloop_core.config import ProblemSource
+from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.problems import Problem, ProblemSet, load_problems
+from rloop_core.store import Store, content_digest, file_sha256, fingerprint
+
+
+def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
+    """Key and digest of a stored problem set; loads and stores it when the run meets it for the first time.
+
+    A changed file, generator setting or revision is another set under another key.
+
+    Raises:
+        ProblemsError: The set cannot be read or trusted.
+    """
+    key = f"{run}/problems/{_source_key(source)}.json"
+    if store.exists(key):
+        try:
+            header = json.loads(store.read_bytes(key))
+            read_problems(store, key, header["digest"])
+            return key, str(header["digest"])
+        except (ValueError, KeyError, TypeError, ArtifactDamaged):
+            store.delete(key)
+    problem_set = load_problems(source)
+    store.write_bytes(key, _dump(problem_set))
+    return key, problem_set.digest
+
+
+def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
+    """A stored problem set, checked against its digest.
+
+    Raises:
+        ArtifactDamaged: It is gone or was altered.
+    """
+    try:
+        content = json.loads(store.read_bytes(key))
+        problems = tuple(Problem(*row) for row in content["problems"])
+        problem_set = ProblemSet(content["name"], problems, content["ledger"])
+    except (StoreError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactDamaged(f"cannot be read: {error}", field=store.uri_of(key), fix="start the run again") from error
+    if problem_set.digest != digest:
+        raise ArtifactDamaged("was altered: its digest differs", field=store.uri_of(key), fix="start the run again")
+    return problem_set
+
+
+def _dump(problem_set: ProblemSet) -> bytes:
+    rows = [[problem.id, problem.problem, problem.gold, problem.source] for problem in problem_set]
+    content = {"name": problem_set.name, "digest": problem_set.digest, "ledger": problem_set.ledger, "problems": rows}
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
+def _source_key(source: ProblemSource) -> str:
+    identity = source.identity()
+    identity.pop("name")
+    if source.source.startswith("reasoning_gym:"):
+        identity["generator"] = version("reasoning-gym")
+    elif Path(source.source).is_file():
+        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    return fingerprint(identity)[:20]

@@ -1,0 +1,173 @@
+"""One OS process a heavy stage: memory is really freed, and a hang can be ended.
+
+Stages fork from a warm server that has loaded torch and TRL once, so that each starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+from rloop_core.errors import RLoopError, StageCrashed, StageError
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.supervisor import supervise
+
+Event = dict[str, Any]
+
+OUTCOME = "outcome.json"
+LOG = "stage.log"
+_lock = threading.Lock()
+_context: ForkServerContext | None = None
+
+
+def warm_context() -> ForkServerContext:
+    """The fork server, started on first use."""
+    global _context
+    with _lock:
+        if _context is None:
+            _context = multiprocessing.get_context("forkserver")
+            _context.set_forkserver_preload(["rloop_core.stages.warm"])
+        return _context
+
+
+def run_in_process(
+    job: StageJob,
+    tell: Callable[[Event], None],
+    *,
+    timeout_seconds: float | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> StageOutcome:
+    """Run a stage in a process tree of its own and return what it computed.
+
+    Args:
+        job: The stage.
+        tell: Called with each progress event.
+        timeout_seconds: End the tree after so long.
+        should_stop: Asked several times a second; True ends the tree.
+
+    Raises:
+        RLoopError: The stage's own error, as it raised it.
+        StageCrashed: The process ended without an answer.
+        StageError: It ran too long, or was told to stop.
+    """
+    work = Path(job.work)
+    (work / OUTCOME).unlink(missing_ok=True)
+    context = warm_context()
+    events, their_events = context.Pipe(duplex=False)
+    their_control, control = context.Pipe(duplex=False)
+    process = context.Process(target=_supervised, args=(job, their_events, their_control), name=f"rloop-{job.stage}")
+    with _lock:
+        process.start()
+    their_events.close()
+    their_control.close()
+    started = time.monotonic()
+    reason: str | None = None
+    try:
+        while process.is_alive():
+            _drain(events, tell, 0.1)
+            if should_stop():
+                reason = "was told to stop"
+            elif timeout_seconds and time.monotonic() - started > timeout_seconds:
+                reason = f"ran longer than {timeout_seconds:.0f} s (placement.stage_timeout_minutes)"
+            if reason:
+                break
+        _drain(events, tell, 0.0)
+    finally:
+        control.close()
+        process.join()
+        events.close()
+    if reason:
+        raise StageError(reason, field=_name(job), fix="start the same command again: it resumes")
+    return _outcome(job, process.exitcode)
+
+
+def read_outcome(work: Path) -> StageOutcome | None:
+    """The finished outcome in a work folder: computed, whether or not it was published yet."""
+    try:
+        content = json.loads((work / OUTCOME).read_text())
+    except (OSError, ValueError):
+        return None
+    return StageOutcome(**content["outcome"]) if "outcome" in content else None
+
+
+def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
+    work = Path(job.work)
+    if outcome := read_outcome(work):
+        return outcome
+    try:
+        error = json.loads((work / OUTCOME).read_text())["error"]
+    except (OSError, ValueError, KeyError):
+        signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
+        raise StageCrashed(
+            f"ended without a result ({signalled}){_tail(work)}", field=_name(job), fix=f"see {work / LOG}"
+        ) from None
+    for kind in _kinds(RLoopError):
+        if kind.__name__ == error["kind"]:
+            raise kind(error["what"], field=error["field"], fix=error["fix"])
+    raise StageError(f"{error['kind']}: {error['what']}", field=_name(job), fix=f"see {work / LOG}")
+
+
+def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
+    supervise(lambda: _work(job, events), control, Path(job.work) / LOG)
+
+
+def _work(job: StageJob, events: Connection) -> int:
+    """In the stage's own process: compute, and leave the outcome as a file."""
+    import traceback
+
+    from rloop_core.stages.execute import execute
+
+    def tell(event: Event) -> None:
+        events.send_bytes(json.dumps(event).encode())
+
+    content: dict[str, Any]
+    try:
+        content = {"outcome": asdict(execute(job, tell))}
+    except RLoopError as error:
+        traceback.print_exc()
+        content = {"error": {"kind": type(error).__name__, "what": error.what, "field": error.field, "fix": error.fix}}
+    except OSError as error:
+        traceback.print_exc()
+        fix = "free disk space, or name another placement.scratch, and start the same command again"
+        content = {"error": {"kind": "StoreError", "what": str(error), "field": job.work, "fix": fix}}
+    except Exception as error:
+        traceback.print_exc()
+        content = {"error": {"kind": type(error).__name__, "what": str(error)[:500], "field": None, "fix": None}}
+    temporary = Path(job.work) / f"{OUTCOME}.tmp"
+    temporary.write_text(json.dumps(content))
+    temporary.replace(Path(job.work) / OUTCOME)
+    return 0 if "outcome" in content else 1
+
+
+def _drain(events: Connection, tell: Callable[[Event], None], seconds: float) -> None:
+    try:
+        while events.poll(seconds):
+            tell(json.loads(events.recv_bytes()))
+            seconds = 0.0
+    except (EOFError, OSError):
+        time.sleep(min(seconds, 0.05))
+
+
+def _tail(work: Path) -> str:
+    """The last lines of the stage's log, for a crash that left no other reason."""
+    try:
+        lines = (work / LOG).read_text(errors="replace").strip().splitlines()[-3:]
+    except OSError:
+        return ""
+    return f"; its log ends: {' | '.join(line.strip()[:200] for line in lines)}" if lines else ""
+
+
+def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
+    return [kind, *(inner for child in kind.__subclasses__() for inner in _kinds(child))]
+
+
+def _name(job: StageJob) -> str:
+    return f"{job.run}/iteration-{job.iteration:03d}/{job.stage}" if job.iteration >= 0 else f"{job.run}/base/{job.stage}"

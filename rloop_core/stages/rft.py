@@ -1,0 +1,36 @@
+"""Stage rft: theta_{i+1} from theta_i and the expert set (Algorithm 1, exploitation step)."""
+
+from __future__ import annotations
+
+import shutil
+
+from rloop_core.rft import RFTJob, finetune
+from rloop_core.rollout.policy import load_model, save_policy
+from rloop_core.stages.execute import StageContext
+from rloop_core.stages.job import StageOutcome
+from rloop_core.trajectories.layout import EXPERTS_FILE
+
+
+def run(context: StageContext) -> StageOutcome:
+    """Fine-tune theta_i on the stored token ids; an empty expert set that the config carries gives theta_i itself."""
+    import pyarrow.parquet as pq
+
+    config = context.config
+    policy = context.folder("policy")
+    table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["prompt_ids", "completion_ids"])
+    shutil.rmtree(context.out, ignore_errors=True)
+    if table.num_rows == 0:
+        model = load_model(policy, dtype="float32", device="cpu", trust_remote_code=config.policy.trust_remote_code)
+        save_policy(model, policy, context.out / "policy", dtype=config.policy.dtype)
+        return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
+    job = RFTJob(config, context.seed, policy, context.work, context.device)
+    metrics = finetune(
+        job,
+        table.column("prompt_ids").to_pylist(),
+        table.column("completion_ids").to_pylist(),
+        lambda row: context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row}),
+    )
+    context.out.mkdir(parents=True)
+    shutil.copytree(context.work / "policy", context.out / "policy")
+    counts = {"trajectories": table.num_rows, "updates": int(metrics.pop("updates"))}
+    return StageOutcome(counts, {"status": "trained", **metrics})

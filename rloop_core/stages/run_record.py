@@ -1,0 +1,61 @@
+"""`<run>/run.json`: what the run is, for people and tools that come later."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from rloop_core import __version__
+from rloop_core.config import Config, make_config
+from rloop_core.errors import StoreError
+from rloop_core.store import Store
+
+SCHEMA_VERSION = 1
+
+
+def write_run_record(store: Store, config: Config) -> None:
+    """Write or refresh the run's record; its creation time is kept."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    content: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "run": config.name,
+        "kind": "rloop",
+        "iterations": config.iterations,
+        "config": config.model_dump(mode="json"),
+        "rloop": __version__,
+        "created_at": now,
+        "updated_at": now,
+    }
+    if store.exists(_key(config.name)):
+        old = _read(store, config.name)
+        if {**old, "updated_at": ""} == {**content, "created_at": old.get("created_at"), "updated_at": ""}:
+            return
+        content["created_at"] = old.get("created_at", now)
+    store.write_bytes(_key(config.name), json.dumps(content, indent=1).encode())
+
+
+def read_run_config(store: Store, run: str) -> Config:
+    """The config that a run was last started with.
+
+    Raises:
+        StoreError: The store holds no such run.
+    """
+    if not store.exists(_key(run)):
+        found = sorted({key.split("/")[0] for key in store.list("") if key.endswith("/run.json")})
+        known = f"it holds {', '.join(found)}" if found else "it holds none"
+        raise StoreError(f"there is no run {run!r} here; {known}", field=store.uri, fix="check RUN and --store")
+    return make_config(_read(store, run)["config"])
+
+
+def _key(run: str) -> str:
+    return f"{run}/run.json"
+
+
+def _read(store: Store, run: str) -> dict[str, Any]:
+    try:
+        content = json.loads(store.read_bytes(_key(run)))
+    except ValueError as error:
+        fix = "start the run again with its config"
+        raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix) from error
+    return content if isinstance(content, dict) else {}

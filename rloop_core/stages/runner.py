@@ -1,0 +1,285 @@
+"""Make a stage's artifact exist: found in the store and whole, or computed, proven and published.
+
+The store's manifests are the only memory. Whoever calls this again, on another machine or after any crash, repeats
+nothing that was finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config
+from rloop_core.errors import ArtifactDamaged, StageError
+from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.job import STAGE_VERSIONS, InputRef, StageJob, StageOutcome
+from rloop_core.stages.process import read_outcome, run_in_process
+from rloop_core.stages.versions import versions
+from rloop_core.store import (
+    InputEntry,
+    Lease,
+    Manifest,
+    Store,
+    canonical_json,
+    discard,
+    fetch,
+    fingerprint,
+    publish,
+    read_manifest,
+    stage_folder,
+)
+from rloop_core.verifier import VERIFIER_VERSION
+
+Event = dict[str, Any]
+Launcher = Callable[..., StageOutcome]
+_HEALING_ROUNDS = 3
+_JUDGING = ("explore", "harvest", "evaluate")
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """A stage's artifact.
+
+    Args:
+        manifest: Its manifest.
+        cached: Whether it was found whole in the store.
+        note: Why it was run, or that it was verified.
+    """
+
+    manifest: Manifest
+    cached: bool
+    note: str
+
+
+class StageRunner:
+    """Runs the stages of one run.
+
+    Args:
+        config: The run's config.
+        store: The object store.
+        lease: Held while artifacts are published; None only for readers that compute nothing.
+        listen: Called with (stage, iteration, event) for progress and notes.
+        launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        lease: Lease | None,
+        listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
+        launch: Launcher = run_in_process,
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.inputs = Inputs(config, store)
+        self._lease = lease
+        self._listen = listen
+        self._launch = launch
+
+    def ensure(
+        self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False
+    ) -> StageResult:
+        """The stage's artifact, computed only if the store does not hold it whole under the same fingerprint.
+
+        Raises:
+            RLoopError: The stage failed; everything finished before it is kept.
+        """
+        for _ in range(_HEALING_ROUNDS):
+            refs = self.inputs.of(stage, iteration)
+            identity = self._identity(stage, iteration, refs)
+            found, why = self._look(stage, iteration, identity)
+            if found:
+                return StageResult(found, True, why)
+            self._tell(stage, iteration, {"kind": "start", "note": why})
+            try:
+                manifest = self._compute(stage, iteration, refs, identity, should_stop)
+            except ArtifactDamaged as damage:
+                self._heal(refs, damage, should_stop)
+                continue
+            return StageResult(manifest, False, why)
+        raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
+
+    def find(self, stage: str, iteration: int) -> Manifest | None:
+        """The artifact that the store holds for this config, without computing or checking file contents."""
+        try:
+            refs = self.inputs.of(stage, iteration)
+            manifest = read_manifest(self.store, self.config.name, iteration, stage)
+        except (StageError, ArtifactDamaged):
+            return None
+        expected = fingerprint(self._identity(stage, iteration, refs))
+        return manifest if manifest and manifest.fingerprint == expected else None
+
+    def stages(self) -> list[tuple[str, int]]:
+        """Every (stage, iteration) of the run, in an order in which they can be computed."""
+        evaluate = [("evaluate", -1)] if self.config.evaluate.sets and self.config.evaluate.base else []
+        names = ["explore", "harvest", "filter", "rft", *(["evaluate"] if self.config.evaluate.sets else [])]
+        return evaluate + [(name, iteration) for iteration in range(self.config.iterations) for name in names]
+
+    def remaining(self) -> list[tuple[str, int]]:
+        """Stages whose artifact the store does not hold under this config."""
+        return [(stage, iteration) for stage, iteration in self.stages() if self.find(stage, iteration) is None]
+
+    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Check everything that can be known to fail; returns what was counted.
+
+        Raises:
+            RLoopError: One clear line about the first thing that is wrong.
+        """
+        from rloop_core.stages.preflight import check_light
+
+        refs = check_light(self.config, self.store, self.inputs)
+        work = self.scratch() / self.config.name / "preflight"
+        shutil.rmtree(work, ignore_errors=True)
+        outcome = self._launch(self._job("preflight", -1, refs, work), self._on(("preflight", -1)), should_stop=should_stop)
+        shutil.rmtree(work, ignore_errors=True)
+        return outcome.counts
+
+    def _identity(self, stage: str, iteration: int, refs: tuple[InputRef, ...]) -> dict[str, Any]:
+        identity: dict[str, Any] = {
+            "stage": stage,
+            "stage_version": STAGE_VERSIONS[stage],
+            "iteration": iteration,
+            "config": self.config.stage_identity(stage),
+            "inputs": [[ref.role, ref.digest] for ref in refs],
+        }
+        if stage in _JUDGING:
+            identity["verifier"] = VERIFIER_VERSION
+        return json.loads(canonical_json(identity))  # type: ignore[no-any-return]
+
+    def _look(self, stage: str, iteration: int, identity: dict[str, Any]) -> tuple[Manifest | None, str]:
+        """The whole artifact and "verified ...", or None and the reason to run."""
+        try:
+            manifest = read_manifest(self.store, self.config.name, iteration, stage)
+            if manifest is None:
+                return None, "not in the store yet"
+            if manifest.fingerprint != fingerprint(identity):
+                return None, f"changed: {difference(manifest.identity, identity)}"
+            fetch(self.store, manifest, self._cache())
+        except ArtifactDamaged as damage:
+            discard(self.store, self.config.name, iteration, stage)
+            return None, f"damaged: {damage}"
+        return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
+
+    def _compute(
+        self,
+        stage: str,
+        iteration: int,
+        refs: tuple[InputRef, ...],
+        identity: dict[str, Any],
+        should_stop: Callable[[], bool],
+    ) -> Manifest:
+        print_of = fingerprint(identity)
+        work = self.scratch() / stage_folder(self.config.name, iteration, stage) / print_of[:16]
+        job = self._job(stage, iteration, refs, work)
+        outcome = read_outcome(work)
+        if outcome is None or not (work / "out").is_dir():
+            minutes = self.config.placement.stage_timeout_minutes
+            outcome = self._launch(
+                job,
+                self._on((stage, iteration)),
+                timeout_seconds=minutes * 60 if minutes else None,
+                should_stop=should_stop,
+            )
+        if self._lease:
+            self._lease.ensure_held()
+        manifest = publish(
+            self.store,
+            work / "out",
+            run=self.config.name,
+            iteration=iteration,
+            stage=stage,
+            fingerprint=print_of,
+            inputs=tuple(InputEntry(uri=ref.uri, digest=ref.digest) for ref in refs),
+            identity=identity,
+            counts=outcome.counts,
+            metrics=outcome.metrics,
+            versions=versions(),
+            seed=self.config.seed,
+            seconds=outcome.seconds,
+        )
+        shutil.rmtree(work.parent, ignore_errors=True)
+        self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})
+        return manifest
+
+    def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
+        """The stage as plain data, in a scratch folder that counts its starts."""
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            attempt = _next_attempt(work)
+        except OSError as error:
+            fix = "free disk space, or name another folder"
+            raise StageError(f"scratch cannot be written: {error}", field="placement.scratch", fix=fix) from error
+        return StageJob(
+            stage=stage,
+            run=self.config.name,
+            iteration=iteration,
+            config=self.config.model_dump(mode="json"),
+            store=self.store.uri,
+            inputs=refs,
+            work=str(work),
+            cache=str(self._cache()),
+            attempt=attempt,
+        )
+
+    def _on(self, stage: tuple[str, int]) -> Callable[[Event], None]:
+        return lambda event: self._tell(*stage, event)
+
+    def _heal(self, refs: tuple[InputRef, ...], damage: ArtifactDamaged, should_stop: Callable[[], bool]) -> None:
+        """Recompute the inputs that cannot be read whole, naming what was damaged."""
+        for ref in refs:
+            if ref.kind == "artifact":
+                self._tell(ref.stage, ref.iteration, {"kind": "note", "note": str(damage)})
+                self.ensure(ref.stage, ref.iteration, should_stop)
+            elif ref.kind == "problems" and damage.field == ref.uri:
+                raise damage
+
+    def scratch(self) -> Path:
+        """Local folder for unfinished work: beside a local store, so that any later start finds it."""
+        if self.config.placement.scratch:
+            return Path(self.config.placement.scratch).expanduser().absolute()
+        return self.store.local_path(".scratch") if self.store.is_local else Path(".rloop/scratch").absolute()
+
+    def _cache(self) -> Path:
+        return self.scratch() / "cache"
+
+    def _tell(self, stage: str, iteration: int, event: Event) -> None:
+        self._listen(stage, iteration, event)
+
+
+def difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> str:
+    """The first identity fields in which two artifacts differ, as `a.b: 1 -> 2`, at most three."""
+    found = list(_differences(old, new, path))
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
+
+
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
+    return [] if old == new else [f"{path.removeprefix('config.')}: {_short(old)} -> {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _next_attempt(work: Path) -> int:
+    """Count this start of the stage; later attempts win over earlier ones in the record."""
+    counter = work / "attempts"
+    attempt = 0
+    with contextlib.suppress(OSError, ValueError):
+        attempt = int(counter.read_text()) + 1
+    temporary = counter.with_suffix(".tmp")
+    temporary.write_text(str(attempt))
+    temporary.replace(counter)
+    return attempt
+
+

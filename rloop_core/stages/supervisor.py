@@ -1,0 +1,116 @@
+"""The process between a run and a stage: it lives to end the stage's whole process tree, whatever happens to the run.
+
+The stage computes in a child of this process. When the child ends, when the run asks, or when the run itself is gone
+(its end of the pipe closes, even by kill -9), every descendant is ended, those in sessions of their own included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+GRACE_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def supervise(work: Callable[[], int], control: Connection, log: Path) -> None:
+    """Run `work` in a child process and end its tree; exits with the child's exit code.
+
+    Args:
+        work: Called in the child; returns its exit code.
+        control: The run's end is closed, or sends anything, when the stage must stop.
+        log: File that takes the child's stdout and stderr.
+    """
+    with contextlib.suppress(OSError):
+        os.setsid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:
+            os._exit(1)
+        control.close()
+        _become_worker(work, log)
+    code = _watch(child, control)
+    end_descendants()
+    os._exit(code)
+
+
+def _become_worker(work: Callable[[], int], log: Path) -> None:
+    code = 1
+    try:
+        with open(log, "ab", buffering=0) as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = work()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _watch(child: int, control: Connection) -> int:
+    """Wait for the child, or for the run to want it gone; its exit code, or 128 + the signal that ended it."""
+    deadline: float | None = None
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if deadline is None and control.poll(_POLL_SECONDS):
+            deadline = time.monotonic() + GRACE_SECONDS
+            for process in _descendants():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+        elif deadline is not None:
+            time.sleep(_POLL_SECONDS)
+            if time.monotonic() > deadline:
+                end_descendants()
+
+
+def end_descendants() -> None:
+    """SIGKILL every descendant of this process until none is left, and reap them."""
+    for _ in range(100):
+        living = _descendants()
+        if not living:
+            return
+        for process in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        for process in living:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process, os.WNOHANG)
+        time.sleep(0.02)
+
+
+def _descendants() -> list[int]:
+    """Process ids below this one; zombies that are already ended are reaped and left out."""
+    import psutil
+
+    living = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process.pid)
+    return living
+
+
+def _prctl(option: int, value: int) -> None:
+    """Linux process control; elsewhere the pipe alone has to do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

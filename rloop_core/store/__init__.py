@@ -1,0 +1,38 @@
+"""Object store, manifests, fingerprints, digests and leases: what makes a run resumable anywhere."""
+
+from rloop_core.store.canonical import canonical_json, content_digest, file_sha256, fingerprint
+from rloop_core.store.lease import Lease
+from rloop_core.store.manifest import (
+    BASE_ITERATION,
+    FileEntry,
+    InputEntry,
+    Manifest,
+    discard,
+    fetch,
+    iteration_folder,
+    manifest_key,
+    publish,
+    read_manifest,
+    stage_folder,
+)
+from rloop_core.store.objects import Store
+
+__all__ = [
+    "BASE_ITERATION",
+    "FileEntry",
+    "InputEntry",
+    "Lease",
+    "Manifest",
+    "Store",
+    "canonical_json",
+    "content_digest",
+    "discard",
+    "fetch",
+    "file_sha256",
+    "fingerprint",
+    "iteration_folder",
+    "manifest_key",
+    "publish",
+    "read_manifest",
+    "stage_folder",
+]

@@ -1,0 +1,186 @@
+"""One writer a run: a lease with a heartbeat in the store itself, so that it holds across machines.
+
+Nobody compares clocks. A holder on this machine is looked up by process; a holder elsewhere is alive if its heartbeat
+counter moves while we watch. So a skewed clock can neither steal nor keep a lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rloop_core.errors import LeaseError, StoreError
+from rloop_core.store.objects import Store
+
+HEARTBEAT_SECONDS = 5.0
+PATIENCE_SECONDS = 30.0
+
+
+class Lease:
+    """Exclusive right to write one run; a context manager.
+
+    Args:
+        store: Where the run lives.
+        run: Its name.
+        heartbeat: Seconds between heartbeats.
+        patience: Seconds without a heartbeat after which a holder on another machine is taken for dead.
+        tell: Called with one line when waiting for a silent holder.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        *,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._key = f"{run}/lease.json"
+        self._run = run
+        self._heartbeat = heartbeat
+        self._patience = patience
+        self._tell = tell or (lambda line: None)
+        self._token = uuid.uuid4().hex
+        self._beats = 0
+        self._stop = threading.Event()
+        self._lost = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Lease:
+        self._acquire()
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{self._run}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+        with contextlib.suppress(StoreError):
+            if (holder := self._holder()) and holder.get("token") == self._token:
+                self._store.delete(self._key)
+
+    def ensure_held(self) -> None:
+        """Raise before anything is published under a lease that another process has taken.
+
+        Raises:
+            LeaseError: The lease was lost.
+        """
+        if self._lost.is_set():
+            raise LeaseError("was taken over by another process", field=self._store.uri_of(self._key), fix=_FIX)
+
+    def _acquire(self) -> None:
+        while not self._store.create_bytes(self._key, self._content()):
+            holder = self._holder()
+            if holder is None:
+                continue
+            if not self._is_dead(holder):
+                who = f"process {holder.get('pid')} on {holder.get('host')}"
+                raise LeaseError(f"run {self._run!r} is being written by {who}", field=self._name(), fix=_FIX)
+            if self._take_over(holder):
+                return
+
+    def _take_over(self, holder: dict[str, Any]) -> bool:
+        """Replace a dead holder's lease; among several takers exactly one wins each dead token."""
+        claim = f"{self._run}/lease-takeover-{holder.get('token')}"
+        if not self._store.create_bytes(claim, self._content()):
+            time.sleep(min(1.0, self._heartbeat))
+            if self._holder() == holder and self._claimant_is_dead(claim):
+                self._store.delete(claim)
+            return False
+        self._store.write_bytes(self._key, self._content())
+        self._store.delete(claim)
+        return True
+
+    def _claimant_is_dead(self, claim: str) -> bool:
+        try:
+            claimant = json.loads(self._store.read_bytes(claim))
+        except (StoreError, ValueError):
+            return False
+        return self._is_dead(claimant)
+
+    def _is_dead(self, holder: dict[str, Any]) -> bool:
+        if holder.get("machine") == _machine():
+            return _started(int(holder.get("pid", -1))) != holder.get("started")
+        self._tell(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
+        deadline = time.monotonic() + self._patience
+        while time.monotonic() < deadline:
+            time.sleep(min(0.5, self._heartbeat))
+            now = self._holder()
+            if now is None or now.get("token") != holder.get("token") or now.get("beats") != holder.get("beats"):
+                return now is None
+        return True
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._heartbeat):
+            try:
+                holder = self._holder()
+                if holder is not None and holder.get("token") != self._token:
+                    self._lost.set()
+                    return
+                self._beats += 1
+                self._store.write_bytes(self._key, self._content())
+            except StoreError as error:
+                self._tell(f"lease heartbeat failed, trying again: {error}")
+
+    def _holder(self) -> dict[str, Any] | None:
+        if not self._store.exists(self._key):
+            return None
+        try:
+            holder = json.loads(self._store.read_bytes(self._key))
+        except ValueError:
+            return {"token": None, "host": "unknown"}
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
+
+    def _content(self) -> bytes:
+        content = {
+            "token": self._token,
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "pid": os.getpid(),
+            "started": _started(os.getpid()),
+            "beats": self._beats,
+        }
+        return json.dumps(content).encode()
+
+    def _name(self) -> str:
+        return self._store.uri_of(self._key)
+
+
+_FIX = "wait for it, stop it, or give this run another --name"
+
+
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()}/{boot}"
+
+
+def _started(pid: int) -> float | None:
+    """Start time of a process, which tells it from a later one with the same id; None when it is gone."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except (psutil.Error, ValueError):
+        return None

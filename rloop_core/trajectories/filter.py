@@ -1,0 +1,219 @@
+"""The filter: correct trajectories of hard problems, deduplicated and capped, become the expert set.
+
+Paper section 4.2 (active learning) with the guards that practice adds. Two streaming passes over the record:
+the first counts attempts and successes of every problem; the second copies the few rows that can still
+qualify to a scratch file, with projection and predicate pushed into the parquet reader. Everything later
+works on that scratch file, row group by row group, so memory does not grow with the record, nor with long
+completions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rloop_core.errors import StageError
+from rloop_core.trajectories.expert import LEDGER_STEPS, FilterReport, FilterSettings, LedgerRow
+from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, canonical_rows, gather_rows
+from rloop_core.trajectories.scan import scan
+from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA
+from rloop_core.trajectories.success import CORRECT
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["LEDGER_STEPS", "FilterReport", "FilterSettings", "LedgerRow", "draw_key", "filter_experts"]
+
+_BINS = 10
+
+
+def filter_experts(
+    paths: Sequence[str | Path], settings: FilterSettings, out_path: str | Path
+) -> FilterReport:
+    """Write the expert set of the record ``paths`` to ``out_path``; same rows and settings, same bytes.
+
+    Of exact duplicates (same problem, same completion token ids) the first in canonical order stays. The cap
+    keeps, of every problem, the trajectories with the lowest keyed hash of (problem_id, group_id, sample): a
+    fixed, unbiased draw on every machine. The result has the trajectory schema and is sorted by (step, rank,
+    group_id, sample).
+
+    Raises:
+        StageError: no expert set and the policy is "fail", or "widen" and every threshold was tried.
+    """
+    import polars as pl
+
+    rates = (
+        scan(paths)
+        .group_by("problem_id")
+        .agg(pl.len().alias("attempts"), (pl.col("verdict") == CORRECT).sum().alias("correct"))
+        .with_columns((pl.col("correct") / pl.col("attempts")).alias("rate"))
+        .collect(engine="streaming")
+    )
+    out = Path(out_path)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A fixed name: what a killed filter leaves behind, the next one overwrites and removes.
+    candidates = out.with_name(f".{out.name}.candidates.tmp")
+    tried: list[float] = []
+    try:
+        for threshold in settings.thresholds():
+            tried.append(threshold)
+            ledger, chosen = _choose(paths, rates, threshold, settings, candidates)
+            if len(chosen):
+                break
+        report = _report(rates, ledger, tried)
+        if report.status == "carried" and settings.on_empty != "carry":
+            raise _empty(report)
+        with DeterministicWriter(out, TRAJECTORY_SCHEMA) as writer:
+            for table in gather_rows(candidates, chosen) if len(chosen) else ():
+                writer.write(table)
+    finally:
+        candidates.unlink(missing_ok=True)
+    return report
+
+
+def _report(rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[float]) -> FilterReport:
+    threshold = tried[-1]
+    hard = rates.filter(_in_band(threshold))
+    empty = ledger[-1].trajectories == 0
+    return FilterReport(
+        status="carried" if empty else "filtered" if len(tried) == 1 else "widened",
+        threshold=threshold,
+        thresholds_tried=tuple(tried),
+        ledger=ledger,
+        hard_problems=hard.height,
+        single_success_share=float((hard["correct"] == 1).sum()) / hard.height if hard.height else None,
+        rate_histogram=_histogram(rates, 1.0),
+        hard_histogram=_histogram(hard, threshold),
+        unsolved=int((rates["correct"] == 0).sum()),
+        always_solved=int((rates["correct"] == rates["attempts"]).sum()),
+    )
+
+
+def _in_band(threshold: float) -> pl.Expr:
+    import polars as pl
+
+    solved = pl.col("correct") > 0
+    return solved if threshold == 1.0 else solved & (pl.col("rate") < threshold)
+
+
+def _choose(paths: Sequence[str | Path], rates: pl.DataFrame, threshold: float, settings: FilterSettings,
+            candidates: Path) -> tuple[tuple[LedgerRow, ...], npt.NDArray[np.int64]]:
+    """The ledger, and the rows of the file ``candidates`` (written here) that are the expert set, in order."""
+    import polars as pl
+
+    hard = rates.filter(_in_band(threshold))
+    eligible = hard.filter((pl.col("attempts") >= settings.min_attempts)
+                           & (pl.col("correct") >= settings.min_successes))
+    counts = [
+        (int(rates["attempts"].sum()), rates.height),
+        (int(rates["correct"].sum()), int((rates["correct"] > 0).sum())),
+        (int(hard["correct"].sum()), hard.height),
+        (int(eligible["correct"].sum()), eligible.height),
+    ]
+    chosen = np.empty(0, dtype=np.int64)
+    if eligible.height:
+        _copy_candidates(paths, eligible, candidates)
+        keys, digests = _keys(candidates)
+        chosen = canonical_rows(keys, CANONICAL_ORDER)
+        problems = np.array(keys["problem_id"].to_pylist(), dtype=object)
+
+        def keep(mask: npt.NDArray[np.bool_]) -> None:
+            nonlocal chosen
+            chosen = chosen[mask]
+            counts.append((len(chosen), len(set(problems[chosen]))))
+
+        keep(keys["finished"].to_numpy()[chosen] | (not settings.drop_truncated))
+        keep((keys["boxes"].to_numpy()[chosen] <= 1) | (not settings.drop_multiple_boxes))
+        keep(_first_of_each([(problems[row], digests[row]) for row in chosen]))
+        keep(_within_cap(keys, problems, chosen, settings))
+    counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
+    ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
+    return ledger, chosen
+
+
+def _copy_candidates(paths: Sequence[str | Path], eligible: pl.DataFrame, target: Path) -> None:
+    """Copy the correct rows of the eligible problems, all columns, in the order of the record."""
+    import polars as pl
+
+    wanted = (pl.col("verdict") == CORRECT) & pl.col("problem_id").is_in(eligible["problem_id"].implode())
+    scan(paths).filter(wanted).sink_parquet(
+        target, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming")
+
+
+def _keys(candidates: Path) -> tuple[pa.Table, list[bytes]]:
+    """The small columns of all candidates, and a 128-bit digest of each one's completion token ids.
+
+    Completions are read a row group at a time: held for all candidates they could be gigabytes.
+    """
+    import pyarrow.parquet as pq
+
+    small = [*CANONICAL_ORDER, "problem_id", "finished", "boxes"]
+    tables, digests = [], []
+    with pq.ParquetFile(candidates) as file:
+        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*small, "completion_ids"]):
+            ids = batch.column("completion_ids")
+            values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
+            digests += [hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
+                        for start, end in pairwise(offsets)]
+            tables.append(pa.table(batch.select(small)))
+    return pa.concat_tables(tables), digests
+
+
+def _first_of_each(keys: Sequence[tuple[str, bytes]]) -> npt.NDArray[np.bool_]:
+    """Mask (shape [rows]) of the rows whose key did not occur before."""
+    seen: set[tuple[str, bytes]] = set()
+    mask = np.zeros(len(keys), dtype=bool)
+    for row, key in enumerate(keys):
+        mask[row] = key not in seen
+        seen.add(key)
+    return mask
+
+
+def _within_cap(keys: pa.Table, problems: npt.NDArray[np.object_], rows: npt.NDArray[np.int64],
+                settings: FilterSettings) -> npt.NDArray[np.bool_]:
+    """Mask (shape [rows]) of the rows with the lowest draws of their problem."""
+    mask = np.ones(len(rows), dtype=bool)
+    if settings.max_per_problem is None or not len(rows):
+        return mask
+    groups = keys["group_id"].take(rows).to_pylist()
+    samples = keys["sample"].take(rows).to_pylist()
+    by_problem: dict[str, list[tuple[bytes, int]]] = {}
+    for position, (row, group, sample) in enumerate(zip(rows, groups, samples, strict=True)):
+        draw = draw_key(settings.seed, problems[row], group, sample)
+        by_problem.setdefault(problems[row], []).append((draw, position))
+    for draws in by_problem.values():
+        for _, position in sorted(draws)[settings.max_per_problem :]:
+            mask[position] = False
+    return mask
+
+
+def draw_key(seed: int, problem_id: str, group_id: str, sample: int) -> bytes:
+    """The lot a trajectory draws under the cap: uniform, the same on every machine and library version."""
+    # Length prefixes keep ("ab", "c") and ("a", "bc") apart.
+    text = f"{seed}:{len(problem_id)}:{problem_id}:{len(group_id)}:{group_id}:{sample}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _histogram(rates: pl.DataFrame, top: float) -> tuple[int, ...]:
+    counts, _ = np.histogram(rates["rate"].to_numpy(), bins=_BINS, range=(0.0, top))
+    return tuple(int(count) for count in counts)
+
+
+def _empty(report: FilterReport) -> StageError:
+    bins = ", ".join(
+        f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram))
+    last = next(row for row in report.ledger if row.trajectories == 0)
+    tried = ", ".join(f"{threshold:g}" for threshold in report.thresholds_tried)
+    return StageError(
+        f"the expert set is empty: nothing left at step '{last.step}' with threshold(s) {tried}; "
+        f"problems by success rate: {bins} (never solved: {report.unsolved}, always solved: {report.always_solved})",
+        field="filter.threshold",
+        fix="raise filter.threshold, explore longer, lower the floors, or set filter.on_empty to carry",
+    )

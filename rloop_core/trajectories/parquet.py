@@ -1,0 +1,171 @@
+"""Parquet with reproducible bytes: one writer with fixed options, one reader that gathers rows in bounded
+memory.
+
+The store's digests cover file contents, so the same rows must always give the same bytes: fixed compression,
+row groups of a fixed number of rows however the rows arrive, no pandas metadata, no times, a chosen set of
+dictionary columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+# Small enough that a row group of the longest completions (2,048 tokens with their text, about 14 kB a row)
+# is a few tens of MB in memory; large enough that the footer of a million short rows stays small.
+ROW_GROUP_ROWS = 2048
+
+# Columns with few distinct values a row group. Dictionary pages for the others would only be tried and thrown
+# away.
+_DICTIONARY_COLUMNS = frozenset(
+    {"run", "group_id", "problem_id", "prompt", "prompt_ids", "completion_ids", "answer", "gold", "verdict",
+     "step", "rank", "attempt", "iteration", "policy_step", "sample", "reward", "boxes"}
+)
+
+
+def temporary_name(path: Path) -> Path:
+    """Where a file is written before it is renamed to ``path``: hidden, in the same directory, never a
+    shard's name."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+class DeterministicWriter:
+    """Write tables to one parquet file: atomically, and with bytes that depend on schema and rows alone.
+
+    Usable as a context manager; the file appears under its name only at ``commit``.
+    """
+
+    def __init__(self, path: str | Path, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self.path = Path(path)
+        self.rows = 0
+        self._schema = schema
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._temporary = temporary_name(self.path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in commit and abandon)
+        # pyarrow wants leaf paths for nested columns and ignores names that do not exist.
+        dictionary = [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+                      for field in schema if field.name in _DICTIONARY_COLUMNS]
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            version="2.6",
+            data_page_version="1.0",
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=dictionary,
+            write_statistics=True,
+            store_schema=True,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows. They are cut into row groups of ``ROW_GROUP_ROWS`` regardless of how they arrive."""
+        self._pending.append(table.cast(self._schema))
+        self._pending_rows += table.num_rows
+        self.rows += table.num_rows
+        if self._pending_rows >= ROW_GROUP_ROWS:
+            whole = pa.concat_tables(self._pending)
+            full = whole.num_rows - whole.num_rows % ROW_GROUP_ROWS
+            for start in range(0, full, ROW_GROUP_ROWS):
+                self._write_group(whole.slice(start, ROW_GROUP_ROWS))
+            self._pending = [whole.slice(full)]
+            self._pending_rows = whole.num_rows - full
+
+    def _write_group(self, table: pa.Table) -> None:
+        # Chunk boundaries must not reach the encoder: pages are cut at them.
+        self._writer.write_table(table.combine_chunks(), row_group_size=ROW_GROUP_ROWS)
+
+    def __enter__(self) -> DeterministicWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if kind is None:
+            self.commit()
+        else:
+            self.abandon()
+
+    def commit(self) -> None:
+        """Write what is pending, sync, and give the file its name. On an error nothing is left behind."""
+        try:
+            if self._pending_rows:
+                self._write_group(pa.concat_tables(self._pending))
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except BaseException:
+            self.abandon()
+            raise
+        self._file.close()
+        os.replace(self._temporary, self.path)
+        _sync_directory(self.path.parent)
+
+    def abandon(self) -> None:
+        """Leave nothing: neither the file nor its temporary."""
+        # Closing may write the footer, and on a full disk fail again; the first error is the one to report.
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable; without it a power cut can forget the new name."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: int = 4) -> Iterator[pa.Table]:
+    """Rows of ``path`` in the order of the indices ``order`` (shape [rows]), in tables of ``ROW_GROUP_ROWS``
+    rows at most.
+
+    Only a few row groups are in memory at a time. Linear when ``order`` is nearly ascending, as it is for
+    files written step after step; a wild order stays correct and bounded but reads row groups again.
+    """
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        cache: OrderedDict[int, pa.Table] = OrderedDict()
+        for begin in range(0, len(order), ROW_GROUP_ROWS):
+            wanted = order[begin : begin + ROW_GROUP_ROWS]
+            groups = np.searchsorted(starts, wanted, side="right") - 1
+            pieces, placed = [], []
+            for group in np.unique(groups).tolist():
+                if group not in cache:
+                    cache[group] = file.read_row_group(group)
+                    if len(cache) > cached_groups:
+                        cache.popitem(last=False)
+                positions = np.flatnonzero(groups == group)
+                pieces.append(cache[group].take(pa.array(wanted[positions] - starts[group])))
+                placed.append(positions)
+            yield pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(placed), kind="stable")))
+
+
+def canonical_rows(keys: pa.Table, by: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Row indices (shape [rows]) that sort ``keys`` ascending by the columns ``by``; ties keep their
+    order."""
+    import pyarrow.compute as pc
+
+    position = pa.array(np.arange(keys.num_rows, dtype=np.int64))
+    table = keys.select(list(by)).append_column("__row", position)
+    sorting: Any = [(name, "ascending") for name in (*by, "__row")]
+    indices: npt.NDArray[np.int64] = pc.sort_indices(table, sort_keys=sorting).to_numpy().astype(np.int64)
+    return indices

@@ -1,0 +1,12 @@
+"""R(tau): is the final answer of a completion right? Usable alone; see `judge` and `Verifier`.
+
+Importing this package imports no math engine; worker processes do, when the first answer needs one.
+"""
+
+from __future__ import annotations
+
+from rloop_core.verifier.stream import verify_stream
+from rloop_core.verifier.types import VERIFIER_VERSION, Gold, Judgement, Verdict
+from rloop_core.verifier.verifier import Verifier, judge
+
+__all__ = ["VERIFIER_VERSION", "Gold", "Judgement", "Verdict", "Verifier", "judge", "verify_stream"]
