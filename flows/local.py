@@ -4,6 +4,8 @@ A Prefect API that is configured (`PREFECT_API_URL` or a profile) is used instea
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError, StageError
@@ -29,7 +31,7 @@ def run_locally(config: Config, listener: Listener) -> None:
         os.environ.setdefault(name, value)
     from flows.rloop import rloop
 
-    with watched_by(listener):
+    with _no_idle_heartbeats(), watched_by(listener):
         try:
             rloop(config)
         except RLoopError:
@@ -39,6 +41,18 @@ def run_locally(config: Config, listener: Listener) -> None:
             if cause is not None:
                 raise cause from error
             raise StageError(f"{type(error).__name__}: {error}", field="prefect") from error
+
+
+@contextmanager
+def _no_idle_heartbeats() -> Iterator[None]:
+    """Without a server there is nobody to notice a heartbeat, and each flow would wait up to a second for its thread."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    if PREFECT_API_URL.value():
+        yield
+    else:
+        with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            yield
 
 
 def _first_cause(error: BaseException | None) -> RLoopError | None:

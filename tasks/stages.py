@@ -32,8 +32,9 @@ _stage_task = partial(
 )
 
 
-def _make(name: str, tags: list[str]) -> Any:
-    @_stage_task(name=name, tags=tags)
+def _make(name: str) -> Any:
+    # No tags: for each, Prefect asks its server for a concurrency slot, which costs an embedded one up to two seconds.
+    @_stage_task(name=name)
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
         """Make the stage's artifact exist; *Cached* when the store held it whole."""
         result = run.runner.ensure(stage, iteration, should_stop=lambda: run.stopping)
@@ -47,11 +48,11 @@ def _make(name: str, tags: list[str]) -> Any:
     return ensure
 
 
-explore = _make("explore", ["rloop", "heavy"])
-harvest = _make("harvest", ["rloop", "light"])
-filter_ = _make("filter", ["rloop", "light"])
-rft = _make("rft", ["rloop", "heavy"])
-evaluate = _make("evaluate", ["rloop", "heavy"])
+explore = _make("explore")
+harvest = _make("harvest")
+filter_ = _make("filter")
+rft = _make("rft")
+evaluate = _make("evaluate")
 
 
 def _publish_table(run: RunSession, result: StageResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -201,9 +202,11 @@ class FilterConfig(Section):
         if not 0.0 < self.threshold < 1.0:
             fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
             raise Impossible("threshold", f"{self.threshold} is outside (0, 1)", fix)
-        for wider in self.widen_to:
-            if not self.threshold < wider <= 1.0 and self.on_empty == "widen":
-                raise Impossible("widen_to", f"{wider} is not in ({self.threshold}, 1]", "list wider thresholds only")
+        steps = (self.threshold, *self.widen_to)
+        rising = all(narrow < wide for narrow, wide in pairwise(steps)) and steps[-1] <= 1.0
+        if self.on_empty == "widen" and not (rising and self.widen_to):
+            given = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
+            raise Impossible("widen_to", given, "list rising thresholds such as [0.2, 0.5, 1.0]")
         if self.min_successes > self.min_attempts > 1:
             raise Impossible("min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self

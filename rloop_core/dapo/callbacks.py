@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +98,28 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         return {name: round(value, 4) for name, value in phases.items()}
 
 
-def last_checkpoint(directory: Path) -> tuple[Path, int, int] | None:
-    """The newest whole checkpoint as (folder, optimizer updates, stream cursor); unmarked ones are removed."""
+@dataclass(frozen=True, order=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Args:
+        updates: Optimizer updates done.
+        cursor: Place in the problem stream.
+        folder: Where it lies.
+    """
+
+    updates: int
+    cursor: int
+    folder: Path
+
+
+def last_checkpoint(directory: Path) -> Checkpoint | None:
+    """The newest whole checkpoint; those that a crash left without their marker are removed."""
     whole = []
     for folder in directory.glob("checkpoint-*"):
         try:
             marker = json.loads((folder / MARKER).read_text())
-            whole.append((int(marker["updates"]), int(marker["cursor"]), folder))
+            whole.append(Checkpoint(int(marker["updates"]), int(marker["cursor"]), folder))
         except (OSError, ValueError, KeyError):
             shutil.rmtree(folder, ignore_errors=True)
-    if not whole:
-        return None
-    updates, cursor, folder = max(whole)
-    return folder, updates, cursor
+    return max(whole, default=None)

@@ -6,13 +6,16 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.verifier import Verifier
+
+if TYPE_CHECKING:
+    from rloop_core.dapo.trainer import DapoTrainer
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,31 @@ def explore(
     Raises:
         StageError: The phase did not reach its last RL step, or its loss is not finite.
     """
-    from trl.rewards import get_soft_overlong_punishment
-
     from rloop_core.dapo.callbacks import StepBoundary, last_checkpoint
     from rloop_core.dapo.ledger import StepLedger
+
+    checkpoint = last_checkpoint(job.work / "checkpoints")
+    trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
+    updates_per_step = trainer.plan.updates_per_step
+    done = checkpoint.updates // updates_per_step if checkpoint else 0
+
+    def save_snapshot(step: int) -> None:
+        folder = job.work / "snapshots" / f"step-{step:06d}"
+        save_policy(trainer.model, job.policy, folder, dtype=job.config.policy.dtype)
+
+    ledger = StepLedger(job.work, done, tell)
+    trainer.add_callback(StepBoundary(trainer, ledger, job.config.explore.snapshot_every, save_snapshot))
+    trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
+    _prove_finished(trainer.state.global_step, trainer.plan.steps * updates_per_step, done)
+    save_policy(trainer.model, job.policy, job.work / "policy", dtype=job.config.policy.dtype)
+
+
+def make_trainer(
+    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
+) -> DapoTrainer:
+    """The trainer of a phase, at a place in the problem stream; without `record` it keeps no rollouts (benchmarks)."""
+    from trl.rewards import get_soft_overlong_punishment
+
     from rloop_core.dapo.problem_stream import ProblemStream
     from rloop_core.dapo.recorder import RolloutRecorder
     from rloop_core.dapo.reward import AnswerReward
@@ -57,43 +81,30 @@ def explore(
     from rloop_core.dapo.trainer import DapoTrainer, StepPlan
 
     explore = job.config.explore
-    plan = StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step)
-    checkpoints = job.work / "checkpoints"
-    resume = last_checkpoint(checkpoints)
-    done = resume[1] // plan.updates_per_step if resume else 0
-
-    tokenizer = load_tokenizer(job.policy, trust_remote_code=job.config.policy.trust_remote_code)
+    remote = job.config.policy.trust_remote_code
+    tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
     # Master weights are float32: bfloat16 alone cannot hold an update of learning rate 1e-6.
-    model = load_model(
-        job.policy, dtype="float32", device=job.device, trust_remote_code=job.config.policy.trust_remote_code
-    )
+    model = load_model(job.policy, dtype="float32", device=job.device, trust_remote_code=remote)
     answer = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
-
-    def save_snapshot(step: int) -> None:
-        save_policy(model, job.policy, job.work / "snapshots" / f"step-{step:06d}", dtype=job.config.policy.dtype)
-
-    args = grpo_config(job.config, checkpoints, seed=job.seed, world_size=1, use_cpu=job.device == "cpu")
-    trainer = DapoTrainer(
-        plan=plan,
+    recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, 0, job.attempt)
+    return DapoTrainer(
+        plan=StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step),
         problems=problems,
-        stream=ProblemStream(len(problems), job.seed, resume[2] if resume else 0),
+        stream=ProblemStream(len(problems), job.seed, cursor),
         answer_reward=answer,
-        recorder=RolloutRecorder(job.work / "shards", job.config.name, job.iteration, 0, job.attempt),
+        recorder=recorder if record else None,
         sampling=explore.dynamic_sampling,
         model=model,
         reward_funcs=rewards,
-        args=args,
+        args=grpo_config(
+            job.config, job.work / "checkpoints", seed=job.seed, world_size=1, use_cpu=job.device == "cpu"
+        ),
         train_dataset=_placeholder(problems),
         processing_class=tokenizer,
     )
-    ledger = StepLedger(job.work, done, tell)
-    trainer.add_callback(StepBoundary(trainer, ledger, explore.snapshot_every, save_snapshot))
-    trainer.train(resume_from_checkpoint=str(resume[0]) if resume else None)
-    _prove_finished(trainer.state.global_step, plan.steps * plan.updates_per_step, done)
-    save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype)
 
 
 def seal(job: ExploreJob, out: Path) -> dict[str, int]:

@@ -35,8 +35,9 @@ class Interval:
         return asdict(self)
 
 
-def intervals(values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES,
-              confidence: float = CONFIDENCE) -> list[Interval]:
+def intervals(
+    values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> list[Interval]:
     """Intervals of several metrics on the same problems, all from the same resamples.
 
     Args:
@@ -66,19 +67,29 @@ def intervals(values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLE
             means[metric, start:stop] = row[drawn].mean(axis=1)
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(means, [tail, 1.0 - tail], axis=1)
-    return [Interval(float(value), float(a), float(b))
-            for value, a, b in zip(table.mean(axis=1), low, high, strict=True)]
+    return [
+        Interval(float(value), float(a), float(b))
+        for value, a, b in zip(table.mean(axis=1), low, high, strict=True)
+    ]
 
 
-def interval(values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES,
-             confidence: float = CONFIDENCE) -> Interval:
+def interval(
+    values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> Interval:
     """The mean of one value a problem (shape [problems]) with its interval; see ``intervals``."""
-    return intervals(np.asarray(values, dtype=np.float64)[None, ...], seed=seed, resamples=resamples,
-                     confidence=confidence)[0]
+    return intervals(
+        np.asarray(values, dtype=np.float64)[None, ...], seed=seed, resamples=resamples, confidence=confidence
+    )[0]
 
 
-def paired_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES,
-                      confidence: float = CONFIDENCE) -> Interval:
+def paired_difference(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Interval:
     """The mean of ``a - b`` over the same problems in the same order (shape [problems] each), with its
     interval.
 
@@ -87,6 +98,7 @@ def paired_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, seed: int = 0, resa
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
-        raise StageError(f"paired values must match in shape: {first.shape}, {second.shape}",
-                         field="bootstrap")
+        raise StageError(
+            f"paired values must match in shape: {first.shape}, {second.shape}", field="bootstrap"
+        )
     return interval(first - second, seed=seed, resamples=resamples, confidence=confidence)

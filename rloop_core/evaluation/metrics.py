@@ -53,8 +53,11 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
     if k < 1:
         raise ConfigError(f"pass@{k} does not exist", field="k", fix="give 1 or more")
     if total.size and k > total.min():
-        raise ConfigError(f"pass@{k} needs {k} samples of every problem, one has {total.min()}", field="k",
-                          fix=f"draw more samples, or give k of at most {total.min()}")
+        raise ConfigError(
+            f"pass@{k} needs {k} samples of every problem, one has {total.min()}",
+            field="k",
+            fix=f"draw more samples, or give k of at most {total.min()}",
+        )
     none_correct = np.ones(total.shape)
     for taken in range(int(correct.max(initial=0))):
         # Below zero only where fewer than k samples are wrong; the probability of k wrong ones is then

@@ -44,13 +44,19 @@ class Outcomes:
 
     @property
     def avg_name(self) -> str:
-        """"avg@32", or "avg@8-32" when problems have unequal numbers of samples."""
+        """ "avg@32", or "avg@8-32" when problems have unequal numbers of samples."""
         low, high = int(self.n.min()), int(self.n.max())
         return f"avg@{low}" if low == high else f"avg@{low}-{high}"
 
     @classmethod
-    def from_counts(cls, problem_ids: Sequence[str], n: npt.ArrayLike, c: npt.ArrayLike,
-                    truncated: npt.ArrayLike = 0, tokens: npt.ArrayLike = 0) -> Outcomes:
+    def from_counts(
+        cls,
+        problem_ids: Sequence[str],
+        n: npt.ArrayLike,
+        c: npt.ArrayLike,
+        truncated: npt.ArrayLike = 0,
+        tokens: npt.ArrayLike = 0,
+    ) -> Outcomes:
         """Outcomes from counts in any order of problems; shapes [problems] or numbers.
 
         Raises:
@@ -114,8 +120,10 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
     values = _values(outcomes, ks)
     samples = int(outcomes.n.sum())
     return {
-        **{name: one.to_dict() for name, one in
-           zip(values, intervals(np.stack(list(values.values())), seed=seed), strict=True)},
+        **{
+            name: one.to_dict()
+            for name, one in zip(values, intervals(np.stack(list(values.values())), seed=seed), strict=True)
+        },
         "problems": len(outcomes),
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
@@ -139,8 +147,12 @@ def compare(outcomes_a: Outcomes, outcomes_b: Outcomes, ks: Sequence[int], seed:
     values_a, values_b = _values(outcomes_a, ks), _values(outcomes_b, ks)
     a, b = np.stack(list(values_a.values())), np.stack(list(values_b.values()))
     return {
-        **{name: {**one.to_dict(), "a": float(mean_a), "b": float(mean_b)} for name, one, mean_a, mean_b in
-           zip(values_a, intervals(a - b, seed=seed), a.mean(axis=1), b.mean(axis=1), strict=True)},
+        **{
+            name: {**one.to_dict(), "a": float(mean_a), "b": float(mean_b)}
+            for name, one, mean_a, mean_b in zip(
+                values_a, intervals(a - b, seed=seed), a.mean(axis=1), b.mean(axis=1), strict=True
+            )
+        },
         "problems": len(outcomes_a),
     }
 
@@ -155,10 +167,15 @@ def _values(outcomes: Outcomes, ks: Sequence[int]) -> Mapping[str, Floats]:
 
 def _same_problems(ids_a: Sequence[str], ids_b: Sequence[str]) -> None:
     only = [("first", sorted(set(ids_a) - set(ids_b))), ("second", sorted(set(ids_b) - set(ids_a)))]
-    parts = [f"{len(ids)} only in the {side} ({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
-             for side, ids in only if ids]
+    parts = [
+        f"{len(ids)} only in the {side} ({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
+        for side, ids in only
+        if ids
+    ]
     if parts:
         common = len(set(ids_a) & set(ids_b))
         raise StageError(
             f"the evaluations are over different problems: {common} in both, {' and '.join(parts)}",
-            field="evaluate", fix="evaluate both policies on the same problem set")
+            field="evaluate",
+            fix="evaluate both policies on the same problem set",
+        )

@@ -18,9 +18,7 @@ def self_check(problem_set: ProblemSet, verifier: Verifier) -> list[Problem]:
     """The problems whose boxed gold is not judged correct against itself: no policy could ever solve them."""
     problems: Sequence[Problem] = problem_set.problems
     judged = verifier.judge_many([(f"\\boxed{{{problem.gold}}}", problem.gold, True) for problem in problems])
-    return [
-        problem for problem, one in zip(problems, judged, strict=True) if one.verdict is not Verdict.correct
-    ]
+    return [problem for problem, one in zip(problems, judged, strict=True) if one.verdict is not Verdict.correct]
 
 
 def check_lengths(problem_set: ProblemSet, template: str, tokenizer: Any, max_prompt_tokens: int) -> int:

@@ -74,7 +74,7 @@ def load_problems(source: ProblemSourceLike) -> ProblemSet:
     for place, row in rows:
         ledger["rows_read"] += 1
         try:
-            if isinstance(row, sources.MalformedLine):
+            if isinstance(row, sources.MalformedLineError):
                 raise row
             text, gold = problem_and_gold(row, problem_columns, gold_columns)
         except ValueError as error:
@@ -122,9 +122,7 @@ def _rows(source: ProblemSourceLike) -> tuple[Iterator[sources.Row], tuple[str, 
     raise ProblemsError(f"unknown problem set {where!r}", field="source", fix=closest(where, names))
 
 
-def _hub(
-    hub: HubSource, source: ProblemSourceLike
-) -> tuple[Iterator[sources.Row], tuple[str, ...], tuple[str, ...]]:
+def _hub(hub: HubSource, source: ProblemSourceLike) -> tuple[Iterator[sources.Row], tuple[str, ...], tuple[str, ...]]:
     params: Mapping[str, Any] = source.params
     rows = sources.hub_rows(hub, split=source.split, revision=source.revision, config=params.get("config"))
     return rows, hub.problem_columns, hub.gold_columns

@@ -45,9 +45,7 @@ REGISTRY: dict[str, HubSource] = {
         problem_columns=("prompt",),
         gold_columns=("reward_model.ground_truth",),
     ),
-    "gsm8k": HubSource(
-        "openai/gsm8k", "test", config="main", problem_columns=("question",), gold_columns=("answer",)
-    ),
+    "gsm8k": HubSource("openai/gsm8k", "test", config="main", problem_columns=("question",), gold_columns=("answer",)),
 }
 
 

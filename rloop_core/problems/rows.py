@@ -27,7 +27,7 @@ def problem_and_gold(
         ValueError: The row is no object, or lacks a problem or a usable gold; says which.
     """
     if not isinstance(row, Mapping):
-        raise ValueError("is not an object with named fields")  # noqa: TRY004 (one error to catch)
+        raise ValueError("is not an object with named fields")
     problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
     if problem is None:
         raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
@@ -58,9 +58,7 @@ def _gold(row: Mapping[str, Any], columns: Sequence[str]) -> str:
         if value is None:
             continue
         try:
-            return (
-                _worked(value) if column in _WORKED_COLUMNS and isinstance(value, str) else gold_text(value)
-            )
+            return _worked(value) if column in _WORKED_COLUMNS and isinstance(value, str) else gold_text(value)
         except ValueError as error:
             reason = f"field {column}: {error}"
     raise ValueError(reason)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +18,12 @@ _DEFAULT_SIZE = 100
 _PARQUET_BATCH = 1024
 
 
-class MalformedLine(ValueError):
+class MalformedLineError(ValueError):
     """A line that is not JSON; takes the place of its row, so that the reader decides whether to skip it."""
 
 
 def file_rows(path: str) -> Iterator[Row]:
-    """Rows of a JSONL, JSON-array or parquet file, streamed. A line that is not JSON comes as a MalformedLine.
+    """Rows of a JSONL, JSON-array or parquet file, streamed. A line that is not JSON comes as a MalformedLineError.
 
     Raises:
         ProblemsError: The file is missing, unreadable, or not what its name says.
@@ -57,7 +56,7 @@ def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        return MalformedLine(f"is not valid JSON ({str(error)[:120]})")
+        return MalformedLineError(f"is not valid JSON ({str(error)[:120]})")
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
@@ -87,9 +86,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         ) from error
 
 
-def hub_rows(
-    source: HubSource, *, split: str | None, revision: str | None, config: str | None
-) -> Iterator[Row]:
+def hub_rows(source: HubSource, *, split: str | None, revision: str | None, config: str | None) -> Iterator[Row]:
     """Rows of a hub data set; split, revision and config override the registry's.
 
     Raises:
@@ -146,7 +143,12 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
 
 def looks_like_file(source: str) -> bool:
     """Whether a source names a file: it exists, is written as a path, or ends as one of the file kinds does."""
-    return source.endswith(FILE_SUFFIXES) or source.startswith((".", "/", "~")) or os.path.exists(source)
+    if source.endswith(FILE_SUFFIXES) or source.startswith((".", "/", "~")):
+        return True
+    try:
+        return Path(source).exists()
+    except (OSError, ValueError):  # too long or with a null byte: no path
+        return False
 
 
 def looks_like_hub_id(source: str) -> bool:

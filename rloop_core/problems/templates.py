@@ -2,7 +2,7 @@
 
 | template | prompt |
 |---|---|
-| `boxed` | the problem, then "Please reason step by step, and put your final answer within \\boxed{}." (Qwen's wording) |
+| `boxed` | the problem, then "Please reason step by step, and put your final answer within \\boxed{}." (Qwen's) |
 | `answer-line` | the problem between DAPO's two instructions, which ask for a last line `Answer: $Answer` |
 | `chat` | the `boxed` prompt as one user message in the tokenizer's own chat format, ready for the assistant's turn |
 | `plain` | the problem and one newline, nothing else; for base policies trained on such text |
@@ -64,7 +64,5 @@ def render(problem: str, template: str, tokenizer: Any = None) -> str:
         ProblemsError: Unknown template, or `chat` with a tokenizer that has no chat format.
     """
     if template not in _TEMPLATES:
-        raise ProblemsError(
-            f"unknown template {template!r}", field="template", fix=closest(template, list(TEMPLATES))
-        )
+        raise ProblemsError(f"unknown template {template!r}", field="template", fix=closest(template, list(TEMPLATES)))
     return _TEMPLATES[template](problem, tokenizer)

@@ -99,7 +99,7 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
         gradient_accumulation_steps=max(1, settings.batch_trajectories // micro),
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
-        warmup_steps=math.ceil(settings.warmup_ratio * updates),
+        warmup_steps=math.floor(settings.warmup_ratio * updates),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
         bf16=job.config.policy.dtype == "bfloat16",

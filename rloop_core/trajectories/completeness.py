@@ -36,8 +36,9 @@ class CompletenessReport:
         return asdict(self)
 
 
-def prove_complete(paths: Sequence[str | Path], *, steps: int, ranks: int, group_size: int,
-                   min_groups_per_step: int) -> CompletenessReport:
+def prove_complete(
+    paths: Sequence[str | Path], *, steps: int, ranks: int, group_size: int, min_groups_per_step: int
+) -> CompletenessReport:
     """Check that ``paths`` hold the whole phase, each rollout once.
 
     Args:
@@ -64,18 +65,30 @@ def prove_complete(paths: Sequence[str | Path], *, steps: int, ranks: int, group
         found: list[str] = groups.filter(condition).select(sample_order)["group_id"].to_list()
         return found
 
-    _refuse("group(s) with duplicated samples", where(pl.col("rows") > pl.col("samples")),
-            "read the winning shards only: one attempt of each step")
+    _refuse(
+        "group(s) with duplicated samples",
+        where(pl.col("rows") > pl.col("samples")),
+        "read the winning shards only: one attempt of each step",
+    )
     lowest, highest = pl.col("lowest"), pl.col("highest")
     whole = (pl.col("samples") == group_size) & (lowest == 0) & (highest == group_size - 1)
-    _refuse(f"incomplete group(s) (not exactly samples 0..{group_size - 1})", where(~whole),
-            "run the explore stage again")
-    _refuse("group(s) spread over several problems, steps or ranks", where(pl.col("places") > 1),
-            "give every group of a phase an id of its own")
+    _refuse(
+        f"incomplete group(s) (not exactly samples 0..{group_size - 1})",
+        where(~whole),
+        "run the explore stage again",
+    )
+    _refuse(
+        "group(s) spread over several problems, steps or ranks",
+        where(pl.col("places") > 1),
+        "give every group of a phase an id of its own",
+    )
     per_step = groups.group_by("step").len().sort("step")
     short = per_step.filter(pl.col("len") < min_groups_per_step)
-    _refuse(f"step(s) with fewer than {min_groups_per_step} groups", short["step"].to_list(),
-            "run the explore stage again")
+    _refuse(
+        f"step(s) with fewer than {min_groups_per_step} groups",
+        short["step"].to_list(),
+        "run the explore stage again",
+    )
     counts = per_step["len"].to_list()
     return CompletenessReport(
         steps=steps,
@@ -98,8 +111,12 @@ def _groups(paths: Sequence[str | Path]) -> pl.DataFrame:
     return (
         scan(paths)
         .group_by(*columns)
-        .agg(pl.len().alias("rows"), sample.n_unique().alias("samples"), sample.min().alias("lowest"),
-             sample.max().alias("highest"))
+        .agg(
+            pl.len().alias("rows"),
+            sample.n_unique().alias("samples"),
+            sample.min().alias("lowest"),
+            sample.max().alias("highest"),
+        )
         .with_columns(pl.len().over("group_id").alias("places"))
         .collect(engine="streaming")
     )
@@ -110,5 +127,6 @@ def _refuse(what: str, culprits: Iterable[object], fix: str) -> None:
     if listed:
         named = ", ".join(str(one) for one in listed[:_NAMED])
         more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-        raise StageError(f"the record is not complete: {len(listed)} {what}: {named}{more}",
-                         field="trajectories", fix=fix)
+        raise StageError(
+            f"the record is not complete: {len(listed)} {what}: {named}{more}", field="trajectories", fix=fix
+        )

@@ -10,8 +10,14 @@ from rloop_core.errors import ConfigError
 
 # The ledger's steps, in the order in which trajectories fall.
 LEDGER_STEPS: tuple[str, ...] = (
-    "recorded", "correct", "of hard problems", "attempts and successes floor", "finished", "single box",
-    "deduplicated", "capped per problem",
+    "recorded",
+    "correct",
+    "of hard problems",
+    "attempts and successes floor",
+    "finished",
+    "single box",
+    "deduplicated",
+    "capped per problem",
 )
 
 
@@ -46,11 +52,17 @@ class FilterSettings:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.threshold <= 1.0:
-            raise ConfigError(f"{self.threshold} is outside (0, 1]", field="filter.threshold",
-                              fix="the paper uses 0.10; 1.0 takes every solved problem")
+            raise ConfigError(
+                f"{self.threshold} is outside (0, 1]",
+                field="filter.threshold",
+                fix="the paper uses 0.10; 1.0 takes every solved problem",
+            )
         if self.on_empty not in ("carry", "widen", "fail"):
-            raise ConfigError(f"{self.on_empty!r} is not a policy", field="filter.on_empty",
-                              fix="choose carry, widen or fail")
+            raise ConfigError(
+                f"{self.on_empty!r} is not a policy",
+                field="filter.on_empty",
+                fix="choose carry, widen or fail",
+            )
         for name in ("min_attempts", "min_successes", "max_per_problem"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -58,8 +70,11 @@ class FilterSettings:
         steps = (self.threshold, *self.widen_to)
         rising = len(steps) > 1 and steps[-1] <= 1.0 and all(low < high for low, high in pairwise(steps))
         if self.on_empty == "widen" and not rising:
-            raise ConfigError(f"{self.widen_to} does not widen {self.threshold} step by step up to 1",
-                              field="filter.widen_to", fix="list rising thresholds such as [0.2, 0.5, 1.0]")
+            raise ConfigError(
+                f"{self.widen_to} does not widen {self.threshold} step by step up to 1",
+                field="filter.widen_to",
+                fix="list rising thresholds such as [0.2, 0.5, 1.0]",
+            )
 
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds to try, in order."""

@@ -49,9 +49,9 @@ def filter_experts(
     """
     import polars as pl
 
+    record = scan(paths)
     rates = (
-        scan(paths)
-        .group_by("problem_id")
+        record.group_by("problem_id")
         .agg(pl.len().alias("attempts"), (pl.col("verdict") == CORRECT).sum().alias("correct"))
         .with_columns((pl.col("correct") / pl.col("attempts")).alias("rate"))
         .collect(engine="streaming")
@@ -64,7 +64,7 @@ def filter_experts(
     try:
         for threshold in settings.thresholds():
             tried.append(threshold)
-            ledger, chosen = _choose(paths, rates, threshold, settings, candidates)
+            ledger, chosen = _choose(record, rates, threshold, settings, candidates)
             if len(chosen):
                 break
         report = _report(rates, ledger, tried)
@@ -103,14 +103,20 @@ def _in_band(threshold: float) -> pl.Expr:
     return solved if threshold == 1.0 else solved & (pl.col("rate") < threshold)
 
 
-def _choose(paths: Sequence[str | Path], rates: pl.DataFrame, threshold: float, settings: FilterSettings,
-            candidates: Path) -> tuple[tuple[LedgerRow, ...], npt.NDArray[np.int64]]:
-    """The ledger, and the rows of the file ``candidates`` (written here) that are the expert set, in order."""
+def _choose(
+    record: pl.LazyFrame,
+    rates: pl.DataFrame,
+    threshold: float,
+    settings: FilterSettings,
+    candidates: Path,
+) -> tuple[tuple[LedgerRow, ...], npt.NDArray[np.int64]]:
+    """The ledger, and the rows of the file ``candidates`` (written here) that are the expert set."""
     import polars as pl
 
     hard = rates.filter(_in_band(threshold))
-    eligible = hard.filter((pl.col("attempts") >= settings.min_attempts)
-                           & (pl.col("correct") >= settings.min_successes))
+    eligible = hard.filter(
+        (pl.col("attempts") >= settings.min_attempts) & (pl.col("correct") >= settings.min_successes)
+    )
     counts = [
         (int(rates["attempts"].sum()), rates.height),
         (int(rates["correct"].sum()), int((rates["correct"] > 0).sum())),
@@ -119,7 +125,7 @@ def _choose(paths: Sequence[str | Path], rates: pl.DataFrame, threshold: float, 
     ]
     chosen = np.empty(0, dtype=np.int64)
     if eligible.height:
-        _copy_candidates(paths, eligible, candidates)
+        _copy_candidates(record, eligible, candidates)
         keys, digests = _keys(candidates)
         chosen = canonical_rows(keys, CANONICAL_ORDER)
         problems = np.array(keys["problem_id"].to_pylist(), dtype=object)
@@ -138,13 +144,14 @@ def _choose(paths: Sequence[str | Path], rates: pl.DataFrame, threshold: float, 
     return ledger, chosen
 
 
-def _copy_candidates(paths: Sequence[str | Path], eligible: pl.DataFrame, target: Path) -> None:
+def _copy_candidates(record: pl.LazyFrame, eligible: pl.DataFrame, target: Path) -> None:
     """Copy the correct rows of the eligible problems, all columns, in the order of the record."""
     import polars as pl
 
     wanted = (pl.col("verdict") == CORRECT) & pl.col("problem_id").is_in(eligible["problem_id"].implode())
-    scan(paths).filter(wanted).sink_parquet(
-        target, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming")
+    record.filter(wanted).sink_parquet(
+        target, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming"
+    )
 
 
 def _keys(candidates: Path) -> tuple[pa.Table, list[bytes]]:
@@ -160,8 +167,10 @@ def _keys(candidates: Path) -> tuple[pa.Table, list[bytes]]:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*small, "completion_ids"]):
             ids = batch.column("completion_ids")
             values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
-            digests += [hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
-                        for start, end in pairwise(offsets)]
+            digests += [
+                hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
+                for start, end in pairwise(offsets)
+            ]
             tables.append(pa.table(batch.select(small)))
     return pa.concat_tables(tables), digests
 
@@ -176,8 +185,9 @@ def _first_of_each(keys: Sequence[tuple[str, bytes]]) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _within_cap(keys: pa.Table, problems: npt.NDArray[np.object_], rows: npt.NDArray[np.int64],
-                settings: FilterSettings) -> npt.NDArray[np.bool_]:
+def _within_cap(
+    keys: pa.Table, problems: npt.NDArray[np.object_], rows: npt.NDArray[np.int64], settings: FilterSettings
+) -> npt.NDArray[np.bool_]:
     """Mask (shape [rows]) of the rows with the lowest draws of their problem."""
     mask = np.ones(len(rows), dtype=bool)
     if settings.max_per_problem is None or not len(rows):
@@ -208,12 +218,14 @@ def _histogram(rates: pl.DataFrame, top: float) -> tuple[int, ...]:
 
 def _empty(report: FilterReport) -> StageError:
     bins = ", ".join(
-        f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram))
+        f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram)
+    )
     last = next(row for row in report.ledger if row.trajectories == 0)
     tried = ", ".join(f"{threshold:g}" for threshold in report.thresholds_tried)
     return StageError(
         f"the expert set is empty: nothing left at step '{last.step}' with threshold(s) {tried}; "
-        f"problems by success rate: {bins} (never solved: {report.unsolved}, always solved: {report.always_solved})",
+        f"problems by success rate: {bins} "
+        f"(never solved: {report.unsolved}, always solved: {report.always_solved})",
         field="filter.threshold",
         fix="raise filter.threshold, explore longer, lower the floors, or set filter.on_empty to carry",
     )

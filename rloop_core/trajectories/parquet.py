@@ -27,8 +27,25 @@ ROW_GROUP_ROWS = 2048
 # Columns with few distinct values a row group. Dictionary pages for the others would only be tried and thrown
 # away.
 _DICTIONARY_COLUMNS = frozenset(
-    {"run", "group_id", "problem_id", "prompt", "prompt_ids", "completion_ids", "answer", "gold", "verdict",
-     "step", "rank", "attempt", "iteration", "policy_step", "sample", "reward", "boxes"}
+    {
+        "run",
+        "group_id",
+        "problem_id",
+        "prompt",
+        "prompt_ids",
+        "completion_ids",
+        "answer",
+        "gold",
+        "verdict",
+        "step",
+        "rank",
+        "attempt",
+        "iteration",
+        "policy_step",
+        "sample",
+        "reward",
+        "boxes",
+    }
 )
 
 
@@ -56,8 +73,11 @@ class DeterministicWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in commit and abandon)
         # pyarrow wants leaf paths for nested columns and ignores names that do not exist.
-        dictionary = [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-                      for field in schema if field.name in _DICTIONARY_COLUMNS]
+        dictionary = [
+            f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+            for field in schema
+            if field.name in _DICTIONARY_COLUMNS
+        ]
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
@@ -90,8 +110,9 @@ class DeterministicWriter:
     def __enter__(self) -> DeterministicWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.commit()
         else:

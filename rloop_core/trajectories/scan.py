@@ -22,9 +22,16 @@ def scan(paths: Sequence[str | Path]) -> pl.LazyFrame:
     import polars as pl
 
     if not paths:
-        raise StageError("there are no trajectory files to read", field="trajectories",
-                         fix="run the explore stage first, or check the path")
+        raise StageError(
+            "there are no trajectory files to read",
+            field="trajectories",
+            fix="run the explore stage first, or check the path",
+        )
     for path in paths:
         check_schema(path)
     # A run's name may hold "[" or "key=value": paths are names here, not patterns and not partitions.
-    return pl.scan_parquet([Path(path) for path in paths], glob=False, hive_partitioning=False)
+    # Predicate columns first, the heavy ones only for rows that pass: measured 1.6 x faster for the filter's
+    # copy.
+    return pl.scan_parquet(
+        [Path(path) for path in paths], glob=False, hive_partitioning=False, parallel="prefiltered"
+    )

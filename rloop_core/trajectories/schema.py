@@ -70,10 +70,16 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for index, row in enumerate(rows):
         if row.keys() != expected:
             missing, unknown = sorted(expected - row.keys()), sorted(row.keys() - expected)
-            parts = [f"{what} column(s) {', '.join(names)}" for what, names in
-                     (("missing", missing), ("unknown", unknown)) if names]
-            raise StageError(f"trajectory row {index} has {' and '.join(parts)}", field="trajectories",
-                             fix="write exactly the columns of TRAJECTORY_SCHEMA")
+            parts = [
+                f"{what} column(s) {', '.join(names)}"
+                for what, names in (("missing", missing), ("unknown", unknown))
+                if names
+            ]
+            raise StageError(
+                f"trajectory row {index} has {' and '.join(parts)}",
+                field="trajectories",
+                fix="write exactly the columns of TRAJECTORY_SCHEMA",
+            )
     columns = []
     for field in TRAJECTORY_SCHEMA:
         try:
@@ -82,8 +88,10 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             what = f"column {field.name} wants {field.type}: {error}"
             raise StageError(what, field="trajectories") from error
         if column.null_count and not field.nullable:
-            raise StageError(f"column {field.name} is required but {column.null_count} row(s) have none",
-                             field="trajectories")
+            raise StageError(
+                f"column {field.name} is required but {column.null_count} row(s) have none",
+                field="trajectories",
+            )
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=TRAJECTORY_SCHEMA)
 
@@ -102,8 +110,11 @@ def check_schema(path: str | Path) -> None:
         raise StageError(f"{path} is not a readable parquet file: {error}", field="trajectories") from error
     version = (found.metadata or {}).get(VERSION_KEY, b"none").decode()
     if version != SCHEMA_VERSION:
-        raise StageError(f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}",
-                         field="trajectories", fix="write the file again with this version of rloop")
+        raise StageError(
+            f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}",
+            field="trajectories",
+            fix="write the file again with this version of rloop",
+        )
     differences = []
     for name in dict.fromkeys([*TRAJECTORY_SCHEMA.names, *found.names]):
         if found.names.count(name) != 1:

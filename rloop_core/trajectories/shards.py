@@ -57,8 +57,10 @@ def write_shard(
     for column, value in (("step", step), ("rank", rank), ("attempt", attempt)):
         others = set(table[column].to_pylist()) - {value}
         if others:
-            raise StageError(f"the shard of {column} {value} was given rows of {column} {min(others)}",
-                             field="trajectories")
+            raise StageError(
+                f"the shard of {column} {value} was given rows of {column} {min(others)}",
+                field="trajectories",
+            )
     path = Path(directory) / ShardName(step, rank, attempt).format()
     with DeterministicWriter(path, TRAJECTORY_SCHEMA) as writer:
         writer.write(table)
@@ -90,8 +92,9 @@ def winning_shards(directory_or_names: str | Path | Iterable[str | Path]) -> dic
     return {key: best[key][1] for key in sorted(best)}
 
 
-def seal_shards(directory: str | Path, out_dir: str | Path, *, steps: int | None = None,
-                ranks: int | None = None) -> list[Path]:
+def seal_shards(
+    directory: str | Path, out_dir: str | Path, *, steps: int | None = None, ranks: int | None = None
+) -> list[Path]:
     """Write the winning shards of ``directory`` to ``out_dir``, without their attempts, one file at a time.
 
     Rows go out in canonical order with ``attempt`` set to 0, so the result depends on the rollouts alone.
@@ -117,7 +120,8 @@ def seal_shards(directory: str | Path, out_dir: str | Path, *, steps: int | None
     targets = {key: out / ShardName(*key, attempt=None).format() for key in winners}
     for leftover in out.iterdir():
         if leftover.name.endswith(".parquet.tmp") or (
-                _NAME.fullmatch(leftover.name) and leftover not in targets.values()):
+            _NAME.fullmatch(leftover.name) and leftover not in targets.values()
+        ):
             leftover.unlink()
     for key, source in winners.items():
         _seal(source, targets[key])

@@ -69,7 +69,7 @@ def _parse(text: str) -> list[Any]:
         )
     except (MemoryError, RecursionError):
         raise
-    except Exception:  # noqa: BLE001 (its parsers raise anything on hostile text)
+    except Exception:
         return []
     return list(parsed)
 
@@ -83,12 +83,12 @@ def _latex_reader() -> Any:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore")
     # Its unit remover takes the variables t, h and o for units: it would call 3t and 3 equal.
-    normalisation = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="all")
+    normalisation = NormalizationConfig(malformed_operators=True, nits=True)
     return LatexExtractionConfig(boxed_match_priority=0, normalization_config=normalisation)
 
 
 def _prepared(text: str) -> str:
-    """Lists joined by words become comma lists, a unit at the end goes, and degrees inside trigonometric functions become radians."""
+    """Comma lists for lists joined by words, no unit at the end, radians for degrees in trigonometric functions."""
     text = _UNIT.sub("", text)
     text = _TRIG_DEGREES.sub(lambda m: rf"{m.group(1)}\left(\frac{{{m.group(2)}\pi}}{{180}}\right)", text)
     return _AND.sub(", ", text).strip(" ,")
@@ -101,7 +101,7 @@ def _far_apart(left: Any, right: Any) -> bool:
             return False
         difference, size = abs((left - right).evalf(30)), max(abs(left.evalf(30)), abs(right.evalf(30)))
         return bool(difference > size * 1e-9)
-    except Exception:  # noqa: BLE001 (sympy raises anything on what is no number)
+    except Exception:
         return False
 
 
@@ -114,11 +114,9 @@ def _same_as_complex(left: Any, right: Any, texts: str) -> bool:
     try:
         constants = {"i": sympy.I, "e": sympy.E}
         difference = left - right
-        named = {
-            letter: constants[letter.name] for letter in difference.free_symbols if letter.name in constants
-        }
+        named = {letter: constants[letter.name] for letter in difference.free_symbols if letter.name in constants}
         return bool(sympy.simplify(difference.subs(named)) == 0)
     except (MemoryError, RecursionError):
         raise
-    except Exception:  # noqa: BLE001 (sympy raises anything on what is no number)
+    except Exception:
         return False

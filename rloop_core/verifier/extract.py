@@ -10,13 +10,9 @@ import re
 from collections import deque
 
 # Template markers begin a turn that the policy only imagined; what follows is not its answer.
-_MARKER = re.compile(
-    r"<[||][^||<>\n]{1,40}[||]>|</?s>|</?eos>|<(?:start|end)_of_turn>|\[/?INST\]", re.IGNORECASE
-)
+_MARKER = re.compile(r"<[||][^||<>\n]{1,40}[||]>|</?s>|</?eos>|<(?:start|end)_of_turn>|\[/?INST\]", re.IGNORECASE)
 _TOKEN = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{?|\\.|[{}]", re.DOTALL)
-_ANSWER_LINE = re.compile(
-    r"\banswer[ \t]*[*_]*[ \t]*[::][ \t]*[*_]*[ \t]*([^\n]*)(?:\n\s*([^\n]*))?", re.IGNORECASE
-)
+_ANSWER_LINE = re.compile(r"\banswer[ \t]*[*_]*[ \t]*[::][ \t]*[*_]*[ \t]*([^\n]*)(?:\n\s*([^\n]*))?", re.IGNORECASE)
 
 
 def cut_at_marker(completion: str) -> str:

@@ -198,11 +198,7 @@ def _compare_words(answer: str, gold: str, has_number: bool) -> bool | None:
         if _word_key(left) == _word_key(right) and (any(as_text) or len(_word_key(left)) > 2):
             return True
         return False if all(as_text) else None
-    return (
-        False
-        if has_number and any(word and text for word, text in zip(words, as_text, strict=True))
-        else None
-    )
+    return False if has_number and any(word and text for word, text in zip(words, as_text, strict=True)) else None
 
 
 def _word_key(text: str) -> str:

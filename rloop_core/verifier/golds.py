@@ -26,7 +26,7 @@ def gold_text(value: object) -> str:
             raise ValueError(f"the gold answer {value} is not finite")
         return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
     if not isinstance(value, str):
-        raise ValueError(f"a gold answer cannot be of type {type(value).__name__}")  # noqa: TRY004 (one error to catch)
+        raise ValueError(f"a gold answer cannot be of type {type(value).__name__}")
     text = value.rsplit("####", 1)[-1].strip()
     if text.startswith(("$", "\\boxed", "\\(", "\\[")):
         text = normalise(text)

@@ -14,9 +14,9 @@ _VULGAR = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")
 _UNSEEN = re.compile("[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u00ad\u200b-\u200f\u2060\ufeff]")
 _SYMBOLS = {
     "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\u2014": "-", "\u2044": "/", "\u2215": "/",
-    "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "π": "\\pi ", "√": "\\sqrt ", "∞": "\\infty ",
-    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "∪": "\\cup ", "∩": "\\cap ", "°": "^\\circ ",
-    "∅": "\\emptyset ", "θ": "\\theta ", "α": "\\alpha ", "β": "\\beta ",
+    "\u00d7": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "π": "\\pi ", "√": "\\sqrt ", "∞": "\\infty ",
+    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "\u222a": "\\cup ", "∩": "\\cap ", "°": "^\\circ ",
+    "∅": "\\emptyset ", "θ": "\\theta ", "\u03b1": "\\alpha ", "β": "\\beta ",
 }  # fmt: skip
 _SYMBOL = re.compile("[" + "".join(_SYMBOLS) + "]")
 _DIGIT_GROUP = re.compile(r"(?<=\d)(?:\\[,;:! ]|~|\{,\}|\\thinspace)(?=\d{3}(?!\d))")

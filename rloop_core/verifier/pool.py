@@ -97,7 +97,7 @@ class ComparisonPool:
             return None
         except ProcessExpired:
             return Verdict.error
-        except Exception:  # noqa: BLE001 (whatever the engine raised, MemoryError for one, crosses over as itself)
+        except Exception:
             return Verdict.error
 
     def _wait(self, future: Any, pool: Any) -> bool:

@@ -60,7 +60,7 @@ class _Popen(popen_forkserver.Popen):
 
 class _Process(context.ForkServerProcess):
     @staticmethod
-    def _Popen(process_obj: BaseProcess) -> Any:
+    def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 (the name that multiprocessing calls)
         return _Popen(process_obj)
 
 

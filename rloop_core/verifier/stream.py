@@ -29,11 +29,7 @@ def verify_stream(lines: Iterable[bytes], verifier: Verifier) -> Iterator[dict[s
                 yield _row(identity, Verdict.error, None, reason)
                 continue
             judgement = next(judgements)
-            why = (
-                "the gold answer is unusable or the comparison failed"
-                if judgement.verdict is Verdict.error
-                else None
-            )
+            why = "the gold answer is unusable or the comparison failed" if judgement.verdict is Verdict.error else None
             yield _row(identity, judgement.verdict, judgement.answer, why)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 VERIFIER_VERSION = "1"
 """Changes whenever any verdict may change; part of every fingerprint that depends on verdicts."""
 
-Gold: TypeAlias = "str | int | float | None | Sequence[str | int | float | None]"
+Gold: TypeAlias = "str | int | float | Sequence[str | int | float | None] | None"
 """A gold answer as data sets store it; a sequence means that each of its members is acceptable."""
 
 

@@ -59,13 +59,7 @@ class Verifier:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:
                 verdict, answer = Verdict.truncated, answer[:MAX_CHARS]
-            elif (
-                type(gold) is str
-                and answer.isdigit()
-                and gold.isdigit()
-                and answer.isascii()
-                and gold.isascii()
-            ):
+            elif type(gold) is str and answer.isdigit() and gold.isdigit() and answer.isascii() and gold.isascii():
                 # As text, so that a million digits cost no conversion; leading zeros (AIME's 025) do not count.
                 same = answer == gold or answer.lstrip("0") == gold.lstrip("0")
                 verdict, answer = Verdict.correct if same else Verdict.wrong, answer[:MAX_CHARS]
@@ -136,9 +130,7 @@ class Verifier:
         """Cache a decision. A timeout or an error decides nothing."""
         if verdict is not Verdict.correct and verdict is not Verdict.wrong:
             return
-        self._cache[(*pair, VERIFIER_VERSION)] = (
-            verdict  # each of these calls is atomic: no lock to lose in a fork
-        )
+        self._cache[(*pair, VERIFIER_VERSION)] = verdict  # each of these calls is atomic: no lock to lose in a fork
         if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 

@@ -1,0 +1,80 @@
+"""`rloop evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rloop_core.cli.options import KList, json_option, print_json
+
+
+@click.command("evaluate")
+@click.option("--model", required=True, metavar="M", help="A folder, a hub id owner/name, or `bundled`.")
+@click.option(
+    "--problems",
+    required=True,
+    metavar="NAME_OR_FILE",
+    help="aime24, minerva_math, omni_math, math500, dapo17k, gsm8k, reasoning_gym:<task>, or a JSONL/parquet file.",
+)
+@click.option("--samples", default=32, show_default=True, type=click.IntRange(1), help="Completions of each problem.")
+@click.option("--k", "ks", type=KList(), default=None, help="The k of pass@k.  [default: 1,8,16,32 up to --samples]")
+@click.option(
+    "--template",
+    type=click.Choice(["boxed", "answer-line", "chat", "plain"]),
+    default=None,
+    help="How a problem becomes a prompt.  [default: boxed; plain for the bundled policy]",
+)
+@click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Sampling temperature.")
+@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus mass.")
+@click.option("--max-tokens", type=click.IntRange(1), default=None, help="Completion budget.  [default: 2048, or what the model's context leaves]")
+@click.option("--limit", type=click.IntRange(1), default=None, help="Only the first N problems.")
+@click.option("--batch", default=256, show_default=True, type=click.IntRange(1), help="Sequences generated together.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap.")
+@json_option
+def command(
+    model: str,
+    problems: str,
+    samples: int,
+    ks: tuple[int, ...] | None,
+    template: str | None,
+    temperature: float,
+    top_p: float,
+    max_tokens: int | None,
+    limit: int | None,
+    batch: int,
+    dtype: str,
+    out: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    r"""Generate completions with a model, judge them, and report avg@k and unbiased pass@k with 95 % intervals.
+
+    Every sample is stored (parquet) as soon as its batch is done: the same command started again after an interruption
+    goes on with the next batch.
+
+    \b
+    Examples:
+      rloop evaluate --model bundled --problems reasoning_gym:chain_sum --samples 8 --limit 20
+      rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --samples 32 --k 1,8,16,32
+    """
+    from rloop_core.cli.scoring import default_ks, show_summary
+    from rloop_core.cli.standalone import Request, evaluate
+    from rloop_core.errors import ConfigError
+
+    chosen = ks or default_ks(samples)
+    if max(chosen) > samples:
+        fix = f"raise --samples to {max(chosen)}"
+        raise ConfigError(f"pass@{max(chosen)} needs as many samples of each problem", field="--k", fix=fix)
+    template = template or ("plain" if model == "bundled" else "boxed")
+    request = Request(
+        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, chosen
+    )
+    result = evaluate(request, out)
+    if as_json:
+        print_json(result)
+    else:
+        show_summary(f"{model} on {problems}", result)
+        click.echo(f"samples: {result['out']}")

@@ -1,0 +1,59 @@
+"""What several commands share: options, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+DEFAULT_STORE = ".rloop/store"
+
+config_option = click.option(
+    "--config", "config_file", required=True, metavar="F", help="Config file (YAML), such as deployments/configs/demo.yaml."
+)
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="a.b=c", help="Override a config field; may be repeated."
+)
+store_option = click.option(
+    "--store", default=DEFAULT_STORE, show_default=True, metavar="URI", help="Object store: a path or s3://bucket/prefix."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+
+
+class KList(click.ParamType):
+    """A comma-separated list of positive whole numbers: `1,8,16,32`."""
+
+    name = "K,K,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Numbers, sorted, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = sorted({int(part) for part in str(value).split(",") if part.strip()})
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 1,8,32", param, ctx)
+        if not numbers or numbers[0] < 1:
+            self.fail(f"{value!r} needs numbers of at least 1", param, ctx)
+        return tuple(numbers)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on stdout."""
+    click.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def console(stderr: bool = False) -> Any:
+    """A rich console that never cuts a table in a pipe."""
+    from rich.console import Console
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, width=None if terminal else 160, highlight=False, soft_wrap=not terminal)
+
+
+def cache_folder() -> Path:
+    """Where files of remote stores are kept on this machine."""
+    return Path(".rloop/scratch/cache")

@@ -1,0 +1,90 @@
+"""How far a run has come, from its store and, where it is computed here, its scratch folder; nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from rloop_core.cli.words import in_words
+from rloop_core.report.reading import RunRecord, expected_stages, read_run
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store, stage_folder
+
+STATES = ("done", "running", "interrupted", "changed", "missing")
+
+
+def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
+    """Every stage with its state, seconds and result; who holds the run.
+
+    Raises:
+        StoreError: There is no such run.
+    """
+    run = read_run(store, name, cache)
+    holder, alive = _holder(store, name)
+    scratch = StageRunner(run.config, store, None).scratch()
+    stages = [_stage(run, iteration, stage, scratch, alive) for iteration, stage in expected_stages(run.config)]
+    return {
+        "run": name,
+        "store": store.uri,
+        "iterations": run.config.iterations,
+        "complete": all(row["state"] == "done" for row in stages),
+        "counts": {state: sum(row["state"] == state for row in stages) for state in STATES},
+        "holder": holder,
+        "stages": stages,
+        "notes": [note for note in run.notes if not note.startswith("The run is not complete")],
+    }
+
+
+def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: bool | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"iteration": iteration, "stage": stage, "seconds": None, "digest": None, "result": ""}
+    manifest = run.manifest(iteration, stage)
+    work = scratch / stage_folder(run.name, iteration, stage)
+    started = next((folder for folder in sorted(work.glob("*")) if folder.is_dir()), None) if work.is_dir() else None
+    if manifest is not None and manifest.identity.get("config") == run.config.stage_identity(stage):
+        words = in_words(stage, manifest.metrics)
+        done = {"seconds": manifest.seconds, "digest": manifest.digest, "metrics": manifest.metrics, "result": words}
+        return {**row, "state": "done", **done}
+    if started is not None:
+        return {**row, "state": "running" if alive else "interrupted", "result": _steps(run, stage, started)}
+    if manifest is not None:
+        return {**row, "state": "changed", "digest": manifest.digest, "result": "made under another config"}
+    return {**row, "state": "missing"}
+
+
+def _steps(run: RunRecord, stage: str, work: Path) -> str:
+    from rloop_core.dapo.ledger import read_rows
+
+    if stage != "explore":
+        return ""
+    rows = read_rows(work / "metrics.jsonl")
+    reward = f", reward {rows[-1]['reward']:+.2f}" if rows else ""
+    return f"RL step {len(rows)} of {run.config.explore.steps}{reward}"
+
+
+def _holder(store: Store, name: str) -> tuple[str, bool | None]:
+    """Who holds the run's lease, in words, and whether that process lives (None: nobody holds it)."""
+    key = f"{name}/lease.json"
+    lease: dict[str, Any] = {}
+    with contextlib.suppress(ValueError):
+        lease = json.loads(store.read_bytes(key)) if store.exists(key) else {}
+    if not lease:
+        return "nobody is working on it", None
+    who = f"process {lease.get('pid')} on {lease.get('host')}"
+    if lease.get("host") != socket.gethostname():
+        return f"leased by {who}", True
+    if _lives(lease):
+        return f"{who} is working on it", True
+    return f"{who} died while working on it", False
+
+
+def _lives(lease: dict[str, Any]) -> bool:
+    import psutil
+
+    try:
+        # A process id alone may have been given to another process since.
+        return bool(psutil.Process(int(lease["pid"])).create_time() == lease.get("started"))
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return False

@@ -1,0 +1,33 @@
+"""`rloop report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
+
+
+@click.command("report")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@store_option
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder.  [default: <store>/<run>/report, else .rloop/reports/<run>]")
+@json_option
+def command(runs: tuple[str, ...], store: str, out: Path | None, as_json: bool) -> None:
+    r"""Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
+
+    Works at any moment: what a run has not computed yet is left out, and said.
+
+    \b
+    Example:
+      rloop report demo --store .rloop/store --out demo-report
+    """
+    from rloop_core.report.write import write_report
+    from rloop_core.store import Store
+
+    page = write_report(Store(store), runs, out, cache_folder())
+    if as_json:
+        print_json({"report": str(page), "files": sorted(str(path) for path in page.parent.iterdir())})
+    else:
+        click.echo(page)

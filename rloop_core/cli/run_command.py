@@ -1,0 +1,77 @@
+"""`rloop run`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rloop_core.cli.options import cache_folder, config_option, console, json_option, print_json, set_option
+
+Flow = Callable[..., None]
+
+
+@click.command("run")
+@config_option
+@set_option
+@click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
+@click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option("--iterations", default=None, type=click.IntRange(1), metavar="N", help="Iterations; raising it later continues the run.")
+@click.option("--quiet", is_flag=True, help="No progress; only what came out.")
+@json_option
+def command(
+    config_file: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    store: str | None,
+    iterations: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    r"""Run RLoop, or go on with a run: explore, harvest, filter, rft and evaluate for each iteration.
+
+    What the store already holds is not computed again. After any interruption, start the same command again.
+
+    \b
+    Examples:
+      rloop run --config deployments/configs/demo.yaml
+      rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
+    """
+    from rloop_core.cli.live import watch
+    from rloop_core.cli.outcome import outcome_of, show_outcome
+    from rloop_core.config import load_config
+
+    # JSON is YAML: a quoted name stays text, whatever it looks like.
+    fields = {"name": name, "placement.store": store, "iterations": iterations}
+    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
+    config = load_config(config_file, [*overrides, *given])
+    flow = find_flow()
+    started = time.monotonic()
+    with watch(console(stderr=as_json), quiet=quiet) as watcher:
+        flow(config, watcher.on_event)
+    outcome = outcome_of(config, watcher, time.monotonic() - started, cache_folder())
+    if as_json:
+        print_json(outcome)
+    else:
+        show_outcome(outcome, console())
+
+
+def find_flow() -> Flow:
+    """The flow that the distribution registers as `rloop` in the entry points `rloop.flows`.
+
+    Raises:
+        ConfigError: None is registered: the package is not installed whole.
+    """
+    from importlib.metadata import entry_points
+
+    from rloop_core.errors import ConfigError
+
+    found = list(entry_points(group="rloop.flows", name="rloop"))
+    if not found:
+        fix = "install the package with pip, flows included"
+        raise ConfigError("no flow is registered under rloop.flows", field="rloop", fix=fix)
+    flow: Any = found[0].load()
+    return flow  # type: ignore[no-any-return]

@@ -1,0 +1,171 @@
+"""An evaluation outside any run: a model, a problem set, samples on disk, metrics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config, Impossible, check_context, make_config
+from rloop_core.errors import ConfigError
+
+_DEFAULT_TOKENS = 2048
+_SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `rloop evaluate` was asked; see its options."""
+
+    model: str
+    problems: str
+    samples: int
+    template: str
+    temperature: float
+    top_p: float
+    max_tokens: int | None
+    limit: int | None
+    batch: int
+    dtype: str
+    seed: int
+    ks: tuple[int, ...]
+
+
+def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
+    """Sample what is not sampled yet, judge, summarise; the summary with its origin.
+
+    Raises:
+        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
+    """
+    from rloop_core.problems import load_problems
+    from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
+
+    config = _config(request, request.max_tokens or _DEFAULT_TOKENS, prompt_tokens=1_000_000)
+    problem_set = load_problems(config.problems)
+    folder = resolve_policy(config.policy)
+    tokenizer = load_tokenizer(folder)
+    from rloop_core.rollout.prompts import encode_problems
+
+    encoded = encode_problems(list(problem_set), config.prompt, tokenizer)
+    longest = max(len(problem.prompt_ids) for problem in encoded)
+    budget = _budget(request, context_tokens(folder), longest)
+    config = _config(request, budget, prompt_tokens=longest)
+    identity = {
+        "model": policy_digest(folder),
+        "problems": problem_set.digest,
+        **{name: getattr(request, name) for name in ("samples", "template", "temperature", "top_p", "dtype", "batch", "seed")},
+        "max_tokens": budget,
+    }
+    out = _prepare(out, identity, request)
+    summary = _sample(config, request, folder, encoded, out, budget)
+    result = {
+        "model": request.model,
+        "problem_set": request.problems,
+        **summary,
+        "settings": identity,
+        "ledger": problem_set.ledger,
+        "out": str(out),
+    }
+    (out / "metrics.json").write_text(json.dumps(result, indent=1))
+    return result
+
+
+def _sample(
+    config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int
+) -> dict[str, Any]:
+    import transformers
+
+    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+    from rloop_core.rollout.judged import JudgedSampler
+    from rloop_core.rollout.sampler import SamplingSettings
+    from rloop_core.seeds import derive_seed
+    from rloop_core.verifier import Verifier
+
+    transformers.utils.logging.disable_progress_bar()
+    settings = SamplingSettings(
+        samples=request.samples,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        max_tokens=budget,
+        batch=request.batch,
+        seed=derive_seed(request.seed, "evaluate", request.problems),
+    )
+    with Verifier() as verifier, _progress(f"{request.model} on {request.problems}") as tell:
+        sampler = JudgedSampler(config, folder, _device(), "evaluate", 0, verifier)
+        shards = sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell)
+    return summarise(problem_outcomes(shards), request.ks, seed=request.seed)
+
+
+def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
+    return make_config(
+        {
+            "name": "evaluate",
+            "seed": request.seed,
+            "policy": {"path": request.model, "dtype": request.dtype},
+            "problems": {"source": request.problems, "limit": request.limit},
+            "prompt": {"template": request.template, "max_tokens": prompt_tokens},
+            "explore": {"max_completion_tokens": budget},
+        }
+    )
+
+
+def _budget(request: Request, context: int | None, longest: int) -> int:
+    """Completion tokens: what was asked for, or the default as far as the model's context leaves room."""
+    if request.max_tokens is None:
+        room = context - longest if context else _DEFAULT_TOKENS
+        if room < 1:
+            raise ConfigError(
+                f"the longest prompt has {longest} tokens and the model's context {context}",
+                field="--problems",
+                fix="leave the longest problems out",
+            )
+        return min(_DEFAULT_TOKENS, room)
+    try:
+        check_context(_config(request, request.max_tokens, longest), context, "the model's config.json")
+    except Impossible as impossible:
+        raise ConfigError(impossible.what, field="--max-tokens", fix="lower it") from None
+    return request.max_tokens
+
+
+def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Path:
+    """The folder of these samples; one that holds others is refused, since they would be mixed."""
+    from rloop_core.store import fingerprint
+
+    folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
+    settings = folder / _SETTINGS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if settings.is_file() and json.loads(settings.read_text())["identity"] != identity:
+            raise ConfigError(f"{folder} holds samples of other settings", field="--out", fix="name another folder")
+        settings.write_text(json.dumps({"identity": identity, "request": asdict(request)}, indent=1))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
+    return folder
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr when somebody watches."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rloop_core.cli.options import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("batches"), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), redirect_stdout=False) as progress:
+        from rich.markup import escape
+
+        task = progress.add_task(escape(title), total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,77 @@
+"""The problems the policy is made of and measured on: reasoning-gym's `chain_sum`, in four disjoint sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+TASK = "chain_sum"
+_TERM = re.compile(r"([+-]?)\s*(\d+)\s*")
+_EXPRESSION = re.compile(r"^\d+(?: [+-] \d+)*$")
+_HEAD, _TAIL = "State the final answer to the following arithmetic problem: ", " ="
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """One problem: reasoning-gym's question text, its signed terms, and their sum."""
+
+    question: str
+    terms: tuple[int, ...]
+
+    @property
+    def gold(self) -> int:
+        """The right answer."""
+        return sum(self.terms)
+
+
+@dataclass(frozen=True)
+class SumSet:
+    """How a set of problems is drawn: exactly what `reasoning_gym:chain_sum` is given elsewhere."""
+
+    name: str
+    seed: int
+    size: int
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def as_source(self) -> dict[str, Any]:
+        """The same set as the fields of a `problems` section of a run config."""
+        return {"source": f"reasoning_gym:{TASK}", "size": self.size, "seed": self.seed, "params": self.params}
+
+    def problems(self) -> tuple[Sum, ...]:
+        """The set's problems, in reasoning-gym's order."""
+        return tuple(draw(self.seed, self.size, self.params))
+
+
+def parse_terms(question: str) -> tuple[int, ...]:
+    """Signed terms of a chain_sum question (without negated numbers).
+
+    Raises ValueError when the text is not such a question.
+    """
+    expression = question.removeprefix(_HEAD).removesuffix(_TAIL)
+    if not _EXPRESSION.match(expression):
+        raise ValueError(f"not a {TASK} question: {question!r}")
+    return tuple(-int(n) if sign == "-" else int(n) for sign, n in _TERM.findall(expression))
+
+
+def draw(seed: int, size: int, params: dict[str, Any]) -> Iterator[Sum]:
+    """`size` problems from reasoning-gym. It seeds problem i by `seed + i`: keep seeds further apart than sizes."""
+    import reasoning_gym
+
+    for row in reasoning_gym.create_dataset(TASK, seed=seed, size=size, **params):
+        question = str(row["question"])
+        yield Sum(question, parse_terms(question))
+
+
+SHAPE = {"min_terms": 5, "max_terms": 7, "min_digits": 1, "max_digits": 1}
+HARDER_SHAPE = {"min_terms": 8, "max_terms": 9, "min_digits": 1, "max_digits": 1}
+TRAIN = SumSet("train", seed=1_000, size=192, params=SHAPE)
+HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
+HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)
+RL_SETS = (TRAIN, HELD_OUT, HARDER)
+
+
+def texts(sets: Sequence[SumSet] = RL_SETS) -> frozenset[str]:
+    """Every question of these sets: what the pretraining corpus leaves out."""
+    return frozenset(p.question for s in sets for p in s.problems())

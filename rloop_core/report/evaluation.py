@@ -1,0 +1,124 @@
+"""Base against every theta_i: metrics with intervals, and paired differences over the same problems."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rloop_core.errors import RLoopError
+from rloop_core.report.reading import RunRecord, theta_name
+from rloop_core.store import BASE_ITERATION
+
+METRICS_FILE = "metrics.json"
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One policy on one problem set.
+
+    Attributes:
+        problem_set: Label of the set.
+        iteration: What the policy came out of; -1 is the base.
+        policy: "base", "theta_1", ...
+        metrics: Name to {value, low, high}: avg@n first, then pass@k with rising k.
+        differences: The same names, policy minus base, paired over problems; empty for the base itself.
+        problems, samples: What the metrics rest on.
+        truncated: Share of samples that did not end within the budget.
+        mean_length: Completion tokens a sample.
+        sampling_sd: Standard deviation of avg@n that comes from drawing finitely many samples.
+    """
+
+    problem_set: str
+    iteration: int
+    policy: str
+    metrics: dict[str, dict[str, float]]
+    differences: dict[str, dict[str, float]]
+    problems: int
+    samples: int
+    truncated: float
+    mean_length: float
+    sampling_sd: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
+    """A row for each evaluated policy and set, sets in the config's order, policies in time's."""
+    evaluated = [key for key in sorted(run.manifests) if key[1] == "evaluate"]
+    contents = {iteration: content for iteration, _ in evaluated if (content := _content(run, iteration))}
+    labels = list(dict.fromkeys(label for content in contents.values() for label in content["sets"]))
+    order = {source.label: place for place, source in enumerate(run.config.evaluate.sets)}
+    rows = []
+    for label in sorted(labels, key=lambda label: order.get(label, len(order))):
+        base = _outcomes(run, BASE_ITERATION, contents.get(BASE_ITERATION), label)
+        for iteration, content in contents.items():
+            if label in content["sets"]:
+                rows.append(_row(run, iteration, content, label, base))
+    return rows
+
+
+def sample_files(run: RunRecord, iteration: int, label: str) -> list[Path]:
+    """The parquet files with an evaluation's samples on one set."""
+    content = _content(run, iteration)
+    folder = content["folders"].get(label) if content else None
+    return [path for path in run.files(iteration, "evaluate", f"{folder}/") if path.suffix == ".parquet"] if folder else []
+
+
+def _content(run: RunRecord, iteration: int) -> dict[str, Any] | None:
+    """What the stage wrote beside the samples: {"sets": {label: summary}, "folders": {label: folder}}."""
+    for path in run.files(iteration, "evaluate", METRICS_FILE):
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+    return None
+
+
+def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, label: str) -> Any:
+    from rloop_core.evaluation.outcomes import problem_outcomes
+
+    files = sample_files(run, iteration, label) if content else []
+    try:
+        return problem_outcomes(files) if files else None
+    except RLoopError as error:
+        run.note(str(error))
+        return None
+
+
+def _row(run: RunRecord, iteration: int, content: dict[str, Any], label: str, base: Any) -> EvaluationRow:
+    summary = content["sets"][label]
+    metrics = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
+    return EvaluationRow(
+        problem_set=label,
+        iteration=iteration,
+        policy=theta_name(iteration),
+        metrics=metrics,
+        differences=_differences(run, iteration, content, label, base, list(metrics)),
+        problems=summary["problems"],
+        samples=summary["samples"],
+        truncated=summary["truncated"],
+        mean_length=summary["mean_length"],
+        sampling_sd=summary["sampling_sd"],
+    )
+
+
+def _differences(
+    run: RunRecord, iteration: int, content: dict[str, Any], label: str, base: Any, names: list[str]
+) -> dict[str, dict[str, float]]:
+    """Policy minus base with its paired interval; nothing where the two did not answer the same problems."""
+    if iteration == BASE_ITERATION or base is None:
+        return {}
+    outcomes = _outcomes(run, iteration, content, label)
+    if outcomes is None:
+        return {}
+    from rloop_core.evaluation.outcomes import compare
+
+    ks = [int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")]
+    try:
+        found = compare(outcomes, base, ks, seed=run.config.seed)
+    except RLoopError as error:
+        run.note(f"{theta_name(iteration)} and the base cannot be compared on {label}: {error}")
+        return {}
+    return {name: {key: found[name][key] for key in ("value", "low", "high")} for name in names if name in found}

@@ -1,0 +1,219 @@
+"""The report's figures, each from plain numbers; a figure without numbers is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rloop_core.report.canvas import COLOURS, INK, MARKERS, MUTED, Picture, panels, percent_axis, picture
+from rloop_core.report.evaluation import EvaluationRow
+
+_LEARNING = (("reward", "mean reward, as trained on", False), ("accuracy", "share of correct rollouts", True))
+_HEALTH = (
+    ("entropy", "policy entropy, nats a token", False),
+    ("grad_norm", "gradient norm, before clipping", False),
+    ("length_mean", "completion length, tokens", False),
+    ("truncated", "share of truncated rollouts", True),
+)
+STAGE_COLOURS = dict(zip(("explore", "harvest", "filter", "rft", "evaluate"), COLOURS, strict=False))
+
+
+def learning(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """Reward and accuracy by RL step across iterations."""
+    caption = (
+        "All recorded rollouts of each RL step, those that dynamic sampling kept from the update too. Each iteration "
+        "starts again from its refined policy, so the curve falls back at the dashed lines."
+    )
+    return _by_step(steps, _LEARNING, "learning", "Reward and accuracy by RL step", caption)
+
+
+def health(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """Entropy, gradient norm, length and truncation by RL step."""
+    caption = "Falling entropy and growing gradients or truncation announce overfitting and instability."
+    return _by_step(steps, _HEALTH, "health", "Entropy, gradient norm and length by RL step", caption)
+
+
+def _by_step(
+    steps: Sequence[Mapping[str, Any]], curves: Sequence[tuple[str, str, bool]], name: str, title: str, caption: str
+) -> Picture | None:
+    shown = [curve for curve in curves if any(row.get(curve[0]) is not None for row in steps)]
+    if not shown:
+        return None
+    figure, axes = panels(-(-len(shown) // 2), min(2, len(shown)), sharex=True)
+    iterations = sorted({row["iteration"] for row in steps})
+    for axis, (key, label, share) in zip(axes, shown, strict=False):
+        for iteration in iterations:
+            own = [row for row in steps if row["iteration"] == iteration and row.get(key) is not None]
+            x, y = [row["total_step"] for row in own], [row[key] for row in own]
+            axis.plot(x, y, color=COLOURS[iteration % len(COLOURS)], marker="o" if len(x) < 4 else None, markersize=3.5)
+            if iteration != iterations[0] and own:
+                axis.axvline(x[0] - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
+        axis.set_title(label)
+        if share:
+            percent_axis(axis)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(False)
+    for axis in axes[-2:]:
+        axis.set_xlabel("RL step")
+    _name_iterations(axes[0], steps, iterations)
+    columns = ("iteration", "step", "total_step", *(key for key, _, _ in shown))
+    return picture(figure, name, title, caption, columns, [[row.get(column) for column in columns] for row in steps])
+
+
+def _name_iterations(axis: Any, steps: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> None:
+    """Name each iteration where its curve is, instead of in a legend that must be looked up."""
+    if len(iterations) > 12:
+        return
+    for iteration in iterations:
+        own = [row["total_step"] for row in steps if row["iteration"] == iteration]
+        label = f"iteration {iteration}" if len(iterations) <= 3 else str(iteration)
+        axis.annotate(
+            label,
+            ((own[0] + own[-1]) / 2, 0.02),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            fontsize=8,
+            color=COLOURS[iteration % len(COLOURS)],
+        )
+
+
+def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
+    """avg@n and pass@k by policy, a panel a problem set, with 95 % intervals."""
+    if not rows:
+        return None
+    sets = list(dict.fromkeys(row.problem_set for row in rows))
+    columns = min(2, len(sets))
+    figure, axes = panels(-(-len(sets) // columns), columns, height=3.0, sharey=True)
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    for axis, label in zip(axes, sets, strict=False):
+        own = [row for row in rows if row.problem_set == label]
+        for place, metric in enumerate(metrics):
+            have = [row for row in own if metric in row.metrics]
+            shift = (place - (len(metrics) - 1) / 2) * 0.06
+            x = [row.iteration + 1 + shift for row in have]
+            y = [row.metrics[metric]["value"] for row in have]
+            low = [row.metrics[metric]["value"] - row.metrics[metric]["low"] for row in have]
+            high = [row.metrics[metric]["high"] - row.metrics[metric]["value"] for row in have]
+            axis.errorbar(
+                x, y, yerr=[low, high], label=metric, color=COLOURS[place % len(COLOURS)],
+                marker=MARKERS[place % len(MARKERS)], markersize=5, elinewidth=1, capsize=2,
+            )  # fmt: skip
+        thetas = sorted({row.iteration for row in own})
+        axis.set_xticks([theta + 1 for theta in thetas], [_theta(theta) for theta in thetas])
+        axis.set_title(_plain(label))
+        percent_axis(axis)
+    for axis in axes[len(sets) :]:
+        axis.set_visible(False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(6, len(labels)))
+    numbers = [
+        (row.problem_set, row.policy, name, value["value"], value["low"], value["high"])
+        for row in rows
+        for name, value in row.metrics.items()
+    ]
+    caption = "Bars are 95 % bootstrap intervals over problems; differences to the base, paired, are in the table."
+    names = ("set", "policy", "metric", "value", "low", "high")
+    return picture(figure, "gains", "avg@n and pass@k by iteration", caption, names, numbers)
+
+
+def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
+    """Trajectories left after each step of the filter, by iteration."""
+    if not ledgers:
+        return None
+    steps = [row["step"] for row in next(iter(ledgers.values()))["ledger"]]
+    figure, (axis,) = panels(1, 1, height=max(2.6, 0.24 * len(steps) * (len(ledgers) + 1)))
+    height = 0.8 / len(ledgers)
+    for place, (iteration, ledger) in enumerate(ledgers.items()):
+        left = [row["trajectories"] for row in ledger["ledger"]]
+        y = [step + place * height - 0.4 + height / 2 for step in range(len(left))]
+        colour = COLOURS[iteration % len(COLOURS)]
+        axis.barh(y, [max(value, 0.7) for value in left], height=height * 0.9, color=colour, label=f"iteration {iteration}")
+        if len(ledgers) <= 5:
+            for where, row in zip(y, ledger["ledger"], strict=True):
+                text = f" {row['trajectories']:,} of {row['problems']:,} problems"
+                axis.text(max(row["trajectories"], 0.7), where, text, va="center", fontsize=7.5, color=INK)
+    axis.set_xscale("log")
+    axis.margins(x=0.28)
+    axis.set_xlim(left=0.7)
+    axis.set_yticks(range(len(steps)), steps)
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("trajectories left (log scale)")
+    figure.legend(loc="outside upper left", ncols=min(4, len(ledgers)))
+    numbers = [
+        (iteration, row["step"], row["trajectories"], row["problems"])
+        for iteration, ledger in ledgers.items()
+        for row in ledger["ledger"]
+    ]
+    caption = "From everything recorded (top) to the expert set (bottom)."
+    columns = ("iteration", "step", "trajectories", "problems")
+    return picture(figure, "filter", "The filter's ledger", caption, columns, numbers)
+
+
+def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Picture | None:
+    """Problems by success rate over the whole RL phase, with the band of hard problems marked."""
+    rates = {iteration: own for iteration, own in rates.items() if own}
+    if not rates:
+        return None
+    import numpy as np
+
+    edges = np.linspace(0, 1, 21)
+    columns = min(3, len(rates))
+    figure, axes = panels(-(-len(rates) // columns), columns, height=2.4, sharey=True)
+    numbers: list[tuple[Any, ...]] = []
+    for axis, (iteration, own) in zip(axes, rates.items(), strict=False):
+        values = np.asarray(own)
+        counts, _ = np.histogram(values[values > 0], bins=edges)
+        unsolved = int((values == 0).sum())
+        hard = [bool(right <= threshold + 1e-9) for right in edges[1:]]
+        axis.axvspan(0, threshold, color=COLOURS[4], alpha=0.18, linewidth=0)
+        axis.bar(edges[:-1], counts, width=0.05, align="edge", color=[COLOURS[1] if h else COLOURS[0] for h in hard],
+                 edgecolor="white", linewidth=0.6)  # fmt: skip
+        axis.bar(-0.06, unsolved, width=0.05, align="edge", color=MUTED, edgecolor="white", linewidth=0.6)
+        axis.set_title(f"iteration {iteration}")
+        axis.set_xlabel("success rate (grey: never solved)")
+        percent_axis(axis, "x")
+        numbers.append((iteration, "never solved", "", unsolved))
+        numbers += [(iteration, f"{edges[i]:.2f}", f"{edges[i + 1]:.2f}", int(n)) for i, n in enumerate(counts)]
+    for axis in axes[len(rates) :]:
+        axis.set_visible(False)
+    axes[0].set_ylabel("problems")
+    caption = f"Shaded: hard problems, solved but in less than {threshold:.0%} of all attempts of the RL phase."
+    names = ("iteration", "rate_from", "rate_to", "problems")
+    return picture(figure, "success-rates", "How often training problems were solved", caption, names, numbers)
+
+
+def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """Seconds of each stage, stacked by iteration."""
+    if not rows:
+        return None
+    iterations = sorted({row["iteration"] for row in rows})
+    figure, (axis,) = panels(1, 1, height=0.8 + 0.42 * len(iterations))
+    total = max(sum(row["seconds"] for row in rows if row["iteration"] == iteration) for iteration in iterations)
+    for stage, colour in STAGE_COLOURS.items():
+        left, width = [], []
+        for iteration in iterations:
+            own = {row["stage"]: row["seconds"] for row in rows if row["iteration"] == iteration}
+            left.append(sum(own.get(name, 0.0) for name in list(STAGE_COLOURS)[: list(STAGE_COLOURS).index(stage)]))
+            width.append(own.get(stage, 0.0))
+        axis.barh(range(len(iterations)), width, left=left, color=colour, label=stage, height=0.62, edgecolor="white")
+        for place, (start, length) in enumerate(zip(left, width, strict=True)):
+            if length > 0.07 * total:
+                axis.text(start + length / 2, place, f"{length:,.0f}", ha="center", va="center", color="white", fontsize=8)
+    axis.set_yticks(range(len(iterations)), ["base" if i < 0 else f"iteration {i}" for i in iterations])
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("seconds")
+    figure.legend(loc="outside upper left", ncols=5)
+    numbers = [(row["iteration"], row["stage"], row["seconds"]) for row in rows]
+    caption = "As each stage took in the attempt that finished it. An evaluation may have run beside the next exploration."
+    return picture(figure, "seconds", "Seconds by stage", caption, ("iteration", "stage", "seconds"), numbers)
+
+
+def _theta(iteration: int) -> str:
+    return "base" if iteration < 0 else rf"$\theta_{{{iteration + 1}}}$"
+
+
+def _plain(text: str) -> str:
+    """Free text without matplotlib's own markup."""
+    return text.replace("\\", "\\\\").replace("$", r"\$")

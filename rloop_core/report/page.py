@@ -1,0 +1,116 @@
+"""The page: a Jinja2 template with autoescape on, because model output, problem texts and names are hostile."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rloop_core import __version__
+from rloop_core.report.evaluation import EvaluationRow
+from rloop_core.report.reading import theta_name
+
+if TYPE_CHECKING:
+    from rloop_core.report.write import RunReport
+
+TEMPLATE = "report.html.j2"
+
+
+def render(parts: Sequence[RunReport]) -> str:
+    """One HTML document without any outside reference."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"share": share, "points": points, "seconds": duration, "size": size, "data_uri": _data_uri}
+    template = environment.get_template(TEMPLATE)
+    return template.render(parts=[_context(part) for part in parts], version=__version__)
+
+
+def _context(part: RunReport) -> dict[str, Any]:
+    run = part.run
+    manifests = list(run.manifests.values())
+    versions: dict[str, set[str]] = {}
+    for manifest in manifests:
+        for name, number in manifest.versions.items():
+            versions.setdefault(name, set()).add(number)
+    return {
+        "name": run.name,
+        "store": run.store.uri,
+        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
+        "seed": run.config.seed,
+        "policy": run.config.policy.path,
+        "problems": run.config.problems.label,
+        "iterations": run.config.iterations,
+        "done": len({manifest.iteration for manifest in manifests if manifest.stage == "rft"}),
+        "seconds": sum(manifest.seconds for manifest in manifests),
+        "updated": max((manifest.created_at for manifest in manifests), default=""),
+        "notes": run.notes,
+        "tables": _tables(part.evaluation),
+        "headlines": _headlines(part.evaluation),
+        "pictures": part.pictures,
+        "samples": part.samples,
+        "lineage": [dict(zip(part.lineage.columns, row, strict=True)) for row in part.lineage.rows],
+        "theta_name": theta_name,
+        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(versions.items())},
+    }
+
+
+def _tables(rows: Sequence[EvaluationRow]) -> list[dict[str, Any]]:
+    """One table a problem set, with the metrics that any of its rows has."""
+    tables = []
+    for label in dict.fromkeys(row.problem_set for row in rows):
+        own = [row for row in rows if row.problem_set == label]
+        metrics = list(dict.fromkeys(name for row in own for name in row.metrics))
+        tables.append({"label": label, "metrics": metrics, "rows": own})
+    return tables
+
+
+def _headlines(rows: Sequence[EvaluationRow]) -> list[dict[str, Any]]:
+    """The last policy's first metric and its last pass@k on each set, against the base."""
+    headlines = []
+    for label in dict.fromkeys(row.problem_set for row in rows):
+        last = [row for row in rows if row.problem_set == label][-1]
+        for name in dict.fromkeys([*list(last.metrics)[:1], *list(last.metrics)[-1:]]):
+            difference = last.differences.get(name)
+            headlines.append(
+                {"set": label, "policy": last.policy, "metric": name, **last.metrics[name], "difference": difference}
+            )
+    return headlines
+
+
+def share(value: float | None) -> str:
+    """0.1234 as "12.3"; percent by context."""
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def points(value: float | None) -> str:
+    """A signed difference in percentage points."""
+    return "" if value is None else f"{100 * value:+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def duration(value: float) -> str:
+    """Seconds for people."""
+    if value < 120:
+        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def size(value: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.2f} TB"
+
+
+def _data_uri(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

@@ -1,0 +1,106 @@
+"""A run as its store holds it: config, manifests, and the files that a report needs, each checked before it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rloop_core.config import Config
+from rloop_core.errors import ArtifactDamaged, RLoopError
+from rloop_core.stages.job import STAGES
+from rloop_core.stages.run_record import read_run_config
+from rloop_core.store import BASE_ITERATION, Manifest, Store, fetch, read_manifest
+
+
+@dataclass
+class RunRecord:
+    """One run.
+
+    Attributes:
+        name: Its name.
+        config: The config it was last started with.
+        store: Where it lives.
+        manifests: What exists, by (iteration, stage); iteration -1 holds the evaluation of theta_0.
+        notes: What a reader should know: missing stages, damaged artifacts.
+    """
+
+    name: str
+    config: Config
+    store: Store
+    cache: Path
+    manifests: dict[tuple[int, str], Manifest]
+    notes: list[str] = field(default_factory=list)
+
+    def manifest(self, iteration: int, stage: str) -> Manifest | None:
+        """The stage's manifest, None when there is no artifact."""
+        return self.manifests.get((iteration, stage))
+
+    def files(self, iteration: int, stage: str, prefix: str) -> list[Path]:
+        """Local, checked copies of an artifact's files whose path starts so; empty when they cannot be had.
+
+        Only these files are fetched: a report must not move a policy's weights. A damaged file becomes a note.
+        """
+        manifest = self.manifest(iteration, stage)
+        if manifest is None:
+            return []
+        wanted = tuple(entry for entry in manifest.files if entry.path.startswith(prefix))
+        try:
+            folder = fetch(self.store, manifest.model_copy(update={"files": wanted}), self.cache)
+        except RLoopError as error:
+            self.note(str(error))
+            return []
+        return [folder / entry.path for entry in wanted]
+
+    def note(self, text: str) -> None:
+        """Remember something for the reader, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    @property
+    def iterations(self) -> list[int]:
+        """Iterations that have any artifact, in order; not the base."""
+        return sorted({iteration for iteration, _ in self.manifests if iteration >= 0})
+
+
+def read_run(store: Store, name: str, cache: Path) -> RunRecord:
+    """Everything the store knows about a run, as far as it has come.
+
+    Args:
+        store: The object store.
+        name: The run.
+        cache: Folder for copies of files of remote stores.
+
+    Raises:
+        StoreError: There is no such run, or the store cannot be read.
+    """
+    run = RunRecord(name, read_run_config(store, name), store, cache, {})
+    for iteration, stage in expected_stages(run.config):
+        try:
+            manifest = read_manifest(store, name, iteration, stage)
+        except ArtifactDamaged as damage:
+            run.note(str(damage))
+            continue
+        if manifest is not None:
+            run.manifests[iteration, stage] = manifest
+    missing = [_name(*key) for key in expected_stages(run.config) if key not in run.manifests]
+    if missing:
+        more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
+        run.note(f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet.")
+    return run
+
+
+def expected_stages(config: Config) -> list[tuple[int, str]]:
+    """Every (iteration, stage) that the config asks for, in order."""
+    evaluates = bool(config.evaluate.sets)
+    base = [(BASE_ITERATION, "evaluate")] if evaluates and config.evaluate.base else []
+    stages = [stage for stage in STAGES if evaluates or stage != "evaluate"]
+    return base + [(iteration, stage) for iteration in range(config.iterations) for stage in stages]
+
+
+def theta_name(iteration: int) -> str:
+    """What an iteration ended with: "base" for -1, "theta_1" for 0, and so on."""
+    return "base" if iteration == BASE_ITERATION else f"theta_{iteration + 1}"
+
+
+def _name(iteration: int, stage: str) -> str:
+    return f"{stage} of {'the base' if iteration == BASE_ITERATION else f'iteration {iteration}'}"

@@ -1,0 +1,118 @@
+"""Write a report: one HTML file that needs nothing else, and a PNG and a CSV of every figure and table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rloop_core.errors import StoreError
+from rloop_core.report import figures
+from rloop_core.report.canvas import Picture, Table
+from rloop_core.report.evaluation import EvaluationRow, evaluation_rows
+from rloop_core.report.phases import (
+    Sample,
+    ledgers,
+    rl_steps,
+    sample_trajectories,
+    stage_seconds,
+    success_rate_lists,
+)
+from rloop_core.report.reading import RunRecord, read_run
+from rloop_core.store import Store
+
+HTML_FILE = "report.html"
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything that the page shows about one run."""
+
+    run: RunRecord
+    evaluation: list[EvaluationRow]
+    pictures: dict[str, Picture]
+    samples: list[Sample]
+    lineage: Table
+
+
+def default_folder(store: Store, runs: Sequence[str]) -> Path:
+    """`<store>/<run>/report` for one run in a local store, else `.rloop/reports/<run>[+<run>]`."""
+    if store.is_local and len(runs) == 1:
+        return store.local_path(f"{runs[0]}/report")
+    return Path(".rloop/reports") / "+".join(runs)
+
+
+def write_report(store: Store, runs: Sequence[str], out: Path | None, cache: Path) -> Path:
+    """Report on one or more runs of a store; returns the HTML file's path.
+
+    Args:
+        store: The object store.
+        runs: Their names.
+        out: Folder; None takes `default_folder`.
+        cache: Folder for copies of files of remote stores.
+
+    Raises:
+        StoreError: There is no such run, or the folder cannot be written.
+    """
+    from rloop_core.report.page import render
+
+    parts = [gather(read_run(store, name, cache)) for name in runs]
+    out = out or default_folder(store, runs)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            _write_files(part, out, f"{part.run.name}-" if len(parts) > 1 else "")
+        page = out / HTML_FILE
+        page.write_text(render(parts), encoding="utf-8")
+    except OSError as error:
+        fix = "name a writable folder with --out"
+        raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
+    return page
+
+
+def gather(run: RunRecord) -> RunReport:
+    """Read what the report needs; what is missing is left out and noted."""
+    steps = rl_steps(run)
+    evaluation = evaluation_rows(run)
+    drawn = (
+        figures.gains(evaluation),
+        figures.learning(steps),
+        figures.health(steps),
+        figures.funnel(ledgers(run)),
+        figures.success_rates(success_rate_lists(run), run.config.filter.threshold),
+        figures.seconds(stage_seconds(run)),
+    )
+    pictures = {one.name: one for one in drawn if one}
+    return RunReport(run, evaluation, pictures, sample_trajectories(run), lineage(run))
+
+
+def lineage(run: RunRecord) -> Table:
+    """One row an artifact: what it is, what it came from, and how long it took."""
+    rows = [
+        (iteration, stage, one.digest, one.fingerprint, " ".join(entry.digest[:12] for entry in one.inputs), one.seed,
+         one.seconds, sum(file.bytes for file in one.files), one.created_at)
+        for (iteration, stage), one in run.manifests.items()
+    ]  # fmt: skip
+    columns = ("iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at")
+    return Table("lineage", columns, tuple(rows))
+
+
+def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
+    """The evaluation in long form: one row a set, policy and metric."""
+    columns = ("set", "policy", "metric", "value", "low", "high", "minus_base", "minus_base_low", "minus_base_high",
+               "problems", "samples", "truncated", "mean_length", "sampling_sd")  # fmt: skip
+    long = []
+    for row in rows:
+        for name, value in row.metrics.items():
+            gain = row.differences.get(name, {})
+            long.append((row.problem_set, row.policy, name, value["value"], value["low"], value["high"],
+                         gain.get("value"), gain.get("low"), gain.get("high"), row.problems, row.samples,
+                         row.truncated, row.mean_length, row.sampling_sd))  # fmt: skip
+    return Table("evaluation", columns, tuple(long))
+
+
+def _write_files(part: RunReport, out: Path, prefix: str) -> None:
+    for one in part.pictures.values():
+        one.write(out, prefix)
+    for table in (evaluation_table(part.evaluation), part.lineage):
+        (out / f"{prefix}{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")

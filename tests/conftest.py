@@ -1,0 +1,110 @@
+"""What many tests share: the bundled policy, a small exploration, and a way to run the real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import Config, make_config
+from rloop_core.dapo.explore import ExploreJob
+from rloop_core.organism import bundled_policy_path
+from rloop_core.problems import load_problems
+from rloop_core.rollout.policy import load_tokenizer
+from rloop_core.rollout.prompts import EncodedProblem, encode_problems
+from rloop_core.verifier import Verifier
+
+ROOT = Path(__file__).parent.parent
+SMOKE = ROOT / "deployments/configs/smoke.yaml"
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def small_config(**overrides: Any) -> Config:
+    """A config of a few small RL steps on the bundled policy; `section={...}` overrides fields of a section."""
+    data: dict[str, Any] = {
+        "name": "small",
+        "iterations": 1,
+        "seed": 3,
+        "prompt": {"template": "plain", "max_tokens": 64},
+        "problems": {
+            "source": "reasoning_gym:chain_sum",
+            "size": 20,
+            "seed": 5,
+            "params": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},
+        },
+        "explore": {
+            "steps": 3,
+            "problems_per_step": 4,
+            "group_size": 4,
+            "mini_batch_rollouts": 8,
+            "max_completion_tokens": 40,
+            "learning_rate": 1e-4,
+            "warmup_updates": 0,
+            "dynamic_sampling": {"max_generation_batches": 3, "when_exhausted": "update-with-fewer"},
+        },
+        "placement": {"device": "cpu", "threads": 1, "checkpoint_every": 1},
+    }
+    for section, fields in overrides.items():
+        data[section] = {**data.get(section, {}), **fields} if isinstance(fields, dict) else fields
+    return make_config(data)
+
+
+def encoded(config: Config) -> list[EncodedProblem]:
+    """The config's training problems as the bundled policy sees them."""
+    return encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(bundled_policy_path()))
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Callable[..., ExploreJob]:
+    """Exploration jobs of the bundled policy, in folders of their own."""
+
+    def make(config: Config, name: str = "work", attempt: int = 0) -> ExploreJob:
+        work = tmp_path / name
+        work.mkdir(exist_ok=True)
+        return ExploreJob(config, 0, attempt, config.seed, bundled_policy_path(), work, "cpu")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def verifier() -> Any:
+    with Verifier(workers=1) as judge:
+        yield judge
+
+
+def run_rloop(
+    *arguments: str, home: Path, timeout: float = 240, check: bool = True, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The real `rloop` command in a process of its own, with an embedded Prefect whose home is `home`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rloop_core", *arguments],
+        cwd=ROOT,
+        env=command_environment(home) | (env or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"rloop {' '.join(arguments)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def command_environment(home: Path) -> dict[str, str]:
+    """The environment of a command that must touch nobody else's Prefect."""
+    return {**os.environ, "PREFECT_HOME": str(home), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+
+
+def manifest_digests(store: Path, run: str) -> dict[str, str]:
+    """Digest of every artifact of a run, by its place in the store."""
+    return {
+        path.relative_to(store / run).parent.as_posix(): json.loads(path.read_text())["digest"]
+        for path in sorted((store / run).rglob("manifest.json"))
+    }

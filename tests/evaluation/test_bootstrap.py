@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rloop_core.errors import StageError
+from rloop_core.evaluation.bootstrap import interval, intervals, paired_difference
+
+VALUES = st.lists(st.integers(0, 32), min_size=2, max_size=60).map(lambda hits: np.array(hits) / 32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=VALUES, seed=st.integers(0, 5))
+def test_the_interval_holds_the_mean_and_a_seed_fixes_it(values: np.ndarray, seed: int) -> None:
+    found = interval(values, seed=seed, resamples=2000)
+    assert found.value == pytest.approx(values.mean())
+    assert found.low - 1e-12 <= found.value <= found.high + 1e-12
+    assert values.min() - 1e-12 <= found.low <= found.high <= values.max() + 1e-12
+    assert interval(values, seed=seed, resamples=2000) == found
+
+
+@settings(max_examples=20, deadline=None)
+@given(values=VALUES.filter(lambda v: v.std() > 0.1))
+def test_the_interval_shrinks_with_the_root_of_the_number_of_problems(values: np.ndarray) -> None:
+    few, many = interval(values, resamples=4000), interval(np.tile(values, 16), resamples=4000)
+    assert (many.high - many.low) == pytest.approx((few.high - few.low) / 4, rel=0.25, abs=0.01)
+
+
+def test_it_is_the_normal_interval_where_that_holds() -> None:
+    values = np.random.default_rng(1).normal(size=2000)
+    found = interval(values)
+    half = 1.96 * values.std() / np.sqrt(2000)
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=VALUES)
+def test_a_policy_does_not_differ_from_itself(values: np.ndarray) -> None:
+    found = paired_difference(values, values, resamples=500)
+    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
+
+
+def test_pairing_removes_what_the_problems_have_in_common() -> None:
+    hard = np.linspace(0, 1, 100)
+    found = paired_difference(hard + 0.05, hard, resamples=2000)
+    assert found.low == pytest.approx(0.05) and found.high == pytest.approx(0.05)
+    assert interval(hard, resamples=2000).high - interval(hard, resamples=2000).low > 0.1
+
+
+def test_metrics_share_their_resamples() -> None:
+    values = np.random.default_rng(2).random((3, 40))
+    assert intervals(values, seed=7) == [interval(row, seed=7) for row in values]
+
+
+def test_many_problems_are_resampled_in_bounded_memory() -> None:
+    found = interval(np.arange(50_000) % 2, resamples=300)
+    assert found.low < 0.5 < found.high
+
+
+def test_nothing_and_nonsense_are_refused() -> None:
+    for values in ([], [0.5, float("nan")]):
+        with pytest.raises(StageError):
+            interval(values)
+    with pytest.raises(StageError, match="shape"):
+        paired_difference([1.0, 0.0], [1.0])
+    with pytest.raises(StageError):
+        interval([1.0, 0.0], confidence=1.0)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rloop_core.errors import ConfigError, StageError
+from rloop_core.evaluation.metrics import avg_at_k, pass_at_k, sampling_sd
+
+
+@st.composite
+def draws(draw: st.DrawFn) -> tuple[int, int, int]:
+    n = draw(st.integers(1, 300))
+    return n, draw(st.integers(0, n)), draw(st.integers(1, n))
+
+
+@given(draws())
+def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -> None:
+    n, c, k = nck
+    exact = 1 - Fraction(comb(n - c, k), comb(n, k))
+    assert abs(float(pass_at_k(n, c, k)) - float(exact)) <= 1e-12
+
+
+@given(draws())
+def test_pass_at_k_rises_with_k_and_with_c(nck: tuple[int, int, int]) -> None:
+    n, c, k = nck
+    here = float(pass_at_k(n, c, k))
+    assert 0.0 <= here <= 1.0
+    if k < n:
+        assert float(pass_at_k(n, c, k + 1)) >= here - 1e-12
+    if c < n:
+        assert float(pass_at_k(n, c + 1, k)) >= here - 1e-12
+
+
+@given(st.integers(1, 200), st.data())
+def test_the_ends_are_any_correct_and_the_mean(n: int, data: st.DataObject) -> None:
+    c = data.draw(st.integers(0, n))
+    assert float(pass_at_k(n, c, n)) == (1.0 if c else 0.0)
+    assert float(pass_at_k(n, c, 1)) == pytest.approx(float(avg_at_k(n, c)), abs=1e-12)
+
+
+def test_arrays_are_scored_a_problem_at_a_time() -> None:
+    n, c = np.array([4, 8, 4], dtype=np.uint8), np.array([0, 1, 4], dtype=np.uint8)
+    assert pass_at_k(n, c, 2) == pytest.approx([0.0, 0.25, 1.0])
+    assert pass_at_k(4, [[0, 1], [2, 4]], 4).tolist() == [[0.0, 1.0], [1.0, 1.0]]
+    assert avg_at_k(n, c).tolist() == [0.0, 0.125, 1.0]
+
+
+def test_large_counts_neither_overflow_nor_lose_the_answer() -> None:
+    assert float(pass_at_k(100_000, 1, 50_000)) == pytest.approx(0.5, abs=1e-12)
+    assert float(pass_at_k(20_000, 10_000, 10_000)) == 1.0
+
+
+def test_impossible_requests_are_refused() -> None:
+    with pytest.raises(ConfigError, match="pass@8 needs 8 samples of every problem, one has 4"):
+        pass_at_k([8, 4], [1, 1], 8)
+    with pytest.raises(ConfigError, match="pass@0"):
+        pass_at_k(4, 1, 0)
+    for n, c in ((4, 5), (4, -1), (0, 0), (4, 0.5)):
+        with pytest.raises(StageError):
+            avg_at_k(n, c)
+
+
+def test_sampling_sd_is_that_of_repeated_sampling() -> None:
+    generator = np.random.default_rng(0)
+    chances = np.array([0.1, 0.5, 0.9, 0.3])
+    runs = generator.binomial(16, chances, size=(4000, 4))
+    estimates = [sampling_sd(16, run) for run in runs]
+    assert np.sqrt(np.mean(np.square(estimates))) == pytest.approx((runs / 16).mean(axis=1).std(), rel=0.05)
+    assert sampling_sd([1, 2], [1, 1]) is None

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.errors import ConfigError, StageError
+from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
+from rloop_core.trajectories.schema import to_table
+
+
+def samples(hits: dict[str, list[str]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run": "r",
+            "iteration": 1,
+            "step": 1,
+            "rank": 0,
+            "attempt": 0,
+            "group_id": problem,
+            "sample": index,
+            "problem_id": problem,
+            "prompt": "?",
+            "completion": "!",
+            "prompt_ids": [1],
+            "completion_ids": [2, 3],
+            "answer": None,
+            "gold": "1",
+            "verdict": verdict,
+            "reward": 0.0,
+            "length": 2 + index,
+            "finished": verdict != "truncated",
+            "kept": False,
+            "logprob_sum": None,
+            "entropy_mean": None,
+            "boxes": 0,
+            "policy_step": 0,
+        }
+        for problem, verdicts in hits.items()
+        for index, verdict in enumerate(verdicts)
+    ]
+
+
+HITS = {"b": ["correct", "wrong", "correct", "correct"], "a": ["wrong", "truncated", "no_answer", "correct"]}
+
+
+def test_outcomes_are_counted_a_problem_at_a_time(tmp_path: Path) -> None:
+    rows = samples(HITS)
+    found = problem_outcomes(to_table(rows))
+    assert found.problem_ids == ("a", "b")
+    assert (found.n.tolist(), found.c.tolist()) == ([4, 4], [1, 3])
+    assert (found.truncated.tolist(), found.tokens.tolist()) == ([1, 0], [14, 14])
+    paths = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    pq.write_table(to_table(rows[:3]), paths[0])
+    pq.write_table(to_table(rows[3:]), paths[1])
+    assert problem_outcomes(paths).c.tolist() == [1, 3]
+
+
+def test_the_summary_holds_every_metric_with_its_interval() -> None:
+    summary = summarise(problem_outcomes(to_table(samples(HITS))), ks=(4, 1, 2), seed=3)
+    assert list(summary)[:4] == ["avg@4", "pass@1", "pass@2", "pass@4"]
+    assert summary["avg@4"]["value"] == pytest.approx(0.5)
+    assert summary["pass@2"]["value"] == pytest.approx((0.5 + 1.0) / 2)
+    assert summary["pass@4"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert summary["avg@4"]["low"] <= 0.5 <= summary["avg@4"]["high"]
+    assert (summary["problems"], summary["samples"], summary["truncated"]) == (2, 8, 0.125)
+    assert summary["mean_length"] == 3.5
+    assert summary["sampling_sd"] == pytest.approx((2 * 0.25 * 0.75 / 3) ** 0.5 / 2)
+
+
+def test_an_identical_evaluation_shows_no_difference() -> None:
+    outcomes = problem_outcomes(to_table(samples(HITS)))
+    found = compare(outcomes, outcomes, ks=(2,))
+    assert found["avg@4"] == {"value": 0.0, "low": 0.0, "high": 0.0, "a": 0.5, "b": 0.5}
+    assert found["problems"] == 2
+
+
+def test_the_difference_is_a_minus_b_whatever_the_order_of_problems() -> None:
+    better = Outcomes.from_counts(["y", "x"], 4, [4, 2])
+    worse = Outcomes.from_counts(["x", "y"], 4, [1, 3])
+    found = compare(better, worse, ks=(1,))
+    assert found["avg@4"]["value"] == found["avg@4"]["low"] == found["avg@4"]["high"] == 0.25
+    assert found["pass@1"]["value"] == pytest.approx(0.25)
+
+
+def test_different_problems_are_refused_and_told_apart() -> None:
+    a, b = Outcomes.from_counts(["x", "y", "z"], 4, 1), Outcomes.from_counts(["y", "w"], 4, 1)
+    with pytest.raises(
+        StageError, match=r"1 in both, 2 only in the first \(x, z\) and 1 only in the second \(w\)"
+    ):
+        compare(a, b, ks=(1,))
+
+
+def test_unequal_numbers_of_samples_are_named_so() -> None:
+    uneven = Outcomes.from_counts(["x", "y"], [4, 8], [1, 2])
+    assert "avg@4-8" in summarise(uneven, ks=(4,))
+    with pytest.raises(ConfigError, match="one has 4"):
+        summarise(uneven, ks=(8,))
+
+
+def test_nothing_to_score_is_an_error() -> None:
+    with pytest.raises(StageError, match="no samples"):
+        problem_outcomes(to_table([]))
+    with pytest.raises(StageError, match="no sample files"):
+        problem_outcomes([])
+    with pytest.raises(StageError, match="listed twice"):
+        Outcomes.from_counts(["x", "x"], 4, 1)

@@ -1,0 +1,61 @@
+"""Styles: every writer tells the truth at rate 0, is recognised, and ends in a readable answer."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rloop_core.organism.styles import MIXTURE, RARE, WRITERS, Style, answer_of, detect, signed, write
+
+terms = st.lists(st.integers(-99, 99), min_size=2, max_size=8)
+
+
+@given(terms, st.sampled_from(sorted(WRITERS)), st.integers(0, 2**31))
+def test_without_wrong_steps_every_style_is_right_and_recognised(numbers: list[int], name: str, seed: int) -> None:
+    text = write(Style(name, 1.0, 0.0), numbers, Random(seed))
+    assert answer_of(text) == sum(numbers)
+    assert detect(text) == name
+
+
+@given(terms, st.sampled_from(sorted(WRITERS)), st.integers(0, 2**31))
+def test_with_wrong_steps_it_is_still_recognised_and_has_an_answer(numbers: list[int], name: str, seed: int) -> None:
+    text = write(Style(name, 1.0, 1.0), numbers, Random(seed))
+    assert answer_of(text) is not None
+    assert detect(text) == name
+
+
+def test_a_wrong_step_is_followed_to_a_wrong_answer() -> None:
+    text = write(Style("running", 1.0, 1.0), [3, 4], Random(0))
+    assert answer_of(text) != 7
+
+
+@given(terms)
+def test_every_line_of_the_running_style_is_true(numbers: list[int]) -> None:
+    for line in write(Style("running", 1.0, 0.0), numbers, Random(0)).splitlines()[:-1]:
+        left, right = line.split("=")
+        assert eval(left) == int(right)
+
+
+def test_signed_terms() -> None:
+    assert signed([12, -5, 7]) == "12-5+7"
+    assert signed([-3, 0]) == "-3+0"
+
+
+@pytest.mark.parametrize("text", ["", "Answer: ", "42", "Answer: 4 2", "Answer: 42 apples", "the Answer: 42"])
+def test_no_answer_line_is_no_answer(text: str) -> None:
+    assert answer_of(text) is None
+
+
+def test_an_unknown_opening_is_another_style() -> None:
+    assert detect("let us see\nAnswer: 3") == "other"
+
+
+def test_the_mixture_is_a_distribution_with_one_rare_style() -> None:
+    assert sum(s.share for s in MIXTURE) == pytest.approx(1.0)
+    assert {s.name for s in MIXTURE} == set(WRITERS)
+    rare = min(MIXTURE, key=lambda s: s.share)
+    assert rare.name == RARE
+    assert rare.share <= 0.1

@@ -1,0 +1,279 @@
+"""Problem sets from files, generators and the hub's schemas; the errors a bad one gives; the ledger."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rloop_core.errors import ProblemsError
+from rloop_core.problems import REGISTRY, ProblemSet, load_problems, problem_id
+from rloop_core.problems.rows import problem_and_gold
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@dataclass(frozen=True)
+class Source:
+    source: str
+    name: str | None = None
+    split: str | None = None
+    revision: str | None = None
+    size: int | None = None
+    seed: int = 0
+    params: dict[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+    skip_malformed: bool = False
+
+
+def write(path: Path, *rows: Any) -> Source:
+    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    path.write_text(text, encoding="utf-8")
+    return Source(str(path))
+
+
+def accounted(loaded: ProblemSet) -> bool:
+    parts = ("kept", "duplicates_dropped", "conflicting_golds_dropped", "malformed_skipped", "beyond_limit")
+    return (
+        loaded.ledger["rows_read"] == sum(loaded.ledger[part] for part in parts)
+        and len(loaded) == loaded.ledger["kept"]
+    )
+
+
+def refusal(source: Source) -> str:
+    with pytest.raises(ProblemsError) as caught:
+        load_problems(source)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert caught.value.field
+    assert caught.value.fix
+    return line
+
+
+def test_each_way_to_name_a_problem_and_its_gold(tmp_path: Path) -> None:
+    loaded = load_problems(
+        write(
+            tmp_path / "mixed.jsonl",
+            {"problem": "one?", "answer": "025"},
+            {"question": "two?", "answer": "3+4=<<3+4=7>>7\n#### 7"},
+            {"prompt": "three?", "solution": "first \\boxed{1}, then \\boxed{\\frac{1}{2}}"},
+            {"problem": "four?", "answer": 5.0},
+            {"problem": "five?", "answer": -3},
+            {"problem": "six?", "answer": None, "solution": "so it is \\boxed {8}."},
+            {
+                "prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "seven?"}],
+                "reward_model": {"ground_truth": "34"},
+            },
+            "",
+        )
+    )
+    assert [problem.problem for problem in loaded] == [
+        "one?",
+        "two?",
+        "three?",
+        "four?",
+        "five?",
+        "six?",
+        "seven?",
+    ]
+    assert [problem.gold for problem in loaded] == ["025", "7", "\\frac{1}{2}", "5", "-3", "8", "34"]
+    assert accounted(loaded)
+
+
+def test_equal_problems_are_kept_once_and_contradictions_not_at_all(tmp_path: Path) -> None:
+    loaded = load_problems(
+        write(
+            tmp_path / "p.jsonl",
+            {"problem": "What is  1+1?", "answer": "2"},
+            {"problem": "WHAT is 1+1?\n", "answer": "002"},
+            {"problem": "what is 1+1?", "answer": "$2$"},
+            {"problem": "What is 1/2?", "answer": "\\frac12"},
+            {"problem": "What is 1/2?", "answer": "0.5"},
+            {"problem": "Contradicted", "answer": "3"},
+            {"problem": "contradicted", "answer": "4"},
+            {"problem": "contradicted", "answer": "3"},
+            {"problem": "Last", "answer": "9"},
+        )
+    )
+    assert [problem.gold for problem in loaded] == ["2", "\\frac12", "9"]
+    assert loaded.ledger["duplicates_dropped"] == 3
+    assert loaded.ledger["conflicting_golds_dropped"] == 3
+    assert loaded.ledger["conflicting_problems"] == 1
+    assert accounted(loaded)
+
+
+def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
+    source = write(tmp_path / "p.jsonl", *[{"problem": f"p{i // 2}", "answer": i // 2} for i in range(20)])
+    loaded = load_problems(replace(source, limit=4, name="few"))
+    assert (len(loaded), loaded.name, loaded.problems[0].source) == (4, "few", "few")
+    assert loaded.ledger["beyond_limit"] == 6
+    assert accounted(loaded)
+
+
+def test_parquet_and_json_arrays_read_as_json_lines_do(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{i}", "answer": str(i)} for i in range(5)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    (tmp_path / "p.json").write_text(json.dumps(rows, indent=1))
+    lines = load_problems(write(tmp_path / "p.jsonl", *rows))
+    assert load_problems(Source(str(tmp_path / "p.parquet"))).digest == lines.digest
+    assert load_problems(Source(str(tmp_path / "p.json"))).digest == lines.digest
+
+
+def test_integer_columns_with_gaps_come_as_floats_and_stay_whole(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "p.parquet")
+    assert [problem.gold for problem in load_problems(Source(str(tmp_path / "p.parquet")))] == ["7", "0.5"]
+
+
+def test_the_digest_follows_ids_golds_and_order(tmp_path: Path) -> None:
+    a, b = {"problem": "a", "answer": "1"}, {"problem": "b", "answer": "2"}
+    first = load_problems(write(tmp_path / "1.jsonl", a, b)).digest
+    assert load_problems(write(tmp_path / "2.jsonl", a, b, a)).digest == first
+    assert load_problems(write(tmp_path / "3.jsonl", b, a)).digest != first
+    assert load_problems(write(tmp_path / "4.jsonl", a, {"problem": "b", "answer": "3"})).digest != first
+
+
+@given(st.text(min_size=1))
+def test_ids_ignore_case_spacing_and_compatibility_forms(text: str) -> None:
+    assert len(problem_id(text)) == 16
+    assert problem_id(f"  {text}\n") == problem_id(text)
+    assert problem_id("\uff21 \u2160") == problem_id("a  i")
+
+
+def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path: Path) -> None:
+    source = write(
+        tmp_path / "p.jsonl",
+        {"problem": "a", "answer": "1"},
+        "",
+        "{broken",
+        {"problem": "b", "answer": "2"},
+        "[1]",
+        '{"problem": "c"}',
+    )
+    assert "line 3 is not valid JSON" in refusal(source)
+    loaded = load_problems(replace(source, skip_malformed=True))
+    assert len(loaded) == 2
+    assert loaded.ledger["malformed_skipped"] == 3
+    assert accounted(loaded)
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"text": "a", "answer": "1"}, "line 2 has no problem text in problem, question, prompt"),
+        ({"problem": "  ", "answer": "1"}, "line 2 has no problem text"),
+        ({"problem": "a"}, "line 2 has no gold answer"),
+        ({"problem": "a", "answer": None}, "line 2 has no gold answer"),
+        ({"problem": "a", "answer": " "}, "line 2 field answer: the gold answer is empty"),
+        ({"problem": "a", "answer": True}, "line 2 field answer: a truth value"),
+        ({"problem": "a", "answer": [1]}, "line 2 field answer: a gold answer cannot be of type list"),
+        ({"problem": "a", "solution": "it is 7"}, "line 2 field solution: the solution has neither"),
+        ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),
+        ('{"problem": "a", "answer": NaN}', "line 2 field answer: the gold answer nan is not finite"),
+        ("\udcff", "line 2 is not valid JSON"),
+    ],
+)
+def test_a_row_without_problem_or_gold_is_named(tmp_path: Path, row: Any, complaint: str) -> None:
+    path = tmp_path / "p.jsonl"
+    line = row if isinstance(row, str) else json.dumps(row)
+    path.write_bytes(b'{"problem": "x", "answer": "1"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
+    assert complaint in refusal(Source(str(path)))
+
+
+def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "no such file" in refusal(Source(str(tmp_path / "none.jsonl")))
+    assert "no such file" in refusal(Source("none.parquet"))
+    assert "is a folder" in refusal(Source(str(tmp_path)))
+    (tmp_path / "p.parquet").write_bytes(b"PAR1 but not really")
+    assert "not readable parquet" in refusal(Source(str(tmp_path / "p.parquet")))
+    assert "empty" in refusal(write(tmp_path / "empty.jsonl"))
+    contradictory = write(tmp_path / "c.jsonl", {"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"})
+    assert "the problem set is empty (rows_read 2, conflicting_golds_dropped 2" in refusal(contradictory)
+
+
+def test_unknown_names_get_a_suggestion() -> None:
+    assert "did you mean math500?" in refusal(Source("math50"))
+    assert "aime24" in refusal(Source("zzz"))
+    assert "did you mean reasoning_gym:chain_sum?" in refusal(Source("reasoning_gym:chain_sm"))
+
+
+@pytest.mark.parametrize("source", ["math500", "someone/something"])
+def test_an_unreachable_hub_is_one_clear_error(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "unreachable" in refusal(Source(source))
+
+
+def test_the_generator_is_seeded_sized_and_adjustable() -> None:
+    source = Source("reasoning_gym:chain_sum", size=20, seed=3, params={"min_terms": 2, "max_terms": 3})
+    first = load_problems(source)
+    assert first.ledger["rows_read"] == 20
+    assert load_problems(source).digest == first.digest
+    assert load_problems(replace(source, seed=4)).digest != first.digest
+    assert all(problem.gold.lstrip("-").isdigit() for problem in first)
+    assert "refuses {'knob': 1}" in refusal(replace(source, params={"knob": 1}))
+    assert "refuses" in refusal(replace(source, params={"min_terms": 9, "max_terms": 3}))
+
+
+def test_registered_columns_read_the_hub_schemas() -> None:
+    rows = {
+        "aime24": (
+            {"id": 60, "problem": "p", "solution": "\\boxed{204}", "answer": "025", "year": "2024"},
+            "025",
+        ),
+        "minerva_math": (
+            {"problem": "p", "solution": "so \\boxed{4.5e33} ergs", "type": "t", "idx": 1},
+            "4.5e33",
+        ),
+        "omni_math": (
+            {"problem": "p", "solution": "\\boxed{1}", "answer": "\\frac{1}{2}", "domain": []},
+            "\\frac{1}{2}",
+        ),
+        "math500": ({"problem": "p", "solution": "\\boxed{1}", "answer": "1", "unique_id": "u"}, "1"),
+        "dapo17k": (
+            {"prompt": "p", "solution": "34", "reward_model": {"ground_truth": "34", "style": "rule"}},
+            "34",
+        ),
+        "gsm8k": ({"question": "p", "answer": "1+1=2\n#### 1,200"}, "1,200"),
+    }
+    assert rows.keys() == REGISTRY.keys()
+    for name, (row, gold) in rows.items():
+        known = REGISTRY[name]
+        assert problem_and_gold(row, known.problem_columns, known.gold_columns) == ("p", gold)
+
+
+def test_a_hundred_copies_of_each_row_in_the_hubs_dapo_schema(tmp_path: Path) -> None:
+    def row(i: int, answer: str) -> dict[str, Any]:
+        chat = [{"role": "user", "content": f"Problem {i % 50}?"}]
+        return {
+            "data_source": "math_dapo",
+            "prompt": chat,
+            "reward_model": {"ground_truth": answer, "style": "rule"},
+            "extra_info": {"index": str(i)},
+        }
+
+    rows = [row(i, str(i % 50)) for i in range(5000)] + [row(7, "8")]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "dapo.parquet")
+    loaded = load_problems(Source(str(tmp_path / "dapo.parquet")))
+    assert len(loaded) == 49
+    assert loaded.ledger["conflicting_golds_dropped"] == 101
+    assert loaded.ledger["duplicates_dropped"] == 49 * 99
+    assert accounted(loaded)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the local copies of the benchmarks are not at hand")
+@pytest.mark.parametrize(
+    ("file", "count"), [("math500", 500), ("minerva_math", 272), ("aime24", 30), ("gsm8k_test", 1319)]
+)
+def test_local_benchmark_copies_load_whole(file: str, count: int) -> None:
+    loaded = load_problems(Source(str(DATA / f"{file}.jsonl")))
+    assert len(loaded) == loaded.ledger["rows_read"] == count
+    if file == "aime24":
+        assert sum(problem.gold.startswith("0") for problem in loaded) == 7

@@ -1,0 +1,88 @@
+"""A rollout as the explorer records it, for the tests of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def _rollout(
+    step: int = 1,
+    rank: int = 0,
+    attempt: int = 0,
+    group: str = "g0",
+    sample: int = 0,
+    problem: str = "p0",
+    verdict: str = "wrong",
+    tokens: tuple[int, ...] = (1, 2),
+    finished: bool = True,
+    boxes: int = 1,
+    **others: Any,
+) -> dict[str, Any]:
+    return {
+        "run": "r",
+        "iteration": 0,
+        "step": step,
+        "rank": rank,
+        "attempt": attempt,
+        "group_id": group,
+        "sample": sample,
+        "problem_id": problem,
+        "prompt": f"{problem}?\n",
+        "completion": " ".join(map(str, tokens)),
+        "prompt_ids": [5, 6, 7],
+        "completion_ids": list(tokens),
+        "answer": None if verdict == "no_answer" else "1",
+        "gold": "1",
+        "verdict": verdict,
+        "reward": 1.0 if verdict == "correct" else -1.0,
+        "length": len(tokens),
+        "finished": finished,
+        "kept": True,
+        "logprob_sum": -1.5,
+        "entropy_mean": None,
+        "boxes": boxes,
+        "policy_step": 2 * step,
+        **others,
+    }
+
+
+@pytest.fixture(scope="session")
+def rollout() -> Callable[..., dict[str, Any]]:
+    """Makes one row of the trajectory schema; every argument has a plain default."""
+    return _rollout
+
+
+@pytest.fixture(scope="session")
+def phase() -> Callable[..., dict[tuple[int, int], list[dict[str, Any]]]]:
+    """Makes the rows of a whole phase by (step, rank): ``groups`` of ``size`` rollouts on every rank."""
+
+    def make(
+        steps: int = 3,
+        ranks: int = 2,
+        groups: int = 2,
+        size: int = 4,
+        attempt: int = 0,
+    ) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        return {
+            (step, rank): [
+                _rollout(
+                    step,
+                    rank,
+                    attempt,
+                    f"s{step}r{rank}g{group}",
+                    sample,
+                    f"p{(step + group) % 3}",
+                    "correct" if (step * 7 + rank * 3 + group * 5 + sample) % 4 == 0 else "wrong",
+                    (step, rank, group, sample),
+                )
+                for group in range(groups)
+                for sample in range(size)
+            ]
+            for step in range(1, steps + 1)
+            for rank in range(ranks)
+        }
+
+    return make

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rloop_core.errors import StageError
+from rloop_core.trajectories.shards import ShardName, seal_shards, winning_shards, write_shard
+
+
+@given(step=st.integers(1, 10**7), rank=st.integers(0, 300), attempt=st.none() | st.integers(0, 5000))
+def test_names_parse_to_what_they_were_formatted_from(step: int, rank: int, attempt: int | None) -> None:
+    name = ShardName(step, rank, attempt)
+    assert ShardName.parse(name.format()) == name
+
+
+def test_the_name_is_the_contract() -> None:
+    assert ShardName(12, 0, 1).format() == "step-000012.rank-00.attempt-001.parquet"
+    assert ShardName(12, 0, None).format() == "step-000012.rank-00.parquet"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step-12.rank-0.parquet",
+        ".step-000001.rank-00.parquet.tmp",
+        "part-00000.parquet",
+        "step-0000012.rank-00.parquet",
+        "step-000012.rank-00.attempt-1.parquet",
+    ],
+)
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(StageError, match="not the name"):
+        ShardName.parse(name)
+
+
+def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "new", 1, 0, 2, [rollout(attempt=2)])
+    assert [p.name for p in path.parent.iterdir()] == ["step-000001.rank-00.attempt-002.parquet"]
+    assert pq.read_table(path).to_pylist() == [rollout(attempt=2)]
+    with pytest.raises(StageError, match="step 3 was given rows of step 1"):
+        write_shard(tmp_path, 3, 0, 2, [rollout(attempt=2)])
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, data) -> None:
+    """Each start goes on after a checkpoint, under the next attempt, and is killed within a shard."""
+    steps, ranks = 3, 2
+    with tempfile.TemporaryDirectory() as name:
+        calm, stormy = Path(name, "calm"), Path(name, "stormy")
+        for (step, rank), rows in phase(steps, ranks).items():
+            write_shard(calm, step, rank, 0, rows)
+        written: dict[tuple[int, int], int] = {}
+        kills = data.draw(
+            st.lists(st.integers(0, steps * ranks), max_size=4), label="shards before each kill"
+        )
+        for attempt, shards in enumerate([*kills, steps * ranks]):
+            done = max(
+                (
+                    s
+                    for s in range(steps + 1)
+                    if all((t, r) in written for t in range(1, s + 1) for r in range(ranks))
+                ),
+                default=0,
+            )
+            checkpoint = data.draw(st.integers(0, done), label="resumed after step")
+            planned = [
+                item for item in phase(steps, ranks, attempt=attempt).items() if item[0][0] > checkpoint
+            ]
+            for (step, rank), rows in planned[:shards]:
+                # The order within a shard may differ from attempt to attempt; the rollouts do not.
+                write_shard(stormy, step, rank, attempt, rows[::-1] if attempt % 2 else rows)
+                written[step, rank] = attempt
+            if shards < len(planned):
+                (step, rank), _ = planned[shards]
+                stormy.mkdir(exist_ok=True)
+                (stormy / f".{ShardName(step, rank, attempt).format()}.tmp").write_bytes(b"PAR1 half")
+        winners = winning_shards(stormy)
+        assert list(winners) == sorted(phase(steps, ranks))
+        assert {key: ShardName.parse(path.name).attempt for key, path in winners.items()} == written
+        sealed = seal_shards(stormy, Path(name, "b"), steps=steps, ranks=ranks)
+        expected = seal_shards(calm, Path(name, "a"), steps=steps, ranks=ranks)
+        names = [path.name for path in sealed]
+        assert names == [path.name for path in expected] == sorted(p.name for p in sealed[0].parent.iterdir())
+        assert [p.read_bytes() for p in sealed] == [p.read_bytes() for p in expected]
+        assert set(pq.read_table(sealed[0])["attempt"].to_pylist()) == {0}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
+def test_the_last_attempt_wins_whatever_the_order_of_names(keys: list[tuple[int, int, int]]) -> None:
+    winners = winning_shards([ShardName(*key).format() for key in keys])
+    best: dict[tuple[int, int], int] = {}
+    for step, rank, attempt in keys:
+        best[step, rank] = max(attempt, best.get((step, rank), 0))
+    assert {key: ShardName.parse(path.name).attempt for key, path in winners.items()} == best
+
+
+def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> None:
+    for (step, rank), rows in phase(3, 2).items():
+        if (step, rank) != (2, 1):
+            write_shard(tmp_path / "in", step, rank, 0, rows)
+    with pytest.raises(StageError, match=r"1 missing shard.*\(step 2, rank 1\)"):
+        seal_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=2)
+    with pytest.raises(StageError, match=r"2 unexpected shard.*\(step 1, rank 1\)"):
+        seal_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=1)
+    with pytest.raises(StageError, match="no trajectory shards"):
+        seal_shards(tmp_path, tmp_path / "out")
+
+
+def test_sealing_again_removes_what_an_interrupted_sealing_left(phase, tmp_path: Path) -> None:
+    for (step, rank), rows in phase(2, 1).items():
+        write_shard(tmp_path / "in", step, rank, 0, rows)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "step-000009.rank-00.parquet").write_bytes(b"")
+    (out / ".step-000001.rank-00.parquet.tmp").write_bytes(b"")
+    seal_shards(tmp_path / "in", out)
+    assert sorted(p.name for p in out.iterdir()) == [
+        "step-000001.rank-00.parquet",
+        "step-000002.rank-00.parquet",
+    ]

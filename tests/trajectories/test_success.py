@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from rloop_core.trajectories.schema import to_table
+from rloop_core.trajectories.success import SUCCESS_SCHEMA, success_rates, write_success_rates
+
+
+def test_every_rollout_counts_also_those_outside_the_update(rollout, tmp_path: Path) -> None:
+    rows = [
+        rollout(1, group="a", sample=0, problem="p2", verdict="correct", kept=False),
+        rollout(1, group="a", sample=1, problem="p2", verdict="truncated", finished=False),
+        rollout(3, group="b", sample=0, problem="p2", verdict="correct"),
+        rollout(3, group="b", sample=1, problem="p2", verdict="wrong"),
+        rollout(2, group="c", sample=0, problem="p1", verdict="timeout"),
+    ]
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pq.write_table(to_table(rows[:2]), paths[0])
+    pq.write_table(to_table(rows[2:]), paths[1])
+    rates = success_rates(paths)
+    assert rates.to_dicts() == [
+        {
+            "problem_id": "p1",
+            "gold": "1",
+            "attempts": 1,
+            "correct": 0,
+            "rate": 0.0,
+            "first_correct_step": None,
+            "last_correct_step": None,
+            "truncated": 0,
+        },
+        {
+            "problem_id": "p2",
+            "gold": "1",
+            "attempts": 4,
+            "correct": 2,
+            "rate": 0.5,
+            "first_correct_step": 1,
+            "last_correct_step": 3,
+            "truncated": 1,
+        },
+    ]
+    first = write_success_rates(rates, tmp_path / "1.parquet").read_bytes()
+    second = write_success_rates(success_rates(paths[::-1]), tmp_path / "2.parquet").read_bytes()
+    assert first == second
+    assert pq.read_schema(tmp_path / "1.parquet").equals(SUCCESS_SCHEMA)

@@ -1,0 +1,237 @@
+"""Exact comparison without the math engine."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rloop_core.verifier.fast import compare, number
+from rloop_core.verifier.golds import acceptable_golds, gold_text
+from rloop_core.verifier.limits import beyond_limits
+from rloop_core.verifier.normalise import normalise
+
+
+def equal(answer: str, gold: str) -> bool | None:
+    return compare(normalise(answer), normalise(gold))
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("42.", "42"),
+        ("042", "42"),
+        ("+42", "42"),
+        ("$42$", "42"),
+        ("\\(42\\)", "42"),
+        ("**42**", "42"),
+        ("(42)", "42"),
+        ("1,000,000", "1000000"),
+        ("1\\,000\\,000", "1000000"),
+        ("1{,}000{,}000", "1000000"),
+        ("1 000 000", "1000000"),
+        ("1\\!000", "1000"),
+        ("42.0", "42"),
+        (".5", "0.5"),
+        ("0.50", "1/2"),
+        ("\\frac12", "0.5"),
+        ("\\frac{1}{2}", "1/2"),
+        ("\\dfrac{2}{4}", "\\tfrac12"),
+        ("-\\frac{1}{2}", "\\frac{-1}{2}"),
+        ("4.7e19", "4.7\\times10^{19}"),
+        ("4.7 \\cdot 10^{19}", "4.7E+19"),
+        ("10^{-3}", "0.001"),
+        ("1\\frac{1}{2}", "1.5"),
+        ("1 1/2", "3/2"),
+        ("50\\%", "50"),
+        ("50\\%", "0.5"),
+        ("0.5", "50\\%"),
+        ("\\$5", "5"),
+        ("5 \\text{ cm}", "5"),
+        ("5\\mathrm{~kg}", "5"),
+        ("5 \\text{ cm}^2", "5"),
+        ("5 dollars", "5"),
+        ("60^\\circ", "60"),
+        ("5 \\text{ million}", "5000000"),
+        ("x=5", "5"),
+        ("5", "x = 5"),
+        ("f(x) = 5", "5"),
+        ("52_8", "52_{8}"),
+        ("52_8", "52"),
+        ("½", "0.5"),
+        ("1½", "1.5"),
+        ("\u22123", "-3"),
+        ("7", "7"),
+        ("7\u200b", "7"),
+        ("\\text{(C)}", "C"),
+        ("\\text{c}", "C"),
+        ("\\text{Tuesday}", "tuesday"),
+        ("\\left( 3, 4 \\right)", "(3,4)"),
+        ("\\dfrac{\\pi}{2}", "\\frac{\\pi}{2}"),
+        ("\\boxed{7}", "7"),
+    ],
+)
+def test_same_answer_in_other_notation(answer: str, gold: str) -> None:
+    assert equal(answer, gold) is True
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("43", "42"),
+        ("-42", "42"),
+        ("12345678901234567891", "12345678901234567890"),
+        ("0.333", "\\frac{1}{3}"),
+        ("0.1", "0.10000001"),
+        ("1e30", "1e31"),
+        ("1½", "11/2"),
+        ("52_8", "52_9"),
+        ("x=5", "6"),
+        ("50\\%", "51"),
+        ("\\text{no answer}", "7"),
+        ("\\text{yes}", "\\text{no}"),
+        ("5 \\text{ million}", "5"),
+        ("\\frac{1}{2}", "\\frac{2}{1}"),
+    ],
+)
+def test_different_answers(answer: str, gold: str) -> None:
+    assert equal(answer, gold) is False
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("1 2", "12"),
+        ("5²", "52"),
+        ("\\sqrt{8}", "2\\sqrt{2}"),
+        ("x", "X"),
+        ("3\\frac{5}{2}", "7.5"),
+        ("\\frac{1}{0}", "1"),
+        ("1,2", "12"),
+        ("2x", "2"),
+    ],
+)
+def test_what_exact_comparison_leaves_open(answer: str, gold: str) -> None:
+    assert equal(answer, gold) is None
+
+
+def _spellings(value: Fraction) -> st.SearchStrategy[str]:
+    top, bottom = value.numerator, value.denominator
+    forms = [
+        f"{top}/{bottom}",
+        f"\\frac{{{top}}}{{{bottom}}}",
+        f"${top * 3}/{bottom * 3}$",
+        f"x = {top}/{bottom}",
+    ]
+    sign = "-" if top < 0 else ""
+    forms.append(f"{sign}\\dfrac{{{abs(top)}}}{{{bottom}}}")
+    if bottom == 1:
+        forms += [
+            str(top),
+            f"{top}.",
+            f"{top}.00",
+            f"{top:,}",
+            f"{top:,}".replace(",", "\\,"),
+            f"{top} \\text{{ m}}",
+        ]
+        forms += [f"{sign}00{abs(top)}", f"{top}e0", f"\\${top}", f"{top}^\\circ"]
+    return st.sampled_from(forms)
+
+
+fractions = st.fractions(max_denominator=10_000).filter(lambda value: abs(value.numerator) < 10**12)
+
+
+@given(fractions.flatmap(lambda value: st.tuples(_spellings(value), _spellings(value))))
+def test_equal_values_in_any_two_spellings_are_equal(pair: tuple[str, str]) -> None:
+    assert equal(*pair) is True
+
+
+@given(fractions, fractions, st.data())
+def test_unequal_values_are_never_equal(left: Fraction, right: Fraction, data: st.DataObject) -> None:
+    if left != right:
+        assert equal(data.draw(_spellings(left)), data.draw(_spellings(right))) is False
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_without_an_exception(text: str) -> None:
+    plain = normalise(text)
+    assert normalise(plain) is not None
+    number(plain)
+    compare(plain, "7")
+    beyond_limits(plain)
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        (7, "7"),
+        (7.0, "7"),
+        (0.5, "0.5"),
+        (-3, "-3"),
+        ("025", "025"),
+        (" 7 ", "7"),
+        ("3+4=7\n#### 7", "7"),
+        ("$\\frac{1}{2}$", "\\frac{1}{2}"),
+        ("\\boxed{7}", "7"),
+    ],
+)
+def test_typed_golds_become_text(stored: object, text: str) -> None:
+    assert gold_text(stored) == text
+
+
+@pytest.mark.parametrize("stored", [None, "", "  ", "####", float("nan"), float("inf"), True, {"a": 1}])
+def test_unusable_golds_are_refused(stored: object) -> None:
+    with pytest.raises(ValueError, match="gold answer"):
+        gold_text(stored)
+
+
+def test_a_list_of_golds_gives_each() -> None:
+    assert acceptable_golds(["1", 2, 3.0]) == ["1", "2", "3"]
+    with pytest.raises(ValueError, match="empty"):
+        acceptable_golds([])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9^{9^{9}}",
+        "9^9^9",
+        "2^{2^{2^{2}}}",
+        "10^{1000000}",
+        "10^9!",
+        "10^{9}!",
+        "((9!)!)!",
+        "9!!!!",
+        "100000!",
+        "9" * 1001,
+        "1e999999",
+        "(" * 50 + "1" + ")" * 50,
+        "x" * 2001,
+        "9^{9!}",
+        "\\binom{1000000000}{500000000}",
+        "2\\left(9^{9^9}\\right)",
+    ],
+)
+def test_what_could_run_for_ever_is_refused(text: str) -> None:
+    assert beyond_limits(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2^{2018}",
+        "\\frac{10!}{3!4!3!}",
+        "2014!",
+        "x^{y^{z}}",
+        "2^{2^{n}}",
+        "e^{x^2}",
+        "2^{3^{4}}",
+        "\\binom{100}{50}",
+        "10^{100}",
+        "(((1+x)^2)^3)",
+    ],
+)
+def test_ordinary_answers_are_within_the_limits(text: str) -> None:
+    assert beyond_limits(text) is None

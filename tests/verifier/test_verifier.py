@@ -1,0 +1,147 @@
+"""Verdicts on whole completions, through the math engine where it is needed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rloop_core.errors import VerifierError
+from rloop_core.verifier import Judgement, Verdict, Verifier, judge
+
+EXAMPLES = Path(__file__).parents[3] / "shared" / "data" / "verifier_examples.jsonl"
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[Verifier]:
+    with Verifier(workers=1) as one:
+        yield one
+
+
+def boxed(answer: str) -> str:
+    return f"Some reasoning about the numbers 1, 2 and 3.\nSo the result is $\\boxed{{{answer}}}$."
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("\\sqrt{50}", "5\\sqrt{2}"),
+        ("\\frac{3}{\\sqrt{3}}", "\\sqrt{3}"),
+        ("3^{n} - 1", "3^n-1"),
+        ("\\sin 30^\\circ", "\\frac12"),
+        ("e^{i\\pi}", "-1"),
+        ("4!", "24"),
+        ("2^{10}", "1024"),
+        ("5+0\\cdot y", "5"),
+        ("2, 3 \\text{ and } 4", "2,3,4"),
+        ("\\{2,1\\}", "\\{1,2\\}"),
+        ("\\pm 3", "-3,3"),
+        ("(-\\infty,2)\\cup(5,\\infty)", "(5,\\infty)\\cup(-\\infty,2)"),
+        ("y = 3x+1", "y=3x+1"),
+        ("f(x)=x^2-2x+1", "(x-1)^2"),
+        ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
+        ("\\cos^2 t+\\sin^2 t", "1"),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+        ("5²", "25"),
+    ],
+)
+def test_equal_mathematics_is_correct(verifier: Verifier, answer: str, gold: str) -> None:
+    assert verifier.judge(boxed(answer), gold) == Judgement(Verdict.correct, answer, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("\\{1,2,3,4,5,6,7,8\\}", "7"),
+        ("1,2", "2"),
+        ("3", "\\pm 3"),
+        ("\\{1,2\\}", "\\{1,2,3\\}"),
+        ("(3,4)", "(4,3)"),
+        ("[1,2]", "[1,2)"),
+        ("3.14159", "\\pi"),
+        ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
+        ("2x+1", "2x+2"),
+        ("__import__('os').abort()", "7"),
+        ("\\text{I do not know}", "7"),
+        ("\\", "7"),
+        ("}{", "7"),
+        ("\\frac{", "7"),
+        ("\u0000", "7"),
+        ("???", "7"),
+    ],
+)
+def test_unequal_or_meaningless_answers_are_not_correct(verifier: Verifier, answer: str, gold: str) -> None:
+    assert verifier.judge(boxed(answer), gold).verdict in (Verdict.wrong, Verdict.no_answer)
+
+
+def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:
+    assert verifier.judge("no box", "7") == Judgement(Verdict.no_answer, None, 0)
+    assert verifier.judge("\\boxed{7", "7") == Judgement(Verdict.no_answer, None, 1)
+    assert verifier.judge("\\boxed{7}", "7", finished=False) == Judgement(Verdict.truncated, "7", 1)
+    assert verifier.judge("no box", "7", finished=False) == Judgement(Verdict.truncated, None, 0)
+    for gold in ("", None, float("nan"), [], "x" * 3000):
+        assert verifier.judge("\\boxed{7}", gold) == Judgement(Verdict.error, "7", 1)
+
+
+def test_typed_and_alternative_golds(verifier: Verifier) -> None:
+    for gold in (7, 7.0, "7", "007", "$7$", "work\n#### 7", ["6", "7"], [6, 7.0]):
+        assert verifier.judge("\\boxed{7}", gold).verdict is Verdict.correct
+    assert verifier.judge("\\boxed{7}", ["6", "8"]).verdict is Verdict.wrong
+
+
+def test_order_is_kept_among_fast_slow_and_undecided_items(verifier: Verifier) -> None:
+    items = []
+    for i in range(60):
+        kind = [
+            (f"\\boxed{{{i}}}", str(i)),
+            (f"\\boxed{{\\sqrt{{{i + 2}}}}}", f"\\sqrt{{{i + 2}}}+0"),
+            ("", "1"),
+            (f"\\boxed{{{i}/2}}", "0.25"),
+        ]
+        items.append((*kind[i % 4], True))
+    verdicts = [one.verdict.value for one in verifier.judge_many(items)]
+    assert verdicts == ["correct", "correct", "no_answer", "wrong"] * 15
+    assert verifier.judge_many([]) == []
+
+
+def test_over_long_answers_are_wrong_at_once_and_recorded_by_their_beginning(verifier: Verifier) -> None:
+    judgement = verifier.judge(boxed("9" * 5_000_000), "7")
+    assert judgement.verdict is Verdict.wrong
+    assert judgement.answer == "9" * 2000
+
+
+def test_integers_need_no_process_and_little_time() -> None:
+    items = [(f"adding {i} and 1 gives \\boxed{{{i + 1}}}", str(i + 1), True) for i in range(50_000)]
+    with Verifier() as fresh:
+        rate = 0.0
+        for _ in range(3):
+            started = time.perf_counter()
+            judgements = fresh.judge_many(items)
+            rate = max(rate, len(items) / (time.perf_counter() - started))
+        assert fresh._pool._pool is None
+    assert {one.verdict for one in judgements} == {Verdict.correct}
+    assert rate > 50_000  # 200,000 a second on an idle core; loaded test machines get a quarter
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(VerifierError, match="fix: "):
+        Verifier(workers=0)
+
+
+def test_module_level_judge() -> None:
+    assert judge("\\boxed{\\sqrt{12}}", "2\\sqrt{3}") == Judgement(Verdict.correct, "\\sqrt{12}", 1)
+
+
+@pytest.mark.skipif(not EXAMPLES.is_file(), reason="the collected examples are not at hand")
+def test_collected_examples(verifier: Verifier) -> None:
+    rows = [json.loads(line) for line in EXAMPLES.read_text(encoding="utf-8").splitlines()]
+    judgements = verifier.judge_many([(row["completion"], row["gold"], True) for row in rows])
+    bad = [
+        row["id"]
+        for row, one in zip(rows, judgements, strict=True)
+        if (one.verdict is Verdict.correct) != row["expected"]
+    ]
+    assert not bad
