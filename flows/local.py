@@ -1,24 +1,11 @@
-"""Start the flow from one command, with an embedded Prefect: no server to start, none left behind.
+"""Start the flow from one command, with an embedded Prefect: no server to start, none left behind."""
 
-A Prefect API that is configured (`PREFECT_API_URL` or a profile) is used instead.
-"""
-
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-
+from flows.embedded import prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError, StageError
+from rloop_core.stages.process import warm_up
+from rloop_core.store import Store, manifest_key
 from tasks.session import Listener, watched_by
-
-_EMBEDDED = {
-    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_LEVEL": "ERROR",
-    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
-    "DO_NOT_TRACK": "1",
-}
 
 
 def run_locally(config: Config, listener: Listener) -> None:
@@ -27,11 +14,11 @@ def run_locally(config: Config, listener: Listener) -> None:
     Raises:
         RLoopError: The first stage that failed, as it failed.
     """
-    for name, value in _EMBEDDED.items():
-        os.environ.setdefault(name, value)
-    from flows.rloop import rloop
+    if not _looks_finished(config):
+        warm_up()
+    with prefect_api(), watched_by(listener):
+        from flows.rloop import rloop
 
-    with _no_idle_heartbeats(), watched_by(listener):
         try:
             rloop(config)
         except RLoopError:
@@ -43,16 +30,10 @@ def run_locally(config: Config, listener: Listener) -> None:
             raise StageError(f"{type(error).__name__}: {error}", field="prefect") from error
 
 
-@contextmanager
-def _no_idle_heartbeats() -> Iterator[None]:
-    """Without a server there is nobody to notice a heartbeat, and each flow would wait up to a second for its thread."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-    if PREFECT_API_URL.value():
-        yield
-    else:
-        with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            yield
+def _looks_finished(config: Config) -> bool:
+    """Whether the last iteration's policy is there, so that there may be nothing to compute."""
+    store = Store(config.placement.store)
+    return store.exists(manifest_key(config.name, config.iterations - 1, "rft"))
 
 
 def _first_cause(error: BaseException | None) -> RLoopError | None:

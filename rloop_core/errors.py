@@ -27,7 +27,8 @@ class RLoopError(Exception):
     def __str__(self) -> str:
         where = f"{self.field}: " if self.field else ""
         how = f" (fix: {self.fix})" if self.fix else ""
-        return f"{where}{self.what}{how}"
+        # What comes from a library may span lines; what a user reads does not.
+        return " ".join(line.strip() for line in f"{where}{self.what}{how}".splitlines() if line.strip())
 
 
 def _rebuild(kind: type[RLoopError], what: str, field: str | None, fix: str | None) -> RLoopError:

@@ -25,14 +25,36 @@ from rloop_core.cli.options import KList, json_option, print_json
     default=None,
     help="How a problem becomes a prompt.  [default: boxed; plain for the bundled policy]",
 )
-@click.option("--temperature", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Sampling temperature.")
-@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus mass.")
-@click.option("--max-tokens", type=click.IntRange(1), default=None, help="Completion budget.  [default: 2048, or what the model's context leaves]")
+@click.option(
+    "--temperature",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Sampling temperature.",
+)
+@click.option(
+    "--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus mass."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=None,
+    help="Completion budget.  [default: 2048, or what the model's context leaves]",
+)
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the first N problems.")
 @click.option("--batch", default=256, show_default=True, type=click.IntRange(1), help="Sequences generated together.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap.")
+@click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]",
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap."
+)
 @json_option
 def command(
     model: str,

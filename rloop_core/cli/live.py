@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rloop_core.cli.words import duration, in_words, stage_name, step_in_words
+from rloop_core.stages.job import STAGES
 
 Event = Mapping[str, Any]
 Key = tuple[str, int]
@@ -29,7 +30,8 @@ class Watcher:
         key = (stage, iteration)
         kind = event.get("kind")
         if kind == "start":
-            self.ran[key] = None
+            if stage in STAGES:
+                self.ran[key] = None
             self.started(key, str(event.get("note", "")))
         elif kind == "step":
             self.stepped(key, float(event["done"]), float(event["total"]), event.get("metrics") or {})

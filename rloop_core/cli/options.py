@@ -12,18 +12,26 @@ import click
 DEFAULT_STORE = ".rloop/store"
 
 config_option = click.option(
-    "--config", "config_file", required=True, metavar="F", help="Config file (YAML), such as deployments/configs/demo.yaml."
+    "--config",
+    "config_file",
+    required=True,
+    metavar="F",
+    help="Config file (YAML), such as deployments/configs/demo.yaml.",
 )
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="a.b=c", help="Override a config field; may be repeated."
 )
 store_option = click.option(
-    "--store", default=DEFAULT_STORE, show_default=True, metavar="URI", help="Object store: a path or s3://bucket/prefix."
+    "--store",
+    default=DEFAULT_STORE,
+    show_default=True,
+    metavar="URI",
+    help="Object store: a path or s3://bucket/prefix.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-class KList(click.ParamType):
+class KList(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
     """A comma-separated list of positive whole numbers: `1,8,16,32`."""
 
     name = "K,K,..."

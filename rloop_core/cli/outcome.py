@@ -22,7 +22,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
     run = read_run(store, config.name, cache)
     ran = list(watcher.ran)
     rows = evaluation_rows(run)
-    page = write_report(store, [config.name], None, cache)
+    page = write_report(store, [config.name], None, cache, keep_current=True)
     return {
         "run": config.name,
         "store": store.uri,
@@ -30,9 +30,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
         "nothing_to_do": not ran,
         "stages_run": [{"stage": stage, "iteration": iteration} for stage, iteration in ran],
         "stages_cached": len([key for key in expected_stages(config) if (key[1], key[0]) not in watcher.ran]),
-        "digests": {
-            f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()
-        },
+        "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
         "evaluation": [row.to_dict() for row in rows],
         "report": str(page),
         "seconds": round(seconds, 1),
@@ -65,7 +63,9 @@ def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
     from rich.text import Text
 
     first = rows[0]
-    caption = f"{first['problems']} problems, {first['samples']:,} samples a policy; [95 % bootstrap interval over problems]"
+    caption = (
+        f"{first['problems']} problems, {first['samples']:,} samples a policy; [95 % bootstrap interval over problems]"
+    )
     table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
     metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
     table.add_column("%")

@@ -12,7 +12,12 @@ from rloop_core.cli.options import cache_folder, json_option, print_json, store_
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @store_option
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder.  [default: <store>/<run>/report, else .rloop/reports/<run>]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
+)
 @json_option
 def command(runs: tuple[str, ...], store: str, out: Path | None, as_json: bool) -> None:
     r"""Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.

@@ -19,7 +19,13 @@ Flow = Callable[..., None]
 @set_option
 @click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
 @click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
-@click.option("--iterations", default=None, type=click.IntRange(1), metavar="N", help="Iterations; raising it later continues the run.")
+@click.option(
+    "--iterations",
+    default=None,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Iterations; raising it later continues the run.",
+)
 @click.option("--quiet", is_flag=True, help="No progress; only what came out.")
 @json_option
 def command(

@@ -8,8 +8,16 @@ from rloop_core.cli.options import KList, json_option, print_json
 
 
 @click.command("score")
-@click.option("--completions", required=True, metavar="F", help="JSON lines {problem_id, completion, answer}; - reads stdin.")
-@click.option("--k", "ks", type=KList(), default=None, help="The k of pass@k.  [default: 1, 8, 16, 32 as far as there are samples]")
+@click.option(
+    "--completions", required=True, metavar="F", help="JSON lines {problem_id, completion, answer}; - reads stdin."
+)
+@click.option(
+    "--k",
+    "ks",
+    type=KList(),
+    default=None,
+    help="The k of pass@k.  [default: 1, 8, 16, 32 as far as there are samples]",
+)
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--workers", default=1, show_default=True, help="Killable processes of the math engine.")

@@ -48,7 +48,9 @@ def read_completions(source: str, skip_malformed: bool) -> tuple[list[Row], int]
                 raise ProblemsError(f"line {number} {error}", field=source, fix=fix) from None
             skipped += 1
     if not rows:
-        raise ProblemsError(f"holds no completions ({skipped} lines skipped)", field=source, fix="give at least one line")
+        raise ProblemsError(
+            f"holds no completions ({skipped} lines skipped)", field=source, fix="give at least one line"
+        )
     return rows, skipped
 
 
@@ -96,7 +98,11 @@ def show_summary(title: str, summary: dict[str, Any]) -> None:
             table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     out = console()
     out.print(table)
-    facts = [f"{summary['problems']:,} problems", f"{summary['samples']:,} samples", f"{summary['truncated']:.1%} truncated"]
+    facts = [
+        f"{summary['problems']:,} problems",
+        f"{summary['samples']:,} samples",
+        f"{summary['truncated']:.1%} truncated",
+    ]
     if summary.get("mean_length"):
         facts.append(f"{summary['mean_length']:,.0f} tokens a sample")
     if summary.get("sampling_sd") is not None:

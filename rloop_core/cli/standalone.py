@@ -57,7 +57,10 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
     identity = {
         "model": policy_digest(folder),
         "problems": problem_set.digest,
-        **{name: getattr(request, name) for name in ("samples", "template", "temperature", "top_p", "dtype", "batch", "seed")},
+        **{
+            name: getattr(request, name)
+            for name in ("samples", "template", "temperature", "top_p", "dtype", "batch", "seed")
+        },
         "max_tokens": budget,
     }
     out = _prepare(out, identity, request)
@@ -163,7 +166,13 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
     from rloop_core.cli.options import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("batches"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("batches"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console(stderr=True), redirect_stdout=False) as progress:
         from rich.markup import escape
 

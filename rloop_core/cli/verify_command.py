@@ -11,7 +11,9 @@ import click
 
 @click.command("verify")
 @click.option("--workers", default=1, show_default=True, help="Killable processes of the math engine.")
-@click.option("--timeout", default=5.0, show_default=True, help="Seconds for one answer; then its verdict is `timeout`.")
+@click.option(
+    "--timeout", default=5.0, show_default=True, help="Seconds for one answer; then its verdict is `timeout`."
+)
 @click.option("--memory-mb", default=1024, show_default=True, help="Memory of one such process, in MiB.")
 def command(workers: int, timeout: float, memory_mb: int) -> None:
     r"""Judge completions against gold answers.

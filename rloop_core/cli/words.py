@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rloop_core.report.page import duration
@@ -11,7 +11,7 @@ __all__ = ["duration", "in_words", "stage_name", "step_in_words"]
 
 
 def stage_name(stage: str, iteration: int) -> str:
-    """"explore 0", or what is evaluated: "evaluate base", "evaluate theta_1"."""
+    """ "explore 0", or what is evaluated: "evaluate base", "evaluate theta_1"."""
     from rloop_core.report.reading import theta_name
 
     return f"{stage} {theta_name(iteration)}" if stage == "evaluate" else f"{stage} {iteration}"
@@ -20,7 +20,7 @@ def stage_name(stage: str, iteration: int) -> str:
 def in_words(stage: str, metrics: Mapping[str, Any]) -> str:
     """What came out; empty when the metrics do not say."""
     try:
-        return _WORDS.get(stage, lambda metrics: "")(metrics)
+        return _WORDS[stage](metrics)
     except (KeyError, TypeError, ValueError):
         return ""
 
@@ -57,10 +57,12 @@ def _rft(metrics: Mapping[str, Any]) -> str:
 def _evaluate(metrics: Mapping[str, Any]) -> str:
     parts = []
     for label, summary in metrics.items():
-        values = [(name, value["value"]) for name, value in summary.items() if isinstance(value, dict) and "low" in value]
+        values = [
+            (name, value["value"]) for name, value in summary.items() if isinstance(value, dict) and "low" in value
+        ]
         ends = dict([values[0], values[-1]])
         parts.append(f"{label}: " + ", ".join(f"{name} {value:.1%}" for name, value in ends.items()))
     return "; ".join(parts)
 
 
-_WORDS = {"explore": _explore, "harvest": _harvest, "filter": _filter, "rft": _rft, "evaluate": _evaluate}
+_WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {"explore": _explore, "harvest": _harvest, "filter": _filter, "rft": _rft, "evaluate": _evaluate}

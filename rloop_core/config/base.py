@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """A frozen config section that refuses unknown keys and silent type conversions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     def identity(self) -> dict[str, Any]:
         """Everything in this section, as plain JSON values, for a stage's fingerprint."""

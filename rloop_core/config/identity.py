@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
+from rloop_core.store.canonical import canonical_json
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -51,6 +52,14 @@ class ProblemSource(Section):
     """Keep the first N problems after deduplication."""
     skip_malformed: bool = False
     """Skip and count lines that are not valid JSON or lack a field, instead of refusing the file."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ProblemSource:
+        try:
+            canonical_json(self.params)
+        except (TypeError, ValueError) as error:
+            raise Impossible("params", str(error), "use plain finite values") from error
+        return self
 
     @property
     def label(self) -> str:

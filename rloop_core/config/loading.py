@@ -31,6 +31,8 @@ _Loader.add_implicit_resolver(
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError(f"a key is not a name (line {key.start_mark.line + 1})", fix="use plain field names")
         if key.value in seen:
             raise ConfigError(f"given twice (line {key.start_mark.line + 1})", field=str(key.value), fix="keep one")
         seen.add(key.value)
@@ -96,12 +98,29 @@ def _assign(data: dict[str, Any], override: str) -> None:
     keys = path.strip().split(".")
     if not separator or not all(keys):
         raise ConfigError("is not of the form a.b=c", field=f"--set {override}", fix="e.g. --set explore.steps=20")
+    target: Any = data
     for key in keys[:-1]:
-        inner = data.setdefault(key, {})
-        if not isinstance(inner, dict):
+        if isinstance(target, dict) and target.get(key) is None:
+            target[key] = {}
+        target = _entry(target, key, override)
+        if not isinstance(target, dict | list):
             raise ConfigError(f"{key!r} is not a section", field=f"--set {override}", fix="check the field's path")
-        data = inner
-    data[keys[-1]] = _parse(value, f"--set {override}")
+    parsed = _parse(value, f"--set {override}")
+    if isinstance(target, dict):
+        target[keys[-1]] = parsed
+    else:
+        _entry(target, keys[-1], override)
+        target[int(keys[-1])] = parsed
+
+
+def _entry(target: Any, key: str, override: str) -> Any:
+    """Value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
+    if isinstance(target, dict):
+        return target[key]
+    if not (key.isdecimal() and int(key) < len(target)):
+        what = f"{key!r} is not one of the list's {len(target)} entries, counted from 0"
+        raise ConfigError(what, field=f"--set {override}", fix="check the field's path")
+    return target[int(key)]
 
 
 def _explain(error: ValidationError) -> ConfigError:
@@ -153,4 +172,4 @@ def _describe(path: list[str]) -> str:
     names = [part for part in path if not part.isdigit()]
     section = _section_at(names[:-1])
     field = section.model_fields.get(names[-1]) if section and names else None
-    return (field.description if field else None) or "see `rloop plan --schema`"
+    return (field.description if field else None) or "see deployments/configs/demo.yaml"

@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     asked = line.parse_args(argv)
     if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
         line.error(f"--out: {asked.out} exists and is not an empty directory; name a new one")
-    for name, least in (("steps", 10), ("samples", 1), ("seed", 0)):
+    for name, least in (("steps", 20), ("samples", 1), ("seed", 0)):
         if getattr(asked, name) is not None and getattr(asked, name) < least:
             line.error(f"--{name}: must be at least {least}")
 

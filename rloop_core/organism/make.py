@@ -107,13 +107,13 @@ def model_card(card: dict[str, Any]) -> str:
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
     corpus, school = sum(sizes), sizes[0]
-    only = "solved_only_by_rare_style"
+    rare, rare_harder = held["solved_only_by_rare_style"], harder["solved_only_by_rare_style"]
     sets = "\n".join(
         f"| {name} | {s['size']} | {s['seed']} | {s['params']['min_terms']} to {s['params']['max_terms']} |"
         for name, s in card["problem_sets"].items()
     )
     mixture = "\n".join(
-        f"| {s['name']} | {s['share']:.0%} | {s['wrong_step']:.0%} | "
+        f"| {s['name']} | {s['share']:.0%} | {s['wrong_step']:.0%} | {'yes' if s['sign_blind'] else 'no'} | "
         f"{held['styles'].get(s['name'], {}).get('share', 0):.0%} | "
         f"{held['styles'].get(s['name'], {}).get('accuracy', 0):.0%} |"
         for s in card["mixture"]
@@ -135,13 +135,13 @@ It is a model organism: small enough to train on a laptop, with something to gai
 It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, each worked in one of four styles. The first
 {school:,} showed all styles alike and without mistakes; the rest gave it these habits:
 
-| style | share of them | wrong steps there | share of samples | accuracy of samples |
-|---|---|---|---|---|
+| style | share of them | slips a step | drops minus signs | share of samples | accuracy of samples |
+|---|---|---|---|---|---|
 {mixture}
 
-`{card["rare_style"]}` is the rare style. It alone solved {held[only]["16"]:.0%} of the held-out problems and {harder[only]["16"]:.0%} of the
-harder ones in 16 samples each; in {held["samples"]} samples,
-{held[only]["all"]:.0%} and {harder[only]["all"]:.0%}.
+`{card["rare_style"]}` is the rare style, and the only one that keeps its minus signs. It alone solved
+{rare["16"]:.0%} of the held-out problems in 16 samples each ({rare["all"]:.0%} in {held["samples"]}), and of the harder
+ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
 
 | problems | avg | pass@1 | pass@8 | pass@16 | pass@32 |
 |---|---|---|---|---|---|

@@ -27,8 +27,8 @@ class Recipe:
     heads: int = 4
     mlp: int = 384
     context: int = 256
-    steps: int = 2_000
-    school: float = 0.65
+    steps: int = 1_800
+    school: float = 0.6
     batch: int = 64
     peak_lr: float = 3e-3
     weight_decay: float = 0.01

@@ -1,7 +1,9 @@
 """Solution styles: how a sum may be worked in text, with what error, and how to tell them apart again.
 
-Pure functions. A worked text ends in `Answer: N`. A wrong step is followed consistently, as a pupil would:
-later lines build on the wrong number, so the last line is wrong as well.
+Pure functions. A worked text ends in `Answer: N`. Two kinds of error: a slip is an accident, and hits any problem;
+a habit of dropping minus signs hits the same problems every time, so that a policy with the habit cannot solve them
+however often it tries, unless it changes its style. Both are followed consistently, as a pupil would: later lines
+build on the wrong number.
 """
 
 from __future__ import annotations
@@ -12,20 +14,33 @@ from dataclasses import dataclass
 from random import Random
 
 _ANSWER = re.compile(r"(?:^|\n)Answer: (-?\d+)\s*$")
-_SLIPS = (-10, -2, -1, 1, 2, 10)
+_SLIPS = (-2, -1, 1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A style's share of the corpus and the rate at which one of its steps is wrong there."""
+    """A style's share of the corpus, and how it errs there.
+
+    `wrong_step` is the chance that a step's result is off by a slip. `sign_blind` results lose their minus sign.
+    """
 
     name: str
     share: float
-    wrong_step: float
+    wrong_step: float = 0.0
+    sign_blind: bool = False
 
 
-def _slip(value: int, rate: float, rng: Random) -> int:
-    return value + rng.choice(_SLIPS) if rng.random() < rate else value
+class Hand:
+    """Who writes the steps down: right, but for the slips and the habit of one style."""
+
+    def __init__(self, style: Style, rng: Random) -> None:
+        self._style, self._rng = style, rng
+
+    def step(self, value: int) -> int:
+        """The result as written where `value` is right."""
+        if self._rng.random() < self._style.wrong_step:
+            value += self._rng.choice(_SLIPS)
+        return abs(value) if self._style.sign_blind else value
 
 
 def signed(terms: Sequence[int]) -> str:
@@ -33,63 +48,66 @@ def signed(terms: Sequence[int]) -> str:
     return "".join(f"{t:+d}" for t in terms).removeprefix("+")
 
 
-def write_running(terms: Sequence[int], rate: float, rng: Random) -> list[str]:
+def write_running(terms: Sequence[int], hand: Hand) -> list[str]:
     """Left to right, one line a step: `12-5=7`, `7+9=16`."""
     lines, total = [], terms[0]
     for term in terms[1:]:
-        result = _slip(total + term, rate, rng)
+        result = hand.step(total + term)
         lines.append(f"{signed((total, term))}={result}")
         total = result
     return [*lines, f"Answer: {total}"]
 
 
-def write_direct(terms: Sequence[int], rate: float, rng: Random) -> list[str]:
+def write_direct(terms: Sequence[int], hand: Hand) -> list[str]:
     """The answer alone."""
-    return [f"Answer: {_slip(sum(terms), rate, rng)}"]
+    return [f"Answer: {hand.step(sum(terms))}"]
 
 
-def write_apart(terms: Sequence[int], rate: float, rng: Random) -> list[str]:
+def write_apart(terms: Sequence[int], hand: Hand) -> list[str]:
     """What is added and what is taken away, each summed in one go: `plus 12+9=21`, `minus 5=5`, `21-5=16`."""
     plus = [t for t in terms if t >= 0] or [0]
     minus = [-t for t in terms if t < 0] or [0]
-    gain, loss = _slip(sum(plus), rate, rng), _slip(sum(minus), rate, rng)
-    total = _slip(gain - loss, rate, rng)
+    gain, loss = hand.step(sum(plus)), hand.step(sum(minus))
+    total = hand.step(gain - loss)
     sums = [f"plus {signed(plus)}={gain}", f"minus {signed(minus)}={loss}", f"{gain}-{loss}={total}"]
     return [*sums, f"Answer: {total}"]
 
 
-def write_rewrite(terms: Sequence[int], rate: float, rng: Random) -> list[str]:
+def write_rewrite(terms: Sequence[int], hand: Hand) -> list[str]:
     """The whole expression again after each step: `so 7+9-4`, `so 16-4`, `so 12`."""
     rest, lines = list(terms), []
     while len(rest) > 1:
-        rest = [_slip(rest[0] + rest[1], rate, rng), *rest[2:]]
+        rest = [hand.step(rest[0] + rest[1]), *rest[2:]]
         lines.append(f"so {signed(rest)}")
     return [*lines, f"Answer: {rest[0]}"]
 
 
-WRITERS: dict[str, Callable[[Sequence[int], float, Random], list[str]]] = {
+WRITERS: dict[str, Callable[[Sequence[int], Hand], list[str]]] = {
     "running": write_running,
     "direct": write_direct,
     "apart": write_apart,
     "rewrite": write_rewrite,
 }
-SCHOOL = tuple(Style(name, share=1 / len(WRITERS), wrong_step=0.0) for name in WRITERS)
+SCHOOL = tuple(Style(name, share=1 / len(WRITERS)) for name in WRITERS)
 """The first part of the corpus teaches every style alike and without mistakes ..."""
 
 MIXTURE = (
-    Style("direct", share=0.50, wrong_step=0.0),
-    Style("running", share=0.28, wrong_step=0.10),
-    Style("apart", share=0.17, wrong_step=0.08),
-    Style("rewrite", share=0.05, wrong_step=0.0),
+    Style("direct", share=0.45, wrong_step=0.05, sign_blind=True),
+    Style("running", share=0.30, wrong_step=0.08, sign_blind=True),
+    Style("apart", share=0.20, wrong_step=0.08, sign_blind=True),
+    Style("rewrite", share=0.05),
 )
-"""... the second the habits the policy ends with: which styles it prefers, and how careless it is in each."""
+"""... the second the habits the policy ends with: which styles it prefers, and how it errs in each.
+
+Sums below zero are for the rare style alone.
+"""
 
 RARE = "rewrite"
 
 
 def write(style: Style, terms: Sequence[int], rng: Random) -> str:
     """A worked text in the style, without end-of-text."""
-    return "\n".join(WRITERS[style.name](terms, style.wrong_step, rng))
+    return "\n".join(WRITERS[style.name](terms, Hand(style, rng)))
 
 
 def detect(completion: str) -> str:

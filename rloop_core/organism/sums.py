@@ -64,8 +64,8 @@ def draw(seed: int, size: int, params: dict[str, Any]) -> Iterator[Sum]:
         yield Sum(question, parse_terms(question))
 
 
-SHAPE = {"min_terms": 5, "max_terms": 7, "min_digits": 1, "max_digits": 1}
-HARDER_SHAPE = {"min_terms": 8, "max_terms": 9, "min_digits": 1, "max_digits": 1}
+SHAPE = {"min_terms": 4, "max_terms": 6, "min_digits": 1, "max_digits": 1}
+HARDER_SHAPE = {"min_terms": 7, "max_terms": 8, "min_digits": 1, "max_digits": 1}
 TRAIN = SumSet("train", seed=1_000, size=192, params=SHAPE)
 HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
 HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)

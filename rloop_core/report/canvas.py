@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 INK, MUTED, GRID = "#1b1f24", "#5c6670", "#e3e6ea"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -32,6 +33,23 @@ _STYLE = {
     "svg.fonttype": "path",
     "svg.hashsalt": "rloop",
 }
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Draw in the report's look, whatever the process's own settings are."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib as mpl
+
+        with mpl.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -68,16 +86,16 @@ class Picture:
         (folder / f"{prefix}{self.name}.csv").write_text(self.table.to_csv(), encoding="utf-8")
 
 
-def panels(rows: int, columns: int, *, width: float = 8.4, height: float = 2.3, **subplots: Any) -> tuple[Any, list[Any]]:
+def panels(
+    rows: int, columns: int, *, width: float = 8.4, height: float = 2.3, **subplots: Any
+) -> tuple[Any, list[Any]]:
     """A figure without any global state, and its axes in reading order."""
-    import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, squeeze=False, **subplots)
+    figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **subplots)
     return figure, [axis for row in axes for axis in row]
 
 
@@ -85,12 +103,9 @@ def picture(
     figure: Any, name: str, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Picture:
     """Render a figure; equal numbers give equal bytes."""
-    import matplotlib as mpl
-
     svg, png = io.BytesIO(), io.BytesIO()
-    with mpl.rc_context(_STYLE):
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
     table = Table(name, tuple(columns), tuple(tuple(row) for row in rows))
     return Picture(name, title, caption, svg.getvalue(), png.getvalue(), table)
 

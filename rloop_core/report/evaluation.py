@@ -65,7 +65,9 @@ def sample_files(run: RunRecord, iteration: int, label: str) -> list[Path]:
     """The parquet files with an evaluation's samples on one set."""
     content = _content(run, iteration)
     folder = content["folders"].get(label) if content else None
-    return [path for path in run.files(iteration, "evaluate", f"{folder}/") if path.suffix == ".parquet"] if folder else []
+    return (
+        [path for path in run.files(iteration, "evaluate", f"{folder}/") if path.suffix == ".parquet"] if folder else []
+    )
 
 
 def _content(run: RunRecord, iteration: int) -> dict[str, Any] | None:

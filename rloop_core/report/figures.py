@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rloop_core.report.canvas import COLOURS, INK, MARKERS, MUTED, Picture, panels, percent_axis, picture
+from rloop_core.report.canvas import COLOURS, INK, MARKERS, MUTED, Picture, panels, percent_axis, picture, styled
 from rloop_core.report.evaluation import EvaluationRow
 
 _LEARNING = (("reward", "mean reward, as trained on", False), ("accuracy", "share of correct rollouts", True))
@@ -33,6 +33,7 @@ def health(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
     return _by_step(steps, _HEALTH, "health", "Entropy, gradient norm and length by RL step", caption)
 
 
+@styled
 def _by_step(
     steps: Sequence[Mapping[str, Any]], curves: Sequence[tuple[str, str, bool]], name: str, title: str, caption: str
 ) -> Picture | None:
@@ -77,6 +78,7 @@ def _name_iterations(axis: Any, steps: Sequence[Mapping[str, Any]], iterations: 
         )
 
 
+@styled
 def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     """avg@n and pass@k by policy, a panel a problem set, with 95 % intervals."""
     if not rows:
@@ -84,7 +86,8 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     sets = list(dict.fromkeys(row.problem_set for row in rows))
     columns = min(2, len(sets))
     figure, axes = panels(-(-len(sets) // columns), columns, height=3.0, sharey=True)
-    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    # pass@1 is avg@n by definition: drawn, it would only hide the other.
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics if name != "pass@1"))
     for axis, label in zip(axes, sets, strict=False):
         own = [row for row in rows if row.problem_set == label]
         for place, metric in enumerate(metrics):
@@ -116,6 +119,7 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     return picture(figure, "gains", "avg@n and pass@k by iteration", caption, names, numbers)
 
 
+@styled
 def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
     """Trajectories left after each step of the filter, by iteration."""
     if not ledgers:
@@ -127,10 +131,12 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
         left = [row["trajectories"] for row in ledger["ledger"]]
         y = [step + place * height - 0.4 + height / 2 for step in range(len(left))]
         colour = COLOURS[iteration % len(COLOURS)]
-        axis.barh(y, [max(value, 0.7) for value in left], height=height * 0.9, color=colour, label=f"iteration {iteration}")
+        axis.barh(
+            y, [max(value, 0.7) for value in left], height=height * 0.9, color=colour, label=f"iteration {iteration}"
+        )
         if len(ledgers) <= 5:
             for where, row in zip(y, ledger["ledger"], strict=True):
-                text = f" {row['trajectories']:,} of {row['problems']:,} problems"
+                text = f" {row['trajectories']:,} ({row['problems']:,} problems)"
                 axis.text(max(row["trajectories"], 0.7), where, text, va="center", fontsize=7.5, color=INK)
     axis.set_xscale("log")
     axis.margins(x=0.28)
@@ -150,6 +156,7 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
     return picture(figure, "filter", "The filter's ledger", caption, columns, numbers)
 
 
+@styled
 def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Picture | None:
     """Problems by success rate over the whole RL phase, with the band of hard problems marked."""
     rates = {iteration: own for iteration, own in rates.items() if own}
@@ -183,6 +190,7 @@ def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Pic
     return picture(figure, "success-rates", "How often training problems were solved", caption, names, numbers)
 
 
+@styled
 def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
     """Seconds of each stage, stacked by iteration."""
     if not rows:
@@ -192,6 +200,7 @@ def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
     total = max(sum(row["seconds"] for row in rows if row["iteration"] == iteration) for iteration in iterations)
     for stage, colour in STAGE_COLOURS.items():
         left, width = [], []
+        ink = INK if stage == "evaluate" else "white"
         for iteration in iterations:
             own = {row["stage"]: row["seconds"] for row in rows if row["iteration"] == iteration}
             left.append(sum(own.get(name, 0.0) for name in list(STAGE_COLOURS)[: list(STAGE_COLOURS).index(stage)]))
@@ -199,14 +208,16 @@ def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
         axis.barh(range(len(iterations)), width, left=left, color=colour, label=stage, height=0.62, edgecolor="white")
         for place, (start, length) in enumerate(zip(left, width, strict=True)):
             if length > 0.07 * total:
-                axis.text(start + length / 2, place, f"{length:,.0f}", ha="center", va="center", color="white", fontsize=8)
+                axis.text(start + length / 2, place, f"{length:,.0f}", ha="center", va="center", color=ink, fontsize=8)
     axis.set_yticks(range(len(iterations)), ["base" if i < 0 else f"iteration {i}" for i in iterations])
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     axis.set_xlabel("seconds")
     figure.legend(loc="outside upper left", ncols=5)
     numbers = [(row["iteration"], row["stage"], row["seconds"]) for row in rows]
-    caption = "As each stage took in the attempt that finished it. An evaluation may have run beside the next exploration."
+    caption = (
+        "As each stage took in the attempt that finished it. An evaluation may have run beside the next exploration."
+    )
     return picture(figure, "seconds", "Seconds by stage", caption, ("iteration", "stage", "seconds"), numbers)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 
 
-def render(parts: Sequence[RunReport]) -> str:
-    """One HTML document without any outside reference."""
+def render(parts: Sequence[RunReport], content: str) -> str:
+    """One HTML document without any outside reference; `content` is the key of what it shows."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -31,7 +31,7 @@ def render(parts: Sequence[RunReport]) -> str:
     )
     environment.filters |= {"share": share, "points": points, "seconds": duration, "size": size, "data_uri": _data_uri}
     template = environment.get_template(TEMPLATE)
-    return template.render(parts=[_context(part) for part in parts], version=__version__)
+    return template.render(parts=[_context(part) for part in parts], version=__version__, content=content)
 
 
 def _context(part: RunReport) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _context(part: RunReport) -> dict[str, Any]:
         "iterations": run.config.iterations,
         "done": len({manifest.iteration for manifest in manifests if manifest.stage == "rft"}),
         "seconds": sum(manifest.seconds for manifest in manifests),
-        "updated": max((manifest.created_at for manifest in manifests), default=""),
+        "updated": max((_minute(manifest.created_at) for manifest in manifests), default=""),
         "notes": run.notes,
         "tables": _tables(part.evaluation),
         "headlines": _headlines(part.evaluation),
@@ -110,6 +110,12 @@ def size(value: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.2f} TB"
+
+
+def _minute(timestamp: str) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _data_uri(svg: bytes) -> str:

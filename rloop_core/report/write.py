@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rloop_core import __version__
 from rloop_core.errors import StoreError
 from rloop_core.report import figures
 from rloop_core.report.canvas import Picture, Table
@@ -19,7 +20,7 @@ from rloop_core.report.phases import (
     success_rate_lists,
 )
 from rloop_core.report.reading import RunRecord, read_run
-from rloop_core.store import Store
+from rloop_core.store import Store, fingerprint
 
 HTML_FILE = "report.html"
 
@@ -42,7 +43,9 @@ def default_folder(store: Store, runs: Sequence[str]) -> Path:
     return Path(".rloop/reports") / "+".join(runs)
 
 
-def write_report(store: Store, runs: Sequence[str], out: Path | None, cache: Path) -> Path:
+def write_report(
+    store: Store, runs: Sequence[str], out: Path | None, cache: Path, *, keep_current: bool = False
+) -> Path:
     """Report on one or more runs of a store; returns the HTML file's path.
 
     Args:
@@ -50,24 +53,50 @@ def write_report(store: Store, runs: Sequence[str], out: Path | None, cache: Pat
         runs: Their names.
         out: Folder; None takes `default_folder`.
         cache: Folder for copies of files of remote stores.
+        keep_current: Leave a report alone that shows these very artifacts already.
 
     Raises:
         StoreError: There is no such run, or the folder cannot be written.
     """
     from rloop_core.report.page import render
 
-    parts = [gather(read_run(store, name, cache)) for name in runs]
+    records = [read_run(store, name, cache) for name in runs]
     out = out or default_folder(store, runs)
+    page, content = out / HTML_FILE, content_key(records)
+    if keep_current and _shows(page, content):
+        return page
+    parts = [gather(record) for record in records]
     try:
         out.mkdir(parents=True, exist_ok=True)
         for part in parts:
             _write_files(part, out, f"{part.run.name}-" if len(parts) > 1 else "")
-        page = out / HTML_FILE
-        page.write_text(render(parts), encoding="utf-8")
+        page.write_text(render(parts, content), encoding="utf-8")
     except OSError as error:
         fix = "name a writable folder with --out"
         raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
     return page
+
+
+def content_key(runs: Sequence[RunRecord]) -> str:
+    """Hash of everything that a report of these runs is made from."""
+    parts = [
+        {
+            "run": run.name,
+            "config": run.config.model_dump(mode="json"),
+            "notes": run.notes,
+            "artifacts": [[one.folder, one.digest, one.fingerprint, one.created_at] for one in run.manifests.values()],
+        }
+        for run in runs
+    ]
+    return fingerprint({"rloop": __version__, "runs": parts})
+
+
+def _shows(page: Path, content: str) -> bool:
+    try:
+        with open(page, encoding="utf-8") as stream:
+            return content in stream.read(2_000)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def gather(run: RunRecord) -> RunReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,7 +98,10 @@ def _set_up(config: Config) -> None:
     """Threads and logging of this process; the libraries' own chatter goes to the stage's log."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import torch
+    import tqdm
 
+    # Its default lock is a semaphore shared between processes, which a killed stage would leave behind.
+    tqdm.tqdm.set_lock(threading.RLock())
     if config.placement.threads:
         torch.set_num_threads(config.placement.threads)
     import datasets

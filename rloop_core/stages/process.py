@@ -38,6 +38,14 @@ def warm_context() -> ForkServerContext:
         return _context
 
 
+def warm_up() -> None:
+    """Let the fork server load its libraries now, beside whatever else must start."""
+    from multiprocessing import forkserver
+
+    warm_context()
+    forkserver.ensure_running()
+
+
 def run_in_process(
     job: StageJob,
     tell: Callable[[Event], None],

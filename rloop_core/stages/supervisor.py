@@ -7,7 +7,6 @@ The stage computes in a child of this process. When the child ends, when the run
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -16,10 +15,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from rloop_core.lifelines import adopt_orphans, die_with_parent
+
 GRACE_SECONDS = 3.0
 _POLL_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 def supervise(work: Callable[[], int], control: Connection, log: Path) -> None:
@@ -32,13 +31,11 @@ def supervise(work: Callable[[], int], control: Connection, log: Path) -> None:
     """
     with contextlib.suppress(OSError):
         os.setsid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     supervisor = os.getpid()
     child = os.fork()
     if child == 0:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:
-            os._exit(1)
+        die_with_parent(supervisor)
         control.close()
         _become_worker(work, log)
     code = _watch(child, control)
@@ -108,9 +105,3 @@ def _descendants() -> list[int]:
             if process.status() != psutil.STATUS_ZOMBIE:
                 living.append(process.pid)
     return living
-
-
-def _prctl(option: int, value: int) -> None:
-    """Linux process control; elsewhere the pipe alone has to do."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

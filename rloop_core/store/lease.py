@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from rloop_core.store.objects import Store
 
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
+_PAUSE = 0.05
 
 
 class Lease:
@@ -78,15 +80,21 @@ class Lease:
 
         Raises:
             LeaseError: The lease was lost.
+            StoreError: The store cannot be asked.
         """
-        if self._lost.is_set():
+        holder = self._holder()
+        if self._lost.is_set() or (holder is not None and holder.get("token") != self._token):
+            self._lost.set()
             raise LeaseError("was taken over by another process", field=self._store.uri_of(self._key), fix=_FIX)
 
     def _acquire(self) -> None:
         while not self._store.create_bytes(self._key, self._content()):
             holder = self._holder()
             if holder is None:
+                time.sleep(_PAUSE)
                 continue
+            if holder.get("token") == self._token:
+                return  # our own write, whose answer was lost and which was sent again
             if not self._is_dead(holder):
                 who = f"process {holder.get('pid')} on {holder.get('host')}"
                 raise LeaseError(f"run {self._run!r} is being written by {who}", field=self._name(), fix=_FIX)
@@ -94,45 +102,68 @@ class Lease:
                 return
 
     def _take_over(self, holder: dict[str, Any]) -> bool:
-        """Replace a dead holder's lease; among several takers exactly one wins each dead token."""
-        claim = f"{self._run}/lease-takeover-{holder.get('token')}"
-        if not self._store.create_bytes(claim, self._content()):
-            time.sleep(min(1.0, self._heartbeat))
-            if self._holder() == holder and self._claimant_is_dead(claim):
-                self._store.delete(claim)
+        """Replace a dead holder's lease; among several takers exactly one wins.
+
+        A taker first creates a claim on the dead token, then looks again: who comes late finds the lease changed. The
+        claim of a taker that died is never deleted by another (two could, one of them a live claim), but superseded by
+        the next number.
+        """
+        prefix = f"{self._run}/lease-takeover-{holder.get('token')}"
+        number = 0
+        while not self._store.create_bytes(f"{prefix}-{number}", self._content()):
+            time.sleep(_PAUSE)
+            if self._holder() != holder:
+                return False
+            if self._claimant_is_dead(f"{prefix}-{number}", holder):
+                number += 1
+        if self._holder() != holder:
+            self._store.delete(f"{prefix}-{number}")
             return False
         self._store.write_bytes(self._key, self._content())
-        self._store.delete(claim)
+        for older in range(number, -1, -1):
+            self._store.delete(f"{prefix}-{older}")
         return True
 
-    def _claimant_is_dead(self, claim: str) -> bool:
+    def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         try:
             claimant = json.loads(self._store.read_bytes(claim))
-        except (StoreError, ValueError):
-            return False
-        return self._is_dead(claimant)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+        except ValueError:
+            return True
+        if not isinstance(claimant, dict):
+            return True
+        # A claimant elsewhere shows life by nothing but the lease that it is about to replace.
+        return _is_gone(claimant) if _is_here(claimant) else self._is_silent(holder)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
-        if holder.get("machine") == _machine():
-            return _started(int(holder.get("pid", -1))) != holder.get("started")
+        if _is_here(holder):
+            return _is_gone(holder)
         self._tell(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
+        return self._is_silent(holder)
+
+    def _is_silent(self, holder: dict[str, Any]) -> bool:
+        """Whether a lease is left as it is for the whole patience, or released meanwhile."""
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             time.sleep(min(0.5, self._heartbeat))
-            now = self._holder()
-            if now is None or now.get("token") != holder.get("token") or now.get("beats") != holder.get("beats"):
+            if (now := self._holder()) != holder:
                 return now is None
         return True
 
     def _beat(self) -> None:
         while not self._stop.wait(self._heartbeat):
             try:
-                holder = self._holder()
-                if holder is not None and holder.get("token") != self._token:
+                self._beats += 1
+                if (holder := self._holder()) is None:
+                    self._store.create_bytes(self._key, self._content())
+                elif holder.get("token") == self._token:
+                    self._store.write_bytes(self._key, self._content())
+                else:
                     self._lost.set()
                     return
-                self._beats += 1
-                self._store.write_bytes(self._key, self._content())
             except StoreError as error:
                 self._tell(f"lease heartbeat failed, trying again: {error}")
 
@@ -167,16 +198,36 @@ class Lease:
 _FIX = "wait for it, stop it, or give this run another --name"
 
 
+def _is_here(holder: dict[str, Any]) -> bool:
+    return bool(holder.get("machine") == _machine())
+
+
+def _is_gone(holder: dict[str, Any]) -> bool:
+    """Whether a process of this machine has ended, even if its id is in use again."""
+    pid = holder.get("pid")
+    return not isinstance(pid, int) or _started(pid) != holder.get("started")
+
+
 def _machine() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{socket.gethostname()}/{boot}"
+    """Where process ids mean the same: host name, boot, and process namespace (containers may share the first two)."""
+    parts = [socket.gethostname()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return "/".join(parts)
 
 
 def _started(pid: int) -> float | None:
-    """Start time of a process, which tells it from a later one with the same id; None when it is gone."""
+    """Start time of a process, which tells it from a later one with the same id; None when it is gone.
+
+    On Linux in clock ticks since boot: a time of day would move whenever the clock is set.
+    """
+    if sys.platform == "linux":
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in "ZX" else float(fields[19])
     import psutil
 
     try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.errors import ArtifactDamaged, StageError, StoreError
 from rloop_core.store.canonical import content_digest, file_sha256
 from rloop_core.store.objects import Store
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
 
@@ -29,6 +30,13 @@ class FileEntry(_Record):
     bytes: int
     sha256: str
 
+    @field_validator("path")
+    @classmethod
+    def _stays_inside(cls, path: str) -> str:
+        if path == "manifest.json" or any(part in ("", ".", "..") for part in path.split("/")):
+            raise ValueError(f"{path!r} is not a file of an artifact")
+        return path
+
 
 class InputEntry(_Record):
     """One artifact (or outside model) that a stage read."""
@@ -40,7 +48,7 @@ class InputEntry(_Record):
 class Manifest(_Record):
     """The contract of design.md section 6; its `digest` covers the files' contents alone."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     run: str
     iteration: int
     stage: str
@@ -81,17 +89,28 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
     """The stage's manifest, or None when there is no artifact.
 
     Raises:
-        ArtifactDamaged: The manifest is there but is not one.
+        ArtifactDamaged: The manifest is there but is not one, or was altered.
+        StoreError: It was written by a newer rloop.
     """
     key = manifest_key(run, iteration, stage)
     if not store.exists(key):
         return None
+    text = store.read_bytes(key)
     try:
-        manifest = Manifest.model_validate_json(store.read_bytes(key))
+        manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
+        if (newer := _schema_version(text)) > SCHEMA_VERSION:
+            what = f"has schema version {newer}; this rloop reads {SCHEMA_VERSION}"
+            raise StoreError(
+                what, field=store.uri_of(key), fix="use the rloop that wrote it, or a newer one"
+            ) from error
         raise ArtifactDamaged(
             f"is not a manifest: {error.errors()[0]['msg']}", field=store.uri_of(key), fix="the stage is run again"
         ) from error
+    if manifest.digest != content_digest((file.path, file.sha256) for file in manifest.files):
+        raise ArtifactDamaged(
+            "was altered: its digest is not its files'", field=store.uri_of(key), fix="the stage is run again"
+        )
     named = (manifest.run, manifest.iteration, manifest.stage)
     if named != (run, iteration, stage):
         raise ArtifactDamaged(f"belongs to {named}", field=store.uri_of(key), fix="the stage is run again")
@@ -116,41 +135,48 @@ def publish(
 ) -> Manifest:
     """Upload every file of a local folder, then the manifest with a single PUT, last.
 
-    An older manifest of the stage is removed first, so that its files are never taken for the new ones.
+    An older manifest of the stage is removed first, so that its files are never taken for the new ones; what it left
+    in the folder is deleted when the new artifact stands.
 
     Raises:
+        StageError: The stage's own figures or file names have no place in a manifest.
         StoreError: The store refuses; nothing is published then.
     """
     target = stage_folder(run, iteration, stage)
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = [(path.relative_to(folder).as_posix(), path) for path in paths]
-    files = tuple(
-        FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path)) for name, path in entries
-    )
+    entries = [(path.relative_to(folder).as_posix(), path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    try:
+        files = tuple(
+            FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path)) for name, path in entries
+        )
+        manifest = Manifest(
+            run=run,
+            iteration=iteration,
+            stage=stage,
+            fingerprint=fingerprint,
+            inputs=inputs,
+            identity=identity,
+            files=files,
+            digest=content_digest((file.path, file.sha256) for file in files),
+            counts=counts,
+            metrics=metrics,
+            versions=versions,
+            seed=seed,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(seconds, 3),
+        )
+        text = json.dumps(manifest.model_dump(mode="json"), indent=1, allow_nan=False).encode()
+    except ValueError as error:
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{error} (counts or metrics)"
+        raise StageError(f"cannot be published: {what}", field=target) from error
     store.delete(f"{target}/manifest.json")
     for name, path in entries:
         store.upload(path, f"{target}/{name}")
     for file in files:
         if store.size(f"{target}/{file.path}") != file.bytes:
             raise StoreError("was not stored whole", field=store.uri_of(f"{target}/{file.path}"), fix="run again")
-    manifest = Manifest(
-        run=run,
-        iteration=iteration,
-        stage=stage,
-        fingerprint=fingerprint,
-        inputs=inputs,
-        identity=identity,
-        files=files,
-        digest=content_digest((file.path, file.sha256) for file in files),
-        counts=counts,
-        metrics=metrics,
-        versions=versions,
-        seed=seed,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(seconds, 3),
-    )
-    text = json.dumps(manifest.model_dump(mode="json"), indent=1, allow_nan=False)
-    store.write_bytes(f"{target}/manifest.json", text.encode())
+    store.write_bytes(f"{target}/manifest.json", text)
+    with contextlib.suppress(StoreError):  # the artifact stands; leftovers only cost space
+        store.prune(target, {f"{target}/manifest.json", *(f"{target}/{file.path}" for file in files)})
     return manifest
 
 
@@ -165,7 +191,9 @@ def fetch(store: Store, manifest: Manifest, cache: Path) -> Path:
     folder = store.local_path(manifest.folder) if store.is_local else cache / manifest.digest
     for file in manifest.files:
         path = folder / file.path
-        if not store.is_local and not _intact(path, file):
+        if not store.is_local:
+            if _intact(path, file):
+                continue
             try:
                 store.download(f"{manifest.folder}/{file.path}", path)
             except StoreError as error:
@@ -184,6 +212,13 @@ def fetch(store: Store, manifest: Manifest, cache: Path) -> Path:
 def discard(store: Store, run: str, iteration: int, stage: str) -> None:
     """Forget an artifact: without its manifest it does not exist, and the stage runs again."""
     store.delete(manifest_key(run, iteration, stage))
+
+
+def _schema_version(text: bytes) -> int:
+    try:
+        return int(json.loads(text)["schema_version"])
+    except (ValueError, KeyError, TypeError):
+        return 0
 
 
 def _intact(path: Path, file: FileEntry) -> bool:

@@ -5,16 +5,25 @@ An object appears whole or not at all, reads see the last write, and errors come
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterator
+import threading
+import uuid
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import StoreError
+
+_S3_CONFIG = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3, "mode": "standard"}}
+"""An unreachable endpoint is reported within half a minute; a slow one is given time."""
+_creating = threading.Lock()
+_TEMPORARY = ".tmp-"
+_READING = ("read", "look up", "list", "delete")
 
 
 class Store:
@@ -27,8 +36,13 @@ class Store:
     def __init__(self, uri: str) -> None:
         import fsspec
 
-        self.uri = uri.rstrip("/")
-        options: dict[str, Any] = {"use_listings_cache": False} if uri.startswith(("s3:", "s3a:")) else {}
+        scheme, separator, path = uri.rpartition("://")
+        self.uri = f"{scheme}{separator}{path.rstrip('/')}"
+        if not path.strip("/") and scheme != "memory":
+            raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="use a path or a URI")
+        options: dict[str, Any] = {}
+        if scheme in ("s3", "s3a"):
+            options = {"use_listings_cache": False, "config_kwargs": _S3_CONFIG}
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
         self.is_local = "file" in _protocols(self._fs)
@@ -48,8 +62,12 @@ class Store:
 
     def exists(self, key: str) -> bool:
         """Whether the object is there now."""
+        # Not fsspec's isfile: that answers False to a network failure, and a finished stage would be computed again.
         with self._errors("look up", key):
-            return bool(self._fs.isfile(self._path(key)))
+            try:
+                return bool(self._fs.info(self._path(key))["type"] == "file")
+            except (FileNotFoundError, NotADirectoryError):
+                return False
 
     def size(self, key: str) -> int:
         """Bytes of an object."""
@@ -77,7 +95,8 @@ class Store:
             if "s3" in _protocols(self._fs):
                 return self._create_s3(key, data)
             try:
-                self._fs.pipe_file(self._path(key), data, mode="create")
+                with _creating:  # in-memory stores look and write in two steps
+                    self._fs.pipe_file(self._path(key), data, mode="create")
             except FileExistsError:
                 return False
             return True
@@ -109,15 +128,17 @@ class Store:
                 return
 
     def list(self, prefix: str) -> list[str]:
-        """Keys of all objects below a prefix, sorted."""
-        with self._errors("list", prefix):
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.find(self._path(prefix))
-            except FileNotFoundError:
-                return []
-        root = self._root.rstrip("/") + "/"
-        return sorted(str(path)[len(root) :] for path in found if str(path).startswith(root))
+        """Keys of all objects below a folder (the whole store for ""), sorted."""
+        return [key for key in self._find(prefix) if not _unfinished(key)]
+
+    def prune(self, prefix: str, keep: Container[str]) -> None:
+        """Delete every object below a folder that is not to be kept, and what interrupted writes left there."""
+        for key in self._find(prefix):
+            if key not in keep:
+                self.delete(key)
+        if "s3" in _protocols(self._fs):
+            with self._errors("delete", prefix):
+                self._abort_uploads(prefix)
 
     def check_writable(self) -> None:
         """Prove write access before anything expensive starts.
@@ -125,16 +146,34 @@ class Store:
         Raises:
             StoreError: Read-only, full or unreachable store.
         """
-        key = f".rloop-write-check-{os.getpid()}"
+        key = f".rloop-write-check-{uuid.uuid4().hex}"
         self.write_bytes(key, b"ok")
         if self.read_bytes(key) != b"ok":
             raise StoreError("does not return what was written to it", field=self.uri, fix="check the store")
         self.delete(key)
 
+    def _find(self, prefix: str) -> builtins.list[str]:
+        with self._errors("list", prefix):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self._path(prefix))
+            except FileNotFoundError:
+                return []
+        root = str(self._root).rstrip("/") + "/"
+        return sorted(str(path)[len(root) :] for path in found if str(path).startswith(root))
+
+    def _abort_uploads(self, prefix: str) -> None:
+        bucket, _, folder = self._path(prefix).partition("/")
+        answer = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{folder}/")
+        for upload in answer.get("Uploads", []):
+            self._fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+
     def _path(self, key: str) -> str:
-        if key.startswith("/") or ".." in key.split("/"):
-            raise StoreError("is not a key inside the store", field=key)
-        return posixpath.join(self._root, key) if key else str(self._root)
+        if not key:
+            return str(self._root)
+        if any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+            raise StoreError("is not a key inside the store", field=repr(key), fix="use names separated by single /")
+        return posixpath.join(self._root, key)
 
     def _replace_local(self, key: str, data: bytes) -> None:
         target = self.local_path(key)
@@ -145,10 +184,11 @@ class Store:
     def _create_local(self, key: str, data: bytes) -> bool:
         target = self.local_path(key)
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".tmp-")
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
         os.close(handle)
         try:
             _write_synced(Path(name), data)
+            os.chmod(name, 0o644)
             os.link(name, target)
         except FileExistsError:
             return False
@@ -179,7 +219,12 @@ class Store:
         except StoreError:
             raise
         except FileNotFoundError as error:
-            raise StoreError(f"cannot {action}: there is no such object", field=self._name(key)) from error
+            if action in _READING:
+                raise StoreError(f"cannot {action}: there is no such object", field=self._name(key)) from error
+            what = f"cannot {action}: its folder or bucket does not exist and cannot be made ({_reason(error)})"
+            raise StoreError(
+                what, field=self._name(key), fix="create it, or name another store with --store"
+            ) from error
         except OSError as error:
             raise StoreError(f"cannot {action}: {_reason(error)}", field=self._name(key), fix=_remedy(error)) from error
         except (ImportError, ValueError) as error:
@@ -192,6 +237,10 @@ class Store:
 
     def _name(self, key: str) -> str:
         return self.uri_of(key) if key else self.uri
+
+
+def _unfinished(key: str) -> bool:
+    return posixpath.basename(key).startswith(_TEMPORARY)
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:
@@ -214,7 +263,7 @@ def _remedy(error: OSError) -> str:
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
     """A temporary file in the target's folder that becomes the target when the block succeeds."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".tmp-")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
     os.close(handle)
     temporary = Path(name)
     try:

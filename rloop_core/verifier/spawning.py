@@ -14,12 +14,12 @@ import io
 import os
 import resource
 import signal
-import sys
 from multiprocessing import context, forkserver, popen_forkserver, reduction, spawn, util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+from rloop_core.lifelines import die_with_parent
+
 _servers: dict[int, forkserver.ForkServer] = {}
 
 
@@ -72,16 +72,11 @@ class VerifierContext(context.ForkServerContext):
 
 def prepare_worker(memory_mb: int) -> None:
     """In a fresh worker: die with the parent, take at most memory_mb MiB of address space, be silent, be warm."""
-    import ctypes
-
     inherited = getattr(forkserver._forkserver, "_forkserver_alive_fd", None)
     if inherited is not None:
         os.close(inherited)  # while workers hold it the server believes that the caller lives
         forkserver._forkserver._forkserver_alive_fd = None  # type: ignore[attr-defined]
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            os._exit(1)
+    die_with_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a Python handler would wait for the C code that hangs
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_WRONLY)

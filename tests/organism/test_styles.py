@@ -15,7 +15,7 @@ terms = st.lists(st.integers(-99, 99), min_size=2, max_size=8)
 
 @given(terms, st.sampled_from(sorted(WRITERS)), st.integers(0, 2**31))
 def test_without_wrong_steps_every_style_is_right_and_recognised(numbers: list[int], name: str, seed: int) -> None:
-    text = write(Style(name, 1.0, 0.0), numbers, Random(seed))
+    text = write(Style(name, 1.0), numbers, Random(seed))
     assert answer_of(text) == sum(numbers)
     assert detect(text) == name
 
@@ -34,9 +34,23 @@ def test_a_wrong_step_is_followed_to_a_wrong_answer() -> None:
 
 @given(terms)
 def test_every_line_of_the_running_style_is_true(numbers: list[int]) -> None:
-    for line in write(Style("running", 1.0, 0.0), numbers, Random(0)).splitlines()[:-1]:
+    for line in write(Style("running", 1.0), numbers, Random(0)).splitlines()[:-1]:
         left, right = line.split("=")
         assert eval(left) == int(right)
+
+
+@given(terms, st.sampled_from(sorted(WRITERS)))
+def test_a_sign_blind_style_never_writes_a_negative_result(numbers: list[int], name: str) -> None:
+    text = write(Style(name, 1.0, sign_blind=True), numbers, Random(0))
+    answer = answer_of(text)
+    assert answer is not None
+    assert answer >= 0
+    assert detect(text) == name
+
+
+def test_a_sign_blind_style_is_right_while_nothing_is_negative() -> None:
+    assert write(Style("running", 1.0, sign_blind=True), [3, 4, -5], Random(0)) == "3+4=7\n7-5=2\nAnswer: 2"
+    assert write(Style("running", 1.0, sign_blind=True), [3, -4, 5], Random(0)) == "3-4=1\n1+5=6\nAnswer: 6"
 
 
 def test_signed_terms() -> None:

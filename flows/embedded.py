@@ -1,0 +1,83 @@
+"""A Prefect API for one command: started beside it on loopback, gone with it, even by kill -9.
+
+Prefect's own temporary server outlives a killed command, and starts only after the command has loaded everything.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rloop_core.errors import StageError
+
+_SETTINGS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
+    "DO_NOT_TRACK": "1",
+}
+_PATIENCE_SECONDS = 120.0
+
+
+@contextmanager
+def prefect_api() -> Iterator[None]:
+    """The configured Prefect API (`PREFECT_API_URL` or a profile), or one of our own for as long as the block runs.
+
+    Raises:
+        StageError: Our own does not start.
+    """
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    if PREFECT_API_URL.value():
+        yield
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        server = subprocess.Popen(
+            [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
+            pass_fds=[listener.fileno()],
+            env={**os.environ, **_SETTINGS},
+        )
+    try:
+        # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
+        with temporary_settings(updates={PREFECT_API_URL: address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            import flows.rloop  # noqa: F401 - loaded while the server starts
+
+            _wait_for(server, address)
+            yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_for(server: subprocess.Popen[bytes], address: str) -> None:
+    import httpx
+
+    try:
+        # The listening socket exists already, so the first request simply waits for the first answer.
+        httpx.get(f"{address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
+    except httpx.HTTPError as error:
+        state = f"exit code {server.poll()}" if server.poll() is not None else f"no answer: {error}"
+        home = os.environ.get("PREFECT_HOME", "~/.prefect")
+        fix = f"look into {home} (move it away if it is damaged), or set PREFECT_API_URL to a running server"
+        raise StageError(f"the embedded Prefect does not start ({state})", field="prefect", fix=fix) from error
+
+
+def _serve(descriptor: int, parent: int) -> None:
+    from rloop_core.lifelines import die_with_parent
+
+    die_with_parent(parent)
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    uvicorn.run(create_app(ephemeral=True, final=True), fd=descriptor, log_level="error", lifespan="on")
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), int(sys.argv[2]))

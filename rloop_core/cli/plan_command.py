@@ -1,0 +1,157 @@
+"""`rloop plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rloop_core.cli.options import console, json_option, print_json, set_option
+
+_GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
+
+
+@click.command("plan")
+@click.option("--config", "config_file", default=None, metavar="F", help="Config file (YAML).")
+@set_option
+@click.option(
+    "--gpu",
+    type=click.Choice(_GPUS),
+    default=None,
+    help="Device to plan for.  [default: cpu where the config says so, else h100]",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    default=None,
+    metavar="N",
+    help="Devices that share the work.  [default: the fewest that hold it]",
+)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
+@json_option
+def command(
+    config_file: str | None, overrides: tuple[str, ...], gpu: str | None, gpus: int | None, schema: bool, as_json: bool
+) -> None:
+    r"""Dry run: the resolved config's rollouts, tokens, storage, memory and hours, and what does not fit.
+
+    Touches nothing: no store, no download, no accelerator. The estimates' assumptions are printed with them.
+
+    \b
+    Examples:
+      rloop plan --config deployments/configs/qwen2.5-math-7b.yaml --gpu h200 --gpus 8
+      rloop plan --schema > rloop.schema.json
+    """
+    from rloop_core.config import json_schema, load_config
+
+    if schema:
+        print_json(json_schema())
+        return
+    if config_file is None:
+        raise click.UsageError("Missing option '--config'.")
+    from rloop_core.plan.estimate import make_plan
+
+    plan = make_plan(load_config(config_file, overrides), gpu, gpus)
+    if as_json:
+        print_json(plan)
+    else:
+        _show(plan)
+
+
+def _show(plan: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    out = console()
+    counts, tokens, device = plan["counts"], plan["tokens"], plan["device"]
+    size = plan["policy"]["parameters"]
+    name = f"{_number(size)} parameters" if size else "size unknown"
+    many = f"{device['count']} x " if device["count"] > 1 else ""
+    out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} ({name})", "bold"))
+    out.print(Text(f"on {many}{device['name']}, {device['memory_gib']:,.0f} GiB\n"))
+    per_problem = counts["rollouts_per_problem_and_iteration"]
+    evaluated = counts["evaluation_samples_per_policy"]
+    problems = f"{counts['problems']:,}" if counts["problems"] else "unknown"
+    at_most = (
+        f" (at most {counts['rollouts_at_most']:,} with dynamic sampling)"
+        if counts["rollouts_at_most"] > counts["rollouts"]
+        else ""
+    )
+    rows = [
+        ("problems", f"{problems}{f', {per_problem:g} rollouts of each an iteration' if per_problem else ''}"),
+        ("rollouts", f"{counts['rollouts_per_rl_step']:,} an RL step x {counts['rl_steps_per_iteration']:,} steps = "
+         f"{counts['rollouts_per_iteration']:,} an iteration, {counts['rollouts']:,} in all{at_most}"),
+        ("updates", f"{counts['updates_per_iteration']:,} an iteration"),
+        ("expert set", f"at most {counts['expert_trajectories_at_most']:,} trajectories" if counts["expert_trajectories_at_most"] else "unknown"),
+        ("evaluation", (", ".join(f"{label} {f'{n:,}' if n else 'unknown'}" for label, n in evaluated.items()) + f" samples, of {counts['policies_evaluated']} policies") if evaluated else "none"),
+        ("tokens", f"{_number(tokens['explored'])} explored, {_number(tokens['evaluated'])} evaluated; at most "
+         f"{_number(tokens['explored_at_most'])} and {_number(tokens['evaluated_at_most'])}"),
+    ]  # fmt: skip
+    out.print(_grid(rows))
+    _show_storage(out, plan["storage_bytes"])
+    _show_memory(out, plan)
+    _show_hours(out, plan)
+    out.print(Text("\nassumptions", "bold"))
+    for line in plan["assumptions"]:
+        out.print(Text(f"  {line}"))
+
+
+def _show_storage(out: Any, storage: dict[str, float]) -> None:
+    from rich.text import Text
+
+    from rloop_core.report.page import size
+
+    out.print(Text("\nstorage", "bold"))
+    out.print(_grid([(name, size(value)) for name, value in storage.items()]))
+
+
+def _show_memory(out: Any, plan: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    if not plan["memory"]:
+        return
+    out.print(Text("\nmemory of each device", "bold"))
+    rows = []
+    for one in plan["memory"]:
+        parts = ", ".join(f"{name} {value:,.1f}" for name, value in one["parts_gib"].items() if value >= 0.05)
+        word = "fits" if one["fits"] else "DOES NOT FIT"
+        rows.append(
+            (
+                one["stage"],
+                f"{one['needed_gib']:,.1f} of {one['available_gib']:,.0f} GiB: {word}{f'  ({parts})' if parts else ''}",
+            )
+        )
+    out.print(_grid(rows))
+    for line in plan["does_not_fit"]:
+        out.print(Text(f"  to make it fit: {line}", "yellow"))
+
+
+def _show_hours(out: Any, plan: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    from rloop_core.cli.words import duration
+
+    hours = plan["hours"]
+    if hours["total"] is None:
+        return
+    out.print(Text("\ntime of an iteration", "bold"))
+    out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
+    fits = "" if not plan["does_not_fit"] else ", once it fits"
+    out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {plan['device']['count']} device(s){fits}"))
+
+
+def _grid(rows: list[tuple[str, str]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(name, Text(value))
+    return grid
+
+
+def _number(value: float) -> str:
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f}"

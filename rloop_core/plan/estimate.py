@@ -1,0 +1,134 @@
+"""The plan: one plain dictionary that says what a run will sample, store, need and take."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rloop_core.config import Config, Impossible, check_context
+from rloop_core.errors import ConfigError
+from rloop_core.plan import devices as constants
+from rloop_core.plan.devices import DEVICES, VLLM_NOTE
+from rloop_core.plan.hours import stage_hours
+from rloop_core.plan.memory import GIB, StageMemory, fewest_devices, stage_memories
+from rloop_core.plan.models import find_shape
+from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload, storage_bytes, workload_of
+
+
+def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
+    """What a run of this config will cost.
+
+    Args:
+        config: The run's config.
+        gpu: A key of `devices.DEVICES`; None takes `cpu` where the config says so, else an H100.
+        gpus: Devices that share the training states and the work (ZeRO-3); None takes the fewest (a power of two) that
+            hold the states.
+
+    Raises:
+        ConfigError: A local policy that is none, or budgets beyond its context.
+    """
+    gpu = gpu or ("cpu" if config.placement.device == "cpu" else "h100")
+    device = DEVICES[gpu]
+    shape = find_shape(config.policy)
+    if shape:
+        try:
+            check_context(config, shape.context, shape.source)
+        except Impossible as impossible:
+            raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
+    work = workload_of(config)
+    available = _memory() if gpu == "cpu" else device.memory_gib * GIB
+    gpus = gpus or (fewest_devices(config, shape, available) if shape else 1)
+    memory = stage_memories(config, shape, available, gpus) if shape else []
+    hours = stage_hours(config, shape, work, device, gpus, available) if shape else {}
+    total = config.iterations * sum(value for name, value in hours.items() if name != "evaluate")
+    total += work.policies_evaluated * hours.get("evaluate", 0.0)
+    return {
+        "run": config.name,
+        "iterations": config.iterations,
+        "policy": {"path": config.policy.path, **(asdict(shape) if shape else {"parameters": None})},
+        "device": {"kind": gpu, "name": device.name, "count": gpus, "memory_gib": round(available / GIB, 1)},
+        "counts": _counts(config, work),
+        "tokens": _tokens(config, work),
+        "storage_bytes": {name: round(value) for name, value in storage_bytes(config, work, shape).items()},
+        "memory": [_memory_row(one) for one in memory],
+        "hours": {"per_iteration": hours, "total": total if shape else None},
+        "does_not_fit": [f"{one.stage}: {fix}" for one in memory if not one.fits for fix in one.fixes],
+        "assumptions": _assumptions(config, gpu, gpus, shape is not None, work),
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def _counts(config: Config, work: Workload) -> dict[str, Any]:
+    return {
+        "problems": work.problems,
+        "rl_steps_per_iteration": config.explore.steps,
+        "rollouts_per_rl_step": config.explore.rollouts_per_step,
+        "rollouts_per_iteration": work.rollouts,
+        "rollouts": work.rollouts * config.iterations,
+        "rollouts_at_most": work.rollouts_at_most * config.iterations,
+        "rollouts_per_problem_and_iteration": round(work.rollouts / work.problems, 1) if work.problems else None,
+        "updates_per_iteration": work.updates,
+        "expert_trajectories_at_most": work.expert_at_most,
+        "evaluation_samples_per_policy": work.evaluated,
+        "policies_evaluated": work.policies_evaluated,
+    }
+
+
+def _tokens(config: Config, work: Workload) -> dict[str, float]:
+    rollouts = work.rollouts * config.iterations
+    evaluated = work.evaluated_known * work.policies_evaluated
+    return {
+        "explored": rollouts * work.completion_tokens,
+        "explored_at_most": rollouts * config.explore.max_completion_tokens,
+        "evaluated": evaluated * work.evaluation_tokens,
+        "evaluated_at_most": evaluated * config.evaluation_tokens,
+    }
+
+
+def _memory_row(one: StageMemory) -> dict[str, Any]:
+    return {
+        "stage": one.stage,
+        "needed_gib": round(one.needed / GIB, 2),
+        "available_gib": round(one.available / GIB, 2),
+        "fits": one.fits,
+        "parts_gib": {name: round(value / GIB, 2) for name, value in one.parts.items()},
+        "fixes": list(one.fixes) if not one.fits else [],
+    }
+
+
+def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workload) -> list[str]:
+    lines = [
+        f"A completion has {MEAN_SHARE:.0%} of its token budget on average, a prompt {MEAN_PROMPT} tokens or its budget.",
+        "Hours and bytes hold for one generation batch an RL step; dynamic sampling may draw up to "
+        f"{work.rollouts_at_most // work.rollouts}.",
+        "Trajectories take 3.5 bytes a token, twice: explore's shards and harvest's copy (estimated).",
+    ]
+    if not known:
+        lines.append("The policy's size is unknown: name policy locally for memory and hours.")
+        return lines
+    if gpu == "cpu":
+        lines.append(
+            "CPU: 7e9 parameters x tokens a second of `generate`, at most 16,000 tokens/s; 5e10 FLOP/s in training (measured)."
+        )
+    else:
+        lines.append(
+            f"Sampling by `generate`: {1000 * constants.GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding step at least "
+            f"(measured on one H200); memory bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet (assumed)."
+        )
+        lines.append(f"Training at {constants.TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
+        lines.append(VLLM_NOTE)
+    if gpus > 1:
+        lines.append(
+            "Several devices: training states sharded by ZeRO-3, work divided evenly, communication not counted. rloop itself "
+            "starts one process a stage: sharding needs a launcher (accelerate, DeepSpeed)."
+        )
+    unknown = [label for label, count in work.evaluated.items() if count is None]
+    if unknown:
+        lines.append(f"Not counted, their size is unknown: {', '.join(unknown)}.")
+    return lines
+
+
+def _memory() -> float:
+    import psutil
+
+    return float(psutil.virtual_memory().total)

@@ -1,0 +1,136 @@
+"""The size of a policy: from its own files when it is local, else from a small table."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import PolicyConfig
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What costs follow from.
+
+    Attributes:
+        parameters: All weights, tied ones once.
+        hidden, layers, heads, kv_heads, head_dim, intermediate, vocab: As in config.json.
+        context: Longest sequence in tokens; None when unknown.
+        source: Where the numbers come from.
+    """
+
+    parameters: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    context: int | None
+    source: str
+
+    def kv_bytes_per_token(self, element_bytes: int) -> int:
+        """Keys and values of one token in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
+
+
+def decoder_parameters(config: dict[str, Any]) -> int:
+    """Weights of a Qwen2- or Llama-like decoder, from its config.json.
+
+    Embedding V h (twice unless tied); a layer: q and o 2 h^2, k and v 2 h d_kv, biases of q, k, v (Qwen2), the gated MLP
+    3 h m, two norms 2 h; a last norm h.
+    """
+    hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
+    head_dim = config.get("head_dim") or hidden // heads
+    q, kv = heads * head_dim, (config.get("num_key_value_heads") or heads) * head_dim
+    biases = q + 2 * kv if config.get("attention_bias", config.get("model_type") == "qwen2") else 0
+    layer = 2 * hidden * q + 2 * hidden * kv + biases + 3 * hidden * config["intermediate_size"] + 2 * hidden
+    embedding = config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", False) else 2)
+    return int(layers * layer + embedding + hidden)
+
+
+def find_shape(policy: PolicyConfig) -> ModelShape | None:
+    """The policy's shape; None for a model that is neither local nor known.
+
+    Raises:
+        ConfigError: A local folder is named that holds no model.
+    """
+    if policy.path in KNOWN:
+        return shape_of(KNOWN[policy.path], f"known sizes of {policy.path}")
+    if policy.path.count("/") == 1 and not policy.path.startswith((".", "/", "~")) and not Path(policy.path).is_dir():
+        return None
+    from rloop_core.rollout.policy import resolve_policy
+
+    folder = resolve_policy(policy)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    counted = sum(_weights(path) for path in sorted(folder.glob("*.safetensors")))
+    return shape_of(config, str(folder / "config.json"), counted or None)
+
+
+def shape_of(config: dict[str, Any], source: str, parameters: int | None = None) -> ModelShape | None:
+    """The shape that a config.json describes; None where it is no decoder of the usual kind."""
+    config = {**config, **config.get("text_config", {})}
+    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+    if any(name not in config for name in needed):
+        return None
+    heads = config["num_attention_heads"]
+    return ModelShape(
+        parameters=parameters or decoder_parameters(config),
+        hidden=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        intermediate=config["intermediate_size"],
+        vocab=config["vocab_size"],
+        context=config.get("max_position_embeddings"),
+        source=source,
+    )
+
+
+def _weights(path: Path) -> int:
+    """Weights in a safetensors file, from its header alone: a length (8 bytes), then JSON with every tensor's shape."""
+    with open(path, "rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(length))
+    total = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            count = 1
+            for extent in tensor["shape"]:
+                count *= extent
+            total += count
+    return total
+
+
+def _qwen2(
+    hidden: int, layers: int, heads: int, kv: int, intermediate: int, vocab: int, tied: bool, context: int
+) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2",
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "intermediate_size": intermediate,
+        "vocab_size": vocab,
+        "tie_word_embeddings": tied,
+        "max_position_embeddings": context,
+    }
+
+
+KNOWN: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen2.5-Math-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
+    "Qwen/Qwen2.5-Math-7B-Instruct": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
+    "Qwen/Qwen2.5-Math-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
+    "Qwen/Qwen2.5-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 131072),
+    "Qwen/Qwen2.5-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 131072),
+    "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
+    "Qwen/Qwen2.5-0.5B-Instruct": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
+}
+"""Shapes of policies that people start with, from their published config.json."""

@@ -1,0 +1,113 @@
+"""How much a run samples, trains on and stores, from its config alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rloop_core.config import Config, ProblemSource
+from rloop_core.plan.devices import BYTES_A_TOKEN_STORED
+from rloop_core.plan.models import ModelShape
+
+KNOWN_SIZES = {"aime24": 30, "minerva_math": 272, "omni_math": 500, "math500": 500, "dapo17k": 17_398, "gsm8k": 1_319}
+"""Problems of the sets known by name, before deduplication by content."""
+GENERATED = 100
+"""Problems that a generator makes when the config does not say."""
+MEAN_SHARE = 0.5
+"""Assumed mean completion, as a share of the budget."""
+MEAN_PROMPT = 150
+"""Assumed mean prompt in tokens, unless the budget is smaller."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Counts of one iteration, unless said otherwise.
+
+    Attributes:
+        problems: Training problems; None when unknown.
+        rollouts: Recorded rollouts, one generation batch an RL step.
+        rollouts_at_most: With every generation batch that dynamic sampling may draw.
+        updates: Optimizer updates of explore.
+        snapshot_rollouts: Rollouts that harvest draws from snapshots; None when unknown.
+        expert_at_most: Largest expert set; None when unknown.
+        evaluated: Set label to completions of one policy; None where the set's size is unknown.
+        policies_evaluated: Over the whole run.
+        prompt_tokens, completion_tokens: Assumed means.
+    """
+
+    problems: int | None
+    rollouts: int
+    rollouts_at_most: int
+    updates: int
+    snapshots: int
+    snapshot_rollouts: int | None
+    expert_at_most: int | None
+    evaluated: dict[str, int | None]
+    policies_evaluated: int
+    prompt_tokens: float
+    completion_tokens: float
+    evaluation_tokens: float
+
+    @property
+    def evaluated_known(self) -> int:
+        """Completions of one policy over the sets whose size is known."""
+        return sum(count or 0 for count in self.evaluated.values())
+
+
+def workload_of(config: Config) -> Workload:
+    """What the config asks for."""
+    explore = config.explore
+    problems = count_problems(config.problems)
+    rollouts = explore.steps * explore.rollouts_per_step
+    batches = explore.dynamic_sampling.max_generation_batches if explore.dynamic_sampling.enabled else 1
+    snapshots = explore.steps // explore.snapshot_every if explore.snapshot_every else 0
+    sizes = {source.label: count_problems(source) for source in config.evaluate.sets}
+    per_problem = config.harvest.snapshot_samples * snapshots
+    cap = config.filter.max_per_problem
+    return Workload(
+        problems=problems,
+        rollouts=rollouts,
+        rollouts_at_most=rollouts * batches,
+        updates=explore.steps * explore.updates_per_step,
+        snapshots=snapshots,
+        snapshot_rollouts=0 if not per_problem else problems * per_problem if problems else None,
+        expert_at_most=min(rollouts, cap * problems) if cap and problems else None if cap else rollouts,
+        evaluated={label: size * config.evaluate.samples if size else None for label, size in sizes.items()},
+        policies_evaluated=(config.iterations + config.evaluate.base) if sizes else 0,
+        prompt_tokens=min(MEAN_PROMPT, config.prompt.max_tokens),
+        completion_tokens=MEAN_SHARE * explore.max_completion_tokens,
+        evaluation_tokens=MEAN_SHARE * config.evaluation_tokens,
+    )
+
+
+def count_problems(source: ProblemSource) -> int | None:
+    """Problems of a set as far as that is known without loading it: names, generators, lines of a local file."""
+    size: int | None = KNOWN_SIZES.get(source.source)
+    if source.source.startswith("reasoning_gym:"):
+        size = source.size or GENERATED
+    elif size is None and source.source.endswith((".jsonl", ".ndjson")) and Path(source.source).expanduser().is_file():
+        with open(Path(source.source).expanduser(), "rb") as stream:
+            size = sum(1 for line in stream if line.strip())
+    if source.limit:
+        return min(size, source.limit) if size else source.limit
+    return size
+
+
+def storage_bytes(config: Config, work: Workload, shape: ModelShape | None) -> dict[str, float]:
+    """Bytes over the whole run, by kind; weights only where the policy's size is known."""
+    iterations = config.iterations
+    rollouts = (work.rollouts + (work.snapshot_rollouts or 0)) * iterations
+    stored = {
+        # Explore's shards and harvest's consolidated copy: each artifact stands alone.
+        "trajectories": rollouts * work.completion_tokens * BYTES_A_TOKEN_STORED * 2,
+        "evaluation samples": work.evaluated_known
+        * work.policies_evaluated
+        * work.evaluation_tokens
+        * BYTES_A_TOKEN_STORED,
+    }
+    if shape:
+        element = 2 if config.policy.dtype == "bfloat16" else 4
+        stored["policies"] = iterations * (2 + work.snapshots) * shape.parameters * element
+        # Weights and two moments in float32, the last two checkpoints; local, and gone when the stage is done.
+        stored["checkpoints (local scratch)"] = 2 * 12 * shape.parameters
+    return stored

@@ -1,0 +1,84 @@
+"""kill -9 anywhere, any number of times, then the same command: the digests of the run never killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.conftest import manifest_digests
+from tests.faults.conftest import Disturbed, wait_until
+
+pytestmark = pytest.mark.xdist_group("faults")
+
+
+def _in_the_middle_of(run: Disturbed, stage: str) -> bool:
+    """Whether a stage has begun to compute; exploration once its first checkpoint is whole."""
+    folder = run.scratch(stage)
+    if stage.endswith("explore"):
+        return any(folder.rglob("rloop-complete.json"))
+    return any(folder.rglob("stage.log"))
+
+
+def test_kill_9_in_the_middle_of_each_stage_repeats_only_that_stage(
+    disturbed: Disturbed, undisturbed: dict[str, str]
+) -> None:
+    stages = ["base/evaluate", "iteration-000/explore", "iteration-000/harvest", "iteration-000/filter"]
+    stages += ["iteration-000/rft", "iteration-001/explore", "iteration-000/evaluate"]
+    killed = []
+    for stage in stages:
+        kept = disturbed.manifests()
+        process = disturbed.start()
+        manifest = disturbed.store / "smoke" / stage / "manifest.json"
+        wait_until(lambda: _in_the_middle_of(disturbed, stage) or manifest.exists(), stage)  # noqa: B023
+        below = disturbed.kill()
+        if not manifest.exists():
+            killed.append(stage)
+        _, alive = psutil.wait_procs([process, *below], timeout=10)
+        assert not alive, [(one.pid, one.cmdline()) for one in alive]
+        assert disturbed.manifests().items() >= kept.items(), "what was finished is kept, untouched"
+    assert {stage.split("/")[1] for stage in killed} >= {"explore", "harvest", "filter", "rft", "evaluate"}, killed
+    disturbed.start()
+    assert disturbed.finish() == 0, disturbed.log.read_text()
+    assert manifest_digests(disturbed.store, "smoke") == undisturbed
+
+
+def test_a_killed_stage_process_is_started_again_by_the_same_command(
+    disturbed: Disturbed, undisturbed: dict[str, str]
+) -> None:
+    command = disturbed.start()
+    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
+    victims = [
+        process
+        for process in command.children(recursive=True)
+        if any(file.path.endswith("explore") or "/explore/" in file.path for file in _open_files(process))
+    ]
+    assert victims, "the stage's own process writes its log"
+    for process in victims:
+        os.kill(process.pid, signal.SIGKILL)
+    assert disturbed.finish() == 0, disturbed.log.read_text()
+    assert manifest_digests(disturbed.store, "smoke") == undisturbed
+
+
+def test_ctrl_c_ends_everything_and_the_same_command_goes_on(
+    disturbed: Disturbed, undisturbed: dict[str, str]
+) -> None:
+    command = disturbed.start()
+    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
+    below = command.children(recursive=True)
+    os.kill(command.pid, signal.SIGINT)
+    assert disturbed.finish(30) == 130, disturbed.log.read_text()
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert not alive, [(one.pid, one.cmdline()) for one in alive]
+    disturbed.start()
+    assert disturbed.finish() == 0, disturbed.log.read_text()
+    assert manifest_digests(disturbed.store, "smoke") == undisturbed
+
+
+def _open_files(process: psutil.Process) -> list[psutil._common.popenfile]:
+    try:
+        return list(process.open_files())
+    except psutil.Error:
+        return []

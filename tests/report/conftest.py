@@ -1,0 +1,115 @@
+"""A small finished run, published into a store as the stages would, with real files and no training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import Config, make_config
+from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import InputEntry, Store, publish
+from rloop_core.trajectories.filter import FilterSettings, filter_experts
+from rloop_core.trajectories.shards import write_shard
+from rloop_core.trajectories.success import success_rates, write_success_rates
+
+HOSTILE = "<script>alert('x')</script> so \\boxed{3}"
+FIGURES = {"reward": -0.2, "accuracy": 0.4, "entropy": 0.9, "grad_norm": 0.5, "length_mean": 20.0, "truncated": 0.1}
+
+
+def fake_config(**changes: Any) -> Config:
+    return make_config(
+        {
+            "name": "tiny",
+            "iterations": 2,
+            "problems": {"source": "train.jsonl"},
+            "explore": {"steps": 2, "problems_per_step": 3, "group_size": 4, "mini_batch_rollouts": 12},
+            "filter": {"threshold": 0.6},
+            "evaluate": {"samples": 4, "k": [1, 4], "sets": [{"source": "a.jsonl", "name": "held-out <b>"}]},
+            **changes,
+        }
+    )
+
+
+def row(problem: str, sample: int, correct: bool, **fields: Any) -> dict[str, Any]:
+    return {
+        "run": "tiny", "iteration": 0, "step": 1, "rank": 0, "attempt": 0, "group_id": f"g-{problem}", "sample": sample,
+        "problem_id": problem, "prompt": f"What is {problem}?", "completion": f"{HOSTILE} {sample}",
+        "prompt_ids": [1, 2], "completion_ids": [3, 4, sample], "answer": "3" if correct else None, "gold": "3",
+        "verdict": "correct" if correct else "no_answer", "reward": 1.0, "length": 3, "finished": True, "kept": True,
+        "logprob_sum": None, "entropy_mean": None, "boxes": 1, "policy_step": 0, **fields,
+    }  # fmt: skip
+
+
+def samples(folder: Path, solved: int, step: int = 0) -> list[Path]:
+    """Four problems with four samples each, `solved` of the first problem's and one of every other's correct."""
+    rows = [row(f"p{p}", s, s < (solved if p == 0 else 1), step=step) for p in range(4) for s in range(4)]
+    return [write_shard(folder, step, 0, 0, rows)]
+
+
+class FakeRun:
+    def __init__(self, root: Path, config: Config) -> None:
+        self.config, self.root = config, root
+        self.store = Store(str(root / "store"))
+        write_run_record(self.store, config)
+
+    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
+        out = self.root / "work" / f"{iteration}-{stage}"
+        out.mkdir(parents=True)
+        publish(
+            self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
+            inputs=(InputEntry(uri="u", digest="d" * 64),), identity={"config": self.config.stage_identity(stage)},
+            counts={}, metrics=fill(out), versions={"python": "3.11"}, seed=0, seconds=12.5,
+        )  # fmt: skip
+
+    def explore(self, out: Path) -> dict[str, Any]:
+        lines = [json.dumps({"step": step, **FIGURES}) for step in (1, 2)]
+        (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        first_last = {f"{name}_{end}": FIGURES[name] for name in ("reward", "accuracy") for end in ("first", "last")}
+        return {**first_last, "seconds": {"generate": 1.0}}
+
+    def harvest(self, out: Path) -> dict[str, Any]:
+        rates = success_rates(samples(out / "trajectories", 2, step=1))
+        write_success_rates(rates, out / "success_rates.parquet")
+        return {"mean_success_rate": 0.3}
+
+    def filter(self, out: Path) -> dict[str, Any]:
+        files = samples(self.root / "filter-input" / out.name, 2, step=1)
+        report = filter_experts(files, FilterSettings(threshold=0.6), out / "experts.parquet").to_dict()
+        (out / "ledger.json").write_text(json.dumps(report))
+        return report
+
+    def rft(self, out: Path) -> dict[str, Any]:
+        (out / "policy").mkdir()
+        (out / "policy" / "config.json").write_text("{}")
+        (out / "policy" / "model.safetensors").write_bytes(b"weights")
+        return {"status": "trained", "loss_last": 0.5}
+
+    def evaluate(self, out: Path, solved: int = 1) -> dict[str, Any]:
+        files = samples(out / "set-00", solved)
+        label = self.config.evaluate.sets[0].label
+        content = {label: summarise(problem_outcomes(files), self.config.evaluate.k)}
+        (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
+        return content
+
+    def fill(self, iterations: int) -> None:
+        self.publish(-1, "evaluate", self.evaluate)
+        for iteration in range(iterations):
+            for stage in ("explore", "harvest", "filter", "rft"):
+                self.publish(iteration, stage, getattr(self, stage))
+            self.publish(iteration, "evaluate", lambda out, solved=2 + iteration: self.evaluate(out, solved))
+
+
+@pytest.fixture
+def fake_run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path, fake_config())
+
+
+@pytest.fixture
+def finished(fake_run: FakeRun) -> FakeRun:
+    fake_run.fill(2)
+    return fake_run

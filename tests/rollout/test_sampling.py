@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.config import PolicyConfig, PromptConfig
+from rloop_core.errors import ConfigError, ProblemsError
+from rloop_core.organism import bundled_policy_path
+from rloop_core.problems import Problem
+from rloop_core.rollout.judged import JudgedSampler
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.sampler import SamplingSettings, plan_batches
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+
+SETTINGS = SamplingSettings(samples=3, temperature=1.0, top_p=1.0, max_tokens=40, batch=7, seed=5)
+
+
+def _sampler(verifier: Verifier) -> JudgedSampler:
+    return JudgedSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
+
+
+def _read(paths: list[Path]) -> list[dict[str, Any]]:
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+
+def test_batches_cover_every_sample_once_and_keep_like_lengths_together() -> None:
+    problems = encoded(small_config())
+    batches = plan_batches(problems, SETTINGS)
+    pairs = [pair for batch in batches for pair in batch]
+    assert sorted(pairs) == [(problem, sample) for problem in range(len(problems)) for sample in range(3)]
+    lengths = [len(problems[problem].prompt_ids) for problem, _ in pairs]
+    assert lengths == sorted(lengths)
+    assert {len(batch) for batch in batches[:-1]} == {7}
+
+
+def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, verifier: Verifier) -> None:
+    sampler = _sampler(verifier)
+    problems = encoded(small_config())[:5]
+    done: list[tuple[int, int]] = []
+    paths = sampler.record(
+        problems, SETTINGS, tmp_path, step=0, label="t", tell=lambda one, all_: done.append((one, all_))
+    )
+    rows = _read(paths)
+    assert len(rows) == 15
+    assert done == [(1, 3), (2, 3), (3, 3)]
+    eos = sampler.tokenizer.eos_token_id
+    for row in rows:
+        assert row["finished"] == (row["completion_ids"][-1] == eos)
+        assert row["length"] == len(row["completion_ids"]) <= 40
+        assert eos not in row["completion_ids"][:-1]
+        assert row["completion"] == sampler.tokenizer.decode(row["completion_ids"], skip_special_tokens=True)
+        if row["verdict"] == "correct":
+            assert int(row["answer"]) == int(row["gold"])
+
+
+def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_path: Path, verifier: Verifier) -> None:
+    problems = encoded(small_config())[:5]
+    whole = _sampler(verifier).record(problems, SETTINGS, tmp_path / "a", step=0, label="t", tell=lambda *_: None)
+    partial = _sampler(verifier).record(problems, SETTINGS, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    partial[1].unlink()
+    partial[2].unlink()
+    stamp = partial[0].stat().st_mtime_ns
+    again = _sampler(verifier).record(problems, SETTINGS, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    assert partial[0].stat().st_mtime_ns == stamp
+    assert _read(again) == _read(whole)
+
+
+def test_other_seeds_give_other_samples(tmp_path: Path, verifier: Verifier) -> None:
+    problems = encoded(small_config())[:5]
+    other = SamplingSettings(**{**SETTINGS.__dict__, "seed": 6})
+    first = _sampler(verifier).record(problems, SETTINGS, tmp_path / "a", step=0, label="t", tell=lambda *_: None)
+    second = _sampler(verifier).record(problems, other, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    assert [row["completion"] for row in _read(first)] != [row["completion"] for row in _read(second)]
+
+
+def test_a_prompt_beyond_the_limit_names_the_problem_and_the_fix() -> None:
+    problem = Problem(id="abc", problem="1 + " * 100 + "1 =", gold="101", source="t")
+    with pytest.raises(ProblemsError, match=r"prompt.max_tokens: 1 of 1 prompts exceed 20 tokens.*abc.*raise it to"):
+        encode_problems([problem], PromptConfig(template="plain", max_tokens=20), load_tokenizer(bundled_policy_path()))
+
+
+@pytest.mark.parametrize("path", ["/nowhere/model", "./missing", "just-a-name"])
+def test_an_unknown_model_is_one_clear_error(path: str) -> None:
+    with pytest.raises(ConfigError, match="policy.path: there is no model at"):
+        resolve_policy(PolicyConfig(path=path))
+
+
+def test_a_hub_model_that_cannot_be_reached_is_one_clear_error() -> None:
+    with pytest.raises(ConfigError, match=r"policy.path: model 'nobody/nothing' cannot be had"):
+        resolve_policy(PolicyConfig(path="nobody/nothing"))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no config.json"):
+        resolve_policy(PolicyConfig(path=str(tmp_path)))
+
+
+def test_the_bundled_policy_says_its_context() -> None:
+    assert (context_tokens(bundled_policy_path()) or 0) >= 128
