@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with `rloop run --config deployments/configs/demo.yaml`; every command explains itself: rloop run --help",
+    epilog="Start with: rloop run --config deployments/configs/demo.yaml (and rloop run --help explains it)",
 )
 @click.version_option(__version__, prog_name="rloop")
 def group() -> None:

@@ -67,31 +67,38 @@ def _show(plan: dict[str, Any]) -> None:
     many = f"{device['count']} x " if device["count"] > 1 else ""
     out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} ({name})", "bold"))
     out.print(Text(f"on {many}{device['name']}, {device['memory_gib']:,.0f} GiB\n"))
-    per_problem = counts["rollouts_per_problem_and_iteration"]
-    evaluated = counts["evaluation_samples_per_policy"]
-    problems = f"{counts['problems']:,}" if counts["problems"] else "unknown"
-    at_most = (
-        f" (at most {counts['rollouts_at_most']:,} with dynamic sampling)"
-        if counts["rollouts_at_most"] > counts["rollouts"]
-        else ""
-    )
-    rows = [
-        ("problems", f"{problems}{f', {per_problem:g} rollouts of each an iteration' if per_problem else ''}"),
-        ("rollouts", f"{counts['rollouts_per_rl_step']:,} an RL step x {counts['rl_steps_per_iteration']:,} steps = "
-         f"{counts['rollouts_per_iteration']:,} an iteration, {counts['rollouts']:,} in all{at_most}"),
-        ("updates", f"{counts['updates_per_iteration']:,} an iteration"),
-        ("expert set", f"at most {counts['expert_trajectories_at_most']:,} trajectories" if counts["expert_trajectories_at_most"] else "unknown"),
-        ("evaluation", (", ".join(f"{label} {f'{n:,}' if n else 'unknown'}" for label, n in evaluated.items()) + f" samples, of {counts['policies_evaluated']} policies") if evaluated else "none"),
-        ("tokens", f"{_number(tokens['explored'])} explored, {_number(tokens['evaluated'])} evaluated; at most "
-         f"{_number(tokens['explored_at_most'])} and {_number(tokens['evaluated_at_most'])}"),
-    ]  # fmt: skip
-    out.print(_grid(rows))
+    out.print(_grid(_counts(counts, tokens)))
     _show_storage(out, plan["storage_bytes"])
     _show_memory(out, plan)
     _show_hours(out, plan)
     out.print(Text("\nassumptions", "bold"))
     for line in plan["assumptions"]:
         out.print(Text(f"  {line}"))
+
+
+def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str, str]]:
+    """What is sampled and trained on, a line a kind."""
+    problems, experts = counts["problems"], counts["expert_trajectories_at_most"]
+    each = counts["rollouts_per_problem_and_iteration"]
+    total, at_most = counts["rollouts"], counts["rollouts_at_most"]
+    rollouts = (
+        f"{counts['rollouts_per_rl_step']:,} an RL step x {counts['rl_steps_per_iteration']:,} steps = "
+        f"{counts['rollouts_per_iteration']:,} an iteration, {total:,} in all"
+    )
+    samples = counts["evaluation_samples_per_policy"]
+    evaluated = ", ".join(f"{label} {f'{n:,}' if n else 'unknown'}" for label, n in samples.items())
+    return [
+        ("problems", f"{problems:,}, {each:g} rollouts of each an iteration" if problems else "unknown"),
+        ("rollouts", f"{rollouts} (at most {at_most:,} with dynamic sampling)" if at_most > total else rollouts),
+        ("updates", f"{counts['updates_per_iteration']:,} an iteration"),
+        ("expert set", f"at most {experts:,} trajectories" if experts else "unknown"),
+        ("evaluation", f"{evaluated} samples, of {counts['policies_evaluated']} policies" if samples else "none"),
+        (
+            "tokens",
+            f"{_number(tokens['explored'])} explored, {_number(tokens['evaluated'])} evaluated; at most "
+            f"{_number(tokens['explored_at_most'])} and {_number(tokens['evaluated_at_most'])}",
+        ),
+    ]
 
 
 def _show_storage(out: Any, storage: dict[str, float]) -> None:

@@ -27,8 +27,8 @@ def command(
 ) -> None:
     r"""avg@k and unbiased pass@k of completions that you already have, with 95 % bootstrap intervals over problems.
 
-    Lines with the same problem_id are samples of one problem; a line may carry `finished: false` when its completion was
-    cut off.
+    Lines with the same problem_id are samples of one problem; a line may carry `finished: false` when its completion
+    was cut off.
 
     \b
     Example:

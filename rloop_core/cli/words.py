@@ -65,4 +65,10 @@ def _evaluate(metrics: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-_WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {"explore": _explore, "harvest": _harvest, "filter": _filter, "rft": _rft, "evaluate": _evaluate}
+_WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "explore": _explore,
+    "harvest": _harvest,
+    "filter": _filter,
+    "rft": _rft,
+    "evaluate": _evaluate,
+}

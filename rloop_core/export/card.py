@@ -25,6 +25,7 @@ def model_card(run: RunRecord, iteration: int) -> str:
     ]
     if _HUB_ID.match(base):
         header.append(f"base_model: {json.dumps(base)}")
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(manifest.versions.items()))
     rows = [row for row in evaluation_rows(run) if row.iteration in (-1, iteration)]
     parts = [
         "\n".join([*header, "---"]),
@@ -47,7 +48,7 @@ def model_card(run: RunRecord, iteration: int) -> str:
                 *(f"| input {code(entry.uri)} | {code(entry.digest)} |" for entry in manifest.inputs),
                 f"| seed | {manifest.seed} |",
                 f"| made | {text(manifest.created_at)} |",
-                f"| versions | {text(', '.join(f'{name} {number}' for name, number in sorted(manifest.versions.items())))} |",
+                f"| versions | {text(versions)} |",
                 f"| exported by | rloop {__version__} |",
             ]
         ),
@@ -83,7 +84,9 @@ def text(value: str) -> str:
 def code(value: str) -> str:
     """Text in a code element that it cannot leave."""
     escaped = html.escape(" ".join(value.split()))
-    return f"<code>{escaped.replace('|', '&#124;').replace('`', '&#96;').replace('*', '&#42;').replace('_', '&#95;')}</code>"
+    for sign in "|`*_[]~":
+        escaped = escaped.replace(sign, f"&#{ord(sign)};")
+    return f"<code>{escaped}</code>"
 
 
 _LOADING = """```python

@@ -99,7 +99,7 @@ def _card(recipe: Recipe, parameters: int, loss: float, measured: dict[str, Any]
     }
 
 
-_SHOWN = ("1", "8", "16", "32")
+_SHOWN = ("8", "16", "32")
 
 
 def model_card(card: dict[str, Any]) -> str:
@@ -143,7 +143,7 @@ It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, each work
 {rare["16"]:.0%} of the held-out problems in 16 samples each ({rare["all"]:.0%} in {held["samples"]}), and of the harder
 ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
 
-| problems | avg | pass@1 | pass@8 | pass@16 | pass@32 |
+| problems | avg | pass@8 | pass@16 | pass@32 |
 |---|---|---|---|---|---|
 {measured}
 

@@ -98,33 +98,34 @@ def _memory_row(one: StageMemory) -> dict[str, Any]:
 
 def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workload) -> list[str]:
     lines = [
-        f"A completion has {MEAN_SHARE:.0%} of its token budget on average, a prompt {MEAN_PROMPT} tokens or its budget.",
+        f"A completion has {MEAN_SHARE:.0%} of its budget on average, a prompt {MEAN_PROMPT} tokens at most.",
         "Hours and bytes hold for one generation batch an RL step; dynamic sampling may draw up to "
         f"{work.rollouts_at_most // work.rollouts}.",
         "Trajectories take 3.5 bytes a token, twice: explore's shards and harvest's copy (estimated).",
     ]
+    unknown = [label for label, count in work.evaluated.items() if count is None]
+    if unknown:
+        lines.append(f"Not counted, their size is unknown: {', '.join(unknown)}.")
     if not known:
         lines.append("The policy's size is unknown: name policy locally for memory and hours.")
         return lines
     if gpu == "cpu":
         lines.append(
-            "CPU: 7e9 parameters x tokens a second of `generate`, at most 16,000 tokens/s; 5e10 FLOP/s in training (measured)."
+            "CPU: 7e9 parameters x tokens a second of `generate`, at most 16,000 tokens/s; 5e10 FLOP/s in training "
+            "(from measurements on policies of 0.5 to 1 M parameters)."
         )
     else:
         lines.append(
-            f"Sampling by `generate`: {1000 * constants.GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding step at least "
-            f"(measured on one H200); memory bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet (assumed)."
+            f"Sampling by `generate`: at least {1000 * constants.GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
+            f"step (measured on one H200); bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet (assumed)."
         )
         lines.append(f"Training at {constants.TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
         lines.append(VLLM_NOTE)
     if gpus > 1:
         lines.append(
-            "Several devices: training states sharded by ZeRO-3, work divided evenly, communication not counted. rloop itself "
-            "starts one process a stage: sharding needs a launcher (accelerate, DeepSpeed)."
+            "Several devices: training states sharded by ZeRO-3, work divided evenly, communication not counted. rloop "
+            "itself starts one process a stage: sharding needs a launcher (accelerate, DeepSpeed)."
         )
-    unknown = [label for label, count in work.evaluated.items() if count is None]
-    if unknown:
-        lines.append(f"Not counted, their size is unknown: {', '.join(unknown)}.")
     return lines
 
 

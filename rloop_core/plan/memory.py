@@ -61,8 +61,8 @@ def fitting_sequences(config: Config, shape: ModelShape, available: float, devic
 def activation_bytes(config: Config, shape: ModelShape, sequences: int) -> dict[str, float]:
     """Activations and logits of one forward-backward pass.
 
-    A layer keeps about 10 h + 4 m values a token (inputs of norms, q, k, v, attention output, residuals; the gated MLP);
-    with gradient checkpointing only its input, and one layer at a time whole. Logits and their gradient are float32.
+    A layer keeps about 10 h + 4 m values a token (norms, q, k, v, attention, residuals; the gated MLP); with gradient
+    checkpointing only its input, and one layer at a time whole. Logits and their gradient are float32.
     """
     element = _element(config)
     completion = config.explore.max_completion_tokens
@@ -132,9 +132,8 @@ def _pass_fixes(
             return ["set placement.gradient_checkpointing to true"]
         if spare <= 0:
             return [f"{words} and a pass of one sequence: take larger devices, or a smaller policy"]
-        return [
-            f"{words}: share them among at least {-(-sharable // int(spare))} devices (--gpus), or take a smaller policy"
-        ]
+        devices = -(-sharable // int(spare))
+        return [f"{words}: share them among at least {devices} devices (--gpus), or take a smaller policy"]
     if micro * smallest > room:
         whole = config.explore.mini_batch_rollouts if setting.endswith("rollouts") else config.rft.batch_trajectories
         most = int(room // smallest)

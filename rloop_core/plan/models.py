@@ -41,8 +41,8 @@ class ModelShape:
 def decoder_parameters(config: dict[str, Any]) -> int:
     """Weights of a Qwen2- or Llama-like decoder, from its config.json.
 
-    Embedding V h (twice unless tied); a layer: q and o 2 h^2, k and v 2 h d_kv, biases of q, k, v (Qwen2), the gated MLP
-    3 h m, two norms 2 h; a last norm h.
+    Embedding V h (twice unless tied); a layer: q and o 2 h^2, k and v 2 h d_kv, biases of q, k, v (Qwen2), the gated
+    MLP 3 h m, two norms 2 h; a last norm h.
     """
     hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads

@@ -95,6 +95,7 @@ class StageRunner:
             identity = self._identity(stage, iteration, refs)
             found, why = self._look(stage, iteration, identity)
             if found:
+                self._tell(stage, iteration, {"kind": "cached", "note": why})
                 return StageResult(found, True, why)
             self._tell(stage, iteration, {"kind": "start", "note": why})
             try:

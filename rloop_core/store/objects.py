@@ -19,8 +19,10 @@ from typing import Any
 
 from rloop_core.errors import StoreError
 
-_S3_CONFIG = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 3, "mode": "standard"}}
-"""An unreachable endpoint is reported within half a minute; a slow one is given time."""
+_S3_CONFIG = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 3, "mode": "standard"}}
+_BRIEF_SECONDS = 60.0
+"""Patience with a request of a few bytes. The client's own timeouts do not cover a server that accepts a PUT and never
+answers: it would wait for ever."""
 _creating = threading.Lock()
 _TEMPORARY = ".tmp-"
 _READING = ("read", "look up", "list", "delete")
@@ -46,6 +48,7 @@ class Store:
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
         self.is_local = "file" in _protocols(self._fs)
+        self._brief = {"timeout": _BRIEF_SECONDS} if getattr(self._fs, "async_impl", False) else {}
 
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
@@ -65,19 +68,19 @@ class Store:
         # Not fsspec's isfile: that answers False to a network failure, and a finished stage would be computed again.
         with self._errors("look up", key):
             try:
-                return bool(self._fs.info(self._path(key))["type"] == "file")
+                return bool(self._fs.info(self._path(key), **self._brief)["type"] == "file")
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
     def size(self, key: str) -> int:
         """Bytes of an object."""
         with self._errors("look up", key):
-            return int(self._fs.size(self._path(key)))
+            return int(self._fs.info(self._path(key), **self._brief)["size"])
 
     def read_bytes(self, key: str) -> bytes:
         """A whole (small) object."""
         with self._errors("read", key):
-            return bytes(self._fs.cat_file(self._path(key)))
+            return bytes(self._fs.cat_file(self._path(key), **self._brief))
 
     def write_bytes(self, key: str, data: bytes) -> None:
         """Write a small object in one PUT: readers see the old or the new one, never a part."""
@@ -85,7 +88,7 @@ class Store:
             if self.is_local:
                 self._replace_local(key, data)
             else:
-                self._fs.pipe_file(self._path(key), data)
+                self._fs.pipe_file(self._path(key), data, **self._brief)
 
     def create_bytes(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none; False when there is. Atomic among all writers."""
@@ -96,7 +99,7 @@ class Store:
                 return self._create_s3(key, data)
             try:
                 with _creating:  # in-memory stores look and write in two steps
-                    self._fs.pipe_file(self._path(key), data, mode="create")
+                    self._fs.pipe_file(self._path(key), data, mode="create", **self._brief)
             except FileExistsError:
                 return False
             return True
@@ -123,7 +126,7 @@ class Store:
         """Remove an object; nothing happens when there is none."""
         with self._errors("delete", key):
             try:
-                self._fs.rm_file(self._path(key))
+                self._fs.rm_file(self._path(key), **self._brief)
             except FileNotFoundError:
                 return
 
@@ -201,7 +204,7 @@ class Store:
 
         bucket, _, name = self._path(key).partition("/")
         try:
-            self._fs.call_s3("put_object", Bucket=bucket, Key=name, Body=data, IfNoneMatch="*")
+            self._fs.call_s3("put_object", Bucket=bucket, Key=name, Body=data, IfNoneMatch="*", **self._brief)
         except FileExistsError:
             return False
         except (OSError, ClientError) as error:
@@ -249,6 +252,8 @@ def _protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def _reason(error: OSError) -> str:
+    if type(error).__name__ == "FSTimeoutError":
+        return f"no answer within {_BRIEF_SECONDS:g} s"
     return error.strerror or str(error) or type(error).__name__
 
 

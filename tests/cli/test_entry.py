@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rloop_core import __version__
+from rloop_core.cli import entry
+from rloop_core.cli.entry import COMMANDS, group, main
+from rloop_core.errors import LeaseError
+
+
+def exit_code(args):
+    with pytest.raises(SystemExit) as end:
+        main(args)
+    return end.value.code
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom rloop_core.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "heavy = {'torch', 'prefect', 'polars', 'pandas', 'transformers', 'pyarrow', 'pydantic', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name):
+    result = CliRunner().invoke(group, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert f"rloop {name}" in result.output and "Example" in result.output
+
+
+def test_version_and_module():
+    assert __version__ in CliRunner().invoke(group, ["--version"]).output
+    done = subprocess.run([sys.executable, "-m", "rloop_core", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"rloop, version {__version__}"
+
+
+def test_errors_are_one_line_with_their_code(tmp_path, capsys):
+    assert exit_code(["plan", "--config", str(tmp_path / "none.yaml")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith("rloop: ") and "none.yaml" in captured.err and "fix:" in captured.err
+    assert exit_code(["status", "none", "--store", str(tmp_path)]) == 4
+
+
+def test_a_mistyped_command_or_option_is_a_usage_error(capsys):
+    assert exit_code(["raport", "x"]) == 2
+    assert "did you mean 'report'?" in capsys.readouterr().err
+    assert exit_code(["plan", "--nonsense"]) == 2
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (LeaseError("is held", fix="wait"), 5)])
+def test_interruptions_and_errors_inside_commands(monkeypatch, capsys, error, code):
+    @click.command("status")
+    def failing():
+        raise error
+
+    monkeypatch.setattr(entry.LazyGroup, "get_command", lambda self, ctx, name: failing)
+    assert exit_code(["status"]) == code
+    captured = capsys.readouterr()
+    assert captured.err.strip().count("\n") == 0 and captured.err.strip().startswith("rloop: ")
+
+
+def test_schema_is_json():
+    result = CliRunner().invoke(group, ["plan", "--schema"])
+    assert "explore" in json.loads(result.output)["properties"]
+    assert "Missing option" in CliRunner().invoke(group, ["plan"]).output

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from rloop_core.cli.entry import group
+from rloop_core.errors import ProblemsError
+
+
+def lines(*rows) -> str:
+    return "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
+
+
+def test_verify_keeps_order_and_survives_bad_lines():
+    text = lines(
+        {"id": "a", "completion": "so \\boxed{7}", "answer": "7"},
+        "nonsense\n",
+        {"id": 3, "completion": "\\boxed{8}", "answer": 7},
+        {"id": 4, "completion": "I do not know", "answer": "7"},
+    )
+    result = CliRunner().invoke(group, ["verify"], input=text)
+    rows = [json.loads(line) for line in result.output.splitlines()]
+    assert [row["id"] for row in rows] == ["a", None, 3, 4]
+    assert [row["verdict"] for row in rows] == ["correct", "error", "wrong", "no_answer"]
+    assert rows[0] == {"id": "a", "correct": True, "verdict": "correct", "extracted": "7"}
+
+
+def test_verify_ends_quietly_when_its_reader_goes_away():
+    row = json.dumps({"id": 1, "completion": "\\boxed{7}", "answer": "7"})
+    script = f"yes '{row}' | head -20000 | {sys.executable} -m rloop_core verify | head -1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["correct"] and done.stderr == ""
+
+
+def completions(tmp_path, *extra) -> str:
+    # p0: 2 of 4 correct; p1: 0 of 4.
+    rows = [{"problem_id": "p0", "completion": f"\\boxed{{{5 if s < 2 else 6}}}", "answer": "5"} for s in range(4)]
+    rows += [{"problem_id": "p1", "completion": "\\boxed{1}", "answer": "2", "finished": s > 0} for s in range(4)]
+    path = tmp_path / "c.jsonl"
+    path.write_text(lines(*rows, *extra))
+    return str(path)
+
+
+def test_score_by_hand(tmp_path):
+    result = CliRunner().invoke(group, ["score", "--completions", completions(tmp_path), "--k", "1,2,4", "--json"])
+    scored = json.loads(result.output)
+    assert scored["avg@4"]["value"] == scored["pass@1"]["value"] == 0.25
+    assert scored["pass@2"]["value"] == pytest.approx((1 - (2 / 4) * (1 / 3)) / 2)
+    assert scored["pass@4"]["value"] == 0.5
+    assert (scored["problems"], scored["samples"], scored["truncated"]) == (2, 8, 1 / 8)
+    assert scored["verdicts"] == {"correct": 2, "wrong": 5, "truncated": 1}
+
+
+def test_score_shows_a_table_and_takes_stdin(tmp_path):
+    with open(completions(tmp_path), encoding="utf-8") as stream:
+        result = CliRunner().invoke(group, ["score", "--completions", "-"], input=stream.read())
+    assert "25.00%" in result.output and "avg@4" in result.output and "pass@1" in result.output
+    assert "pass@8" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"),
+    [
+        ("{broken\n", "line 9 is not valid JSON"),
+        ("[1]\n", "line 9 is not a JSON object"),
+        ({"problem_id": "p", "completion": "x"}, "line 9 lacks answer"),
+        ({"problem_id": "p", "completion": 5, "answer": "1"}, "line 9 has a completion that is not text"),
+    ],
+)
+def test_score_names_a_bad_line_unless_told_to_skip_it(tmp_path, bad, what):
+    path = completions(tmp_path, bad)
+    result = CliRunner().invoke(group, ["score", "--completions", path])
+    assert isinstance(result.exception, ProblemsError) and what in str(result.exception)
+    skipped = CliRunner().invoke(group, ["score", "--completions", path, "--skip-malformed", "--json"])
+    assert json.loads(skipped.output)["malformed_skipped"] == 1
+
+
+def test_score_refuses_missing_and_empty_files_and_bad_k(tmp_path):
+    missing = CliRunner().invoke(group, ["score", "--completions", str(tmp_path / "none")])
+    assert isinstance(missing.exception, ProblemsError)
+    (tmp_path / "empty").write_text("\n")
+    empty = CliRunner().invoke(group, ["score", "--completions", str(tmp_path / "empty")])
+    assert "no completions" in str(empty.exception)
+    path = completions(tmp_path)
+    assert "needs 8 samples" in str(CliRunner().invoke(group, ["score", "--completions", path, "--k", "8"]).exception)
+    for k in ("0", "a", ""):
+        assert CliRunner().invoke(group, ["score", "--completions", path, "--k", k]).exit_code == 2

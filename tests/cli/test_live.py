@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rloop_core.cli import live
+from rloop_core.cli.live import PlainWatcher, Watcher, watch
+
+EVALUATION = {"held-out": {"avg@4": {"value": 0.25, "low": 0.1, "high": 0.4}, "problems": 8}}
+
+
+def step(done: float, reward: float = 0.5):
+    return {"kind": "step", "done": done, "total": 20, "metrics": {"reward": reward, "accuracy": 0.75}}
+
+
+def test_lines_are_throttled_by_time(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    watcher = PlainWatcher(Console(file=out, width=200))
+    watcher.on_event("explore", 0, {"kind": "start", "note": "not in the store yet"})
+    for done in range(1, 21):
+        now[0] += 1.0
+        watcher.on_event("explore", 0, step(done))
+    watcher.on_event("explore", 0, {"kind": "done", "metrics": {}, "seconds": 20.0})
+    assert out.getvalue().splitlines() == [
+        "explore 0: started (not in the store yet)",
+        "explore 0: RL step 10/20, reward +0.50, accuracy 75%",
+        "explore 0: RL step 20/20, reward +0.50, accuracy 75%",
+        "explore 0: done in 20 s",
+    ]
+
+
+def test_names_results_and_cached_stages():
+    out = io.StringIO()
+    watcher = PlainWatcher(Console(file=out, width=200))
+    watcher.on_event("evaluate", -1, {"kind": "cached", "note": "verified 2 files"})
+    watcher.on_event("evaluate", 0, {"kind": "done", "metrics": EVALUATION, "seconds": 65.2})
+    watcher.on_event("rft", 1, {"kind": "done", "metrics": {"status": "carried"}, "seconds": 0.5})
+    assert out.getvalue().splitlines() == [
+        "evaluate base: Cached: verified 2 files",
+        "evaluate theta_1: done in 65 s: held-out: avg@4 25.0%",
+        "rft 1: done in 0.5 s: empty expert set: theta_i carried forward",
+    ]
+    assert not watcher.ran
+
+
+def test_what_ran_is_remembered_in_order():
+    watcher = Watcher()
+    for stage, iteration in (("evaluate", -1), ("explore", 0), ("preflight", -1), ("explore", 0)):
+        watcher.on_event(stage, iteration, {"kind": "start", "note": ""})
+    assert list(watcher.ran) == [("evaluate", -1), ("explore", 0)]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_bars_and_a_pipe_gets_lines(terminal):
+    out = io.StringIO()
+    with watch(Console(file=out, force_terminal=terminal, width=140)) as watcher:
+        watcher.on_event("explore", 0, {"kind": "start", "note": "x"})
+        watcher.on_event("explore", 0, step(3))
+        watcher.on_event("explore", 0, {"kind": "done", "metrics": {"bad": 1}, "seconds": 2.0})
+        watcher.on_event("filter", 0, {"kind": "done", "metrics": {}, "seconds": 2.0})
+        watcher.on_event("run", 0, {"kind": "note", "note": "[red]not markup[/red]"})
+    assert "[red]not markup[/red]" in out.getvalue()
+    assert ("\x1b[" in out.getvalue()) is terminal
+    assert ("started" in out.getvalue()) is not terminal

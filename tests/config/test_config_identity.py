@@ -1,0 +1,178 @@
+"""Identity and placement kept apart: walked generically, so that a new field cannot be forgotten."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from rloop_core.config import Config, PlacementConfig, json_schema, make_config
+from rloop_core.config.identity import Section
+from rloop_core.errors import ConfigError
+from rloop_core.store import fingerprint
+
+STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
+BASE: dict[str, Any] = {
+    "problems": {"source": "gsm8k", "params": {"knob": 1}},
+    "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64},
+    "harvest": {"snapshot_samples": 2},
+    "evaluate": {"sets": [{"source": "aime24"}]},
+    "prompt": {"max_tokens": 64},
+}
+# Not in any stage's config share, each for its reason.
+ELSEWHERE = {
+    ("name",): "says where artifacts are",
+    ("iterations",): "says which artifacts exist",
+    ("evaluate", "base"): "says whether theta_0's evaluation exists",
+    ("policy", "path"): "its content's digest is an input of the stages",
+    ("policy", "revision"): "its content's digest is an input of the stages",
+    ("policy", "context_tokens"): "only refuses configs",
+}
+# Values that their neighbours in BASE allow, where the generic ones cannot be.
+ALLOWED: dict[tuple[str, ...], list[Any]] = {
+    ("explore", "top_p"): [],  # 1 is the only value
+    ("explore", "group_size"): [32, 8],
+    ("explore", "problems_per_step"): [1024],
+    ("explore", "mini_batch_rollouts"): [1024],
+    ("filter", "threshold"): [0.2],
+    ("placement", "micro_batch_rollouts"): [16, 512],
+    ("evaluate", "samples"): [64],
+    ("evaluate", "k"): [[1, 2]],
+    ("evaluate", "sets"): [[{"source": "math500"}], []],
+}
+
+
+def leaves(model: type[BaseModel], path: tuple[str, ...] = ()):
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from leaves(kind, (*path, name))
+        else:
+            yield (*path, name), kind
+
+
+def candidates(kind: Any, now: Any) -> list[Any]:
+    """Other values of a field's type; which of them are valid, the config says."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        return list(get_args(kind))
+    if origin in (Union, types.UnionType):
+        return [None, *(value for inner in get_args(kind) for value in candidates(inner, now))]
+    if origin is tuple:
+        return [[value] for value in candidates(get_args(kind)[0], None)]
+    if origin is dict:
+        return [{"knob": 2}]
+    if hasattr(kind, "__metadata__"):
+        return candidates(get_args(kind)[0], now)
+    known: dict[Any, list[Any]] = {bool: [True, False], int: [1, 2, 3, 24, 100], float: [0.5, 0.7, 1.5, 3.0]}
+    if kind in known:
+        return known[kind]
+    assert kind is str, f"teach this test the type {kind}"
+    return ["another"]
+
+
+def changed(path: tuple[str, ...], value: Any) -> Config | None:
+    data: dict[str, Any] = make_config(BASE).model_dump(mode="json")
+    section = data
+    for name in path[:-1]:
+        section = section[name]
+    if section[path[-1]] == value:
+        return None
+    section[path[-1]] = value
+    try:
+        return make_config(data)
+    except ConfigError:
+        return None
+
+
+def variants(path: tuple[str, ...], kind: Any) -> list[Config]:
+    values = ALLOWED.get(path, None)
+    values = candidates(kind, None) if values is None else values
+    return [config for value in values if (config := changed(path, value)) is not None]
+
+
+def identities(config: Config) -> dict[str, str]:
+    return {stage: fingerprint(config.stage_identity(stage)) for stage in STAGES}
+
+
+ALL = list(leaves(Config))
+PLACEMENT = [leaf for leaf in ALL if leaf[0][0] == "placement"]
+IDENTITY = [leaf for leaf in ALL if leaf[0][0] != "placement" and leaf[0] not in ELSEWHERE]
+
+
+def name_of(leaf: Any) -> str:
+    return ".".join(leaf[0])
+
+
+def test_the_walk_sees_every_section():
+    assert len(PLACEMENT) == len(PlacementConfig.model_fields)
+    assert {leaf[0][0] for leaf in ALL} == set(Config.model_fields)
+    assert set(ELSEWHERE) <= {leaf[0] for leaf in ALL}
+
+
+@pytest.mark.parametrize("leaf", PLACEMENT, ids=name_of)
+def test_no_placement_field_is_in_any_fingerprint(leaf):
+    others = variants(*leaf)
+    assert others, "no other valid value was found: the test would prove nothing"
+    for other in others:
+        assert identities(other) == identities(make_config(BASE))
+
+
+@pytest.mark.parametrize("leaf", IDENTITY, ids=name_of)
+def test_every_identity_field_is_in_some_fingerprint(leaf):
+    others = variants(*leaf)
+    assert others or ALLOWED.get(leaf[0]) == []
+    for other in others:
+        assert identities(other) != identities(make_config(BASE))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "stages"),
+    [
+        (("filter", "threshold"), 0.2, {"filter"}),
+        (("rft", "epochs"), 2, {"rft"}),
+        (("evaluate", "temperature"), 0.6, {"evaluate"}),
+        (("explore", "learning_rate"), 2e-6, {"explore"}),
+        (("seed",), 1, {"explore", "harvest", "filter", "rft", "evaluate"}),
+        (("evaluate", "base"), False, set()),
+        (("iterations",), 5, set()),
+        (("name",), "other", set()),
+    ],
+)
+def test_a_change_reaches_the_stages_that_read_it_and_no_other(path, value, stages):
+    before, other = identities(make_config(BASE)), changed(path, value)
+    assert other is not None
+    assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == stages
+
+
+def test_harvest_depends_on_sampling_settings_only_when_it_samples():
+    data = {**BASE, "harvest": {"snapshot_samples": 0}}
+    hotter = {**data, "explore": {**BASE["explore"], "temperature": 1.2}, "seed": 5}
+    assert identities(make_config(data))["harvest"] == identities(make_config(hotter))["harvest"]
+
+
+def test_a_dumped_config_has_the_same_identities():
+    config = make_config(BASE)
+    assert identities(make_config(config.model_dump(mode="json"))) == identities(config)
+
+
+def test_the_json_schema_describes_every_field_and_closes_every_section():
+    schema = json_schema()
+    sections = {"Config": schema, **schema["$defs"]}
+    for name, section in sections.items():
+        assert section["additionalProperties"] is False, name
+        for field, content in section["properties"].items():
+            assert content.get("description"), f"{name}.{field} has no description"
+    assert issubclass(Config, Section)
+
+
+def test_the_json_schema_is_valid_and_accepts_what_the_config_accepts():
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert validator.is_valid(make_config(BASE).model_dump(mode="json"))
+    assert not validator.is_valid({**BASE, "explor": {}})
+    assert not validator.is_valid({**BASE, "iterations": "three"})

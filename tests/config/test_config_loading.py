@@ -1,0 +1,196 @@
+"""YAML and overrides in: what is accepted, and the one line that says what is not."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from rloop_core.config import load_config, make_config
+from rloop_core.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).parents[2] / "deployments" / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configs_load(path):
+    config = load_config(path)
+    assert make_config(config.model_dump(mode="json")) == config
+
+
+def test_there_are_shipped_configs():
+    assert CONFIGS
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "fix"),
+    [
+        ("problems: {source: gsm8k}\nexplor: {}", "explor", "did you mean 'explore'"),
+        ("problems: {source: gsm8k}\nexplore: {step: 3}", "explore.step", "did you mean 'steps'"),
+        ("problems: {sourc: gsm8k}", "problems.source", "add it"),
+        ("problems: {source: gsm8k, sise: 3}", "problems.sise", "did you mean 'size'"),
+        (
+            "problems: {source: gsm8k}\nevaluate: {sets: [{source: aime24}, {source: math500, limt: 3}]}",
+            "evaluate.sets.1.limt",
+            "did you mean 'limit'",
+        ),
+        ("problems: {source: gsm8k}\nexplore: {overlong: {penality: 1.0}}", "explore.overlong.penality", "'penalty'"),
+        ("problems: {source: gsm8k}\nzzzz: 1", "zzzz", "known here: evaluate, explore"),
+        ("explore: {steps: 3}", "problems", "add it"),
+    ],
+)
+def test_unknown_and_missing_keys_are_named_with_the_nearest_known_one(load, text, field, fix):
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert caught.value.field == field
+    assert fix in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "field"),
+    [
+        ("explore.steps=many", "explore.steps"),
+        ("explore.steps=3.5", "explore.steps"),
+        ("explore.steps='3'", "explore.steps"),
+        ("explore.steps=true", "explore.steps"),
+        ("explore.steps=0", "explore.steps"),
+        ("explore.learning_rate=fast", "explore.learning_rate"),
+        ("explore.learning_rate=.nan", "explore.learning_rate"),
+        ("explore.clip_high=.inf", "explore.clip_high"),
+        ("explore.reward_correct=.inf", "explore.reward_correct"),
+        ("problems.params.max_terms=.nan", "problems.params"),
+        ("explore.dynamic_sampling.enabled=1", "explore.dynamic_sampling.enabled"),
+        ("explore=3", "explore"),
+        ("explore=", "explore"),
+        ("filter.on_empty=shrug", "filter.on_empty"),
+        ("policy.dtype=int8", "policy.dtype"),
+        ("evaluate.k=[1, two]", "evaluate.k.1"),
+        ("placement.store=3", "placement.store"),
+        ("name=a/b", "name"),
+        ("name=../up", "name"),
+        ("name=.scratch", "name"),
+        ("name=2026", "name"),
+        ("iterations=1000", "iterations"),
+        ("problems.revision=2026-01-01", "config"),
+    ],
+)
+def test_a_wrong_type_is_refused_by_path_and_never_converted(load, assignment, field):
+    with pytest.raises(ConfigError) as caught:
+        load({"problems": {"source": "gsm8k"}}, assignment)
+    assert caught.value.field == field
+    assert caught.value.fix
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("written", ["1e-6", "1E-6", "1.0e-6", "0.000001", "1.e-06", "+1e-6"])
+def test_a_float_may_be_written_as_people_write_it(load, written):
+    assert load(f"problems: {{source: gsm8k}}\nrft: {{learning_rate: {written}}}").rft.learning_rate == 1e-6
+    assert load({"problems": {"source": "gsm8k"}}, f"rft.learning_rate={written}").rft.learning_rate == 1e-6
+
+
+def test_words_that_only_look_like_numbers_stay_words(load):
+    config = load("problems: {source: gsm8k, revision: e12}\nname: 1e-6x")
+    assert (config.problems.revision, config.name) == ("e12", "1e-6x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["seed: 1\nproblems: {source: gsm8k}\nseed: 2", "problems: {source: gsm8k, 'source': math500}"],
+)
+def test_a_key_given_twice_is_refused(load, text):
+    with pytest.raises(ConfigError, match="given twice \\(line"):
+        load(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1, 2", "not valid YAML"),
+        ("a: b: c", "not valid YAML (line 1)"),
+        ("- 1\n- 2", "not a mapping"),
+        ("", "not a mapping"),
+        ("? [a, b]\n: 1", "a key is not a name (line 1)"),
+        ("problems: &p {source: gsm8k, params: *p}", "not valid YAML"),
+        ("x: !!python/object/apply:os.system ['true']", "not valid YAML"),
+    ],
+)
+def test_what_is_not_a_config_file_is_refused_in_one_line(load, text, said):
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_config(tmp_path / "nowhere.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "binary.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+def test_overrides_reach_nested_fields_lists_and_list_entries_in_order(load):
+    config = load(
+        "problems: {source: 'reasoning_gym:chain_sum'}\nexplore:\nevaluate: {sets: [{source: aime24}, {source: math500}]}",
+        "explore.steps=20",
+        "explore.steps=40",
+        "explore.dynamic_sampling.max_generation_batches=3",
+        "problems.params.max_terms=4",
+        "evaluate.k=[1, 2]",
+        "evaluate.samples=2",
+        "evaluate.sets.1.limit=7",
+        "placement.device = cpu",
+        "policy.path=/tmp/a=b",
+        "filter.max_per_problem=null",
+    )
+    assert config.explore.steps == 40
+    assert config.explore.dynamic_sampling.max_generation_batches == 3
+    assert config.problems.params == {"max_terms": 4}
+    assert config.evaluate.k == (1, 2)
+    assert [problem_set.limit for problem_set in config.evaluate.sets] == [None, 7]
+    assert config.placement.device == "cpu"
+    assert config.policy.path == "/tmp/a=b"
+    assert config.filter.max_per_problem is None
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("explore.steps", "not of the form a.b=c"),
+        ("=3", "not of the form a.b=c"),
+        ("explore..steps=3", "not of the form a.b=c"),
+        ("problems.source.deeper=3", "'source' is not a section"),
+        ("evaluate.k.7=3", "'7' is not one of the list's 1 entries"),
+        ("evaluate.k.first=3", "'first' is not one of the list's 1 entries"),
+        ("explore.steps=[1", "not valid YAML"),
+    ],
+)
+def test_a_malformed_override_is_named(load, override, said):
+    with pytest.raises(ConfigError) as caught:
+        load({"problems": {"source": "gsm8k"}, "evaluate": {"k": [1]}}, override)
+    assert said in str(caught.value)
+    assert override in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_override_is_an_unknown_field(load):
+    with pytest.raises(ConfigError, match="did you mean 'group_size'"):
+        load({"problems": {"source": "gsm8k"}}, "explore.groupsize=8")
+
+
+def test_the_config_is_frozen(load):
+    config = load()
+    with pytest.raises(ValidationError):
+        config.seed = 3
+    with pytest.raises(ValidationError):
+        config.explore.steps = 3
+
+
+def test_plain_values_without_a_json_form_are_a_config_error():
+    with pytest.raises(ConfigError, match="cannot be written as JSON"):
+        make_config({"problems": {"source": "gsm8k", "params": {"knob": {1, 2}}}})
+    assert math.isclose(make_config({"problems": {"source": "gsm8k"}, "explore": {"clip_high": 1}}).explore.clip_high, 1)

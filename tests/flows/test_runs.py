@@ -1,0 +1,156 @@
+"""The real command on the smoke config: what a run leaves, and what a second start does and does not do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
+
+pytestmark = pytest.mark.xdist_group("runs")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished smoke run in `store` and Prefect's home in `home`."""
+    folder = tmp_path_factory.mktemp("finished")
+    run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"), home=folder / "home")
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """The finished run, to be disturbed."""
+    shutil.copytree(finished / "store", tmp_path / "store", symlinks=True)
+    return tmp_path
+
+
+def _again(folder: Path, *arguments: str, home: Path | None = None) -> dict[str, Any]:
+    done = run_rloop(
+        "run", "--config", str(SMOKE), "--store", str(folder / "store"), "--json", *arguments,
+        home=home or folder / "home",
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def _states(folder: Path, home: Path, *overrides: str) -> dict[str, str]:
+    """Names of the final states that Prefect shows, by task run, for a run started in this very process."""
+    script = """
+import json, sys
+from flows.embedded import prefect_api
+from rloop_core.config import load_config
+config = load_config(sys.argv[1], sys.argv[2:])
+with prefect_api():
+    from flows.rloop import rloop
+    from prefect import get_client
+    rloop(config)
+    with get_client(sync_client=True) as client:
+        runs = client.read_task_runs()
+        flows = client.read_flow_runs()
+print(json.dumps({run.name: run.state.name for run in [*runs, *flows]}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(SMOKE), f"placement.store={folder / 'store'}", *overrides],
+        cwd=ROOT, env=command_environment(home), capture_output=True, text=True, timeout=120, check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished: Path) -> None:
+    run = finished / "store/smoke"
+    stages = {"explore", "harvest", "filter", "rft", "evaluate"}
+    for iteration in ("iteration-000", "iteration-001"):
+        assert {path.parent.name for path in (run / iteration).glob("*/manifest.json")} == stages
+    assert (run / "base/evaluate/manifest.json").exists()
+    assert json.loads((run / "run.json").read_text())["config"]["name"] == "smoke"
+    assert not any(run.glob("lease*"))
+    assert not any(path for path in (finished / "store/.scratch").rglob("*") if path.is_file())
+
+
+def test_success_rates_count_every_recorded_rollout(finished: Path) -> None:
+    import pyarrow.parquet as pq
+
+    iteration = finished / "store/smoke/iteration-000"
+    rates = pq.read_table(next((iteration / "harvest").glob("*.parquet"))).to_pylist()
+    shards = [row for path in (iteration / "explore/shards").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    manifest = json.loads((iteration / "explore/manifest.json").read_text())
+    assert sum(row["attempts"] for row in rates) == len(shards) == manifest["counts"]["rollouts"]
+    assert sum(row["correct"] for row in rates) == sum(row["verdict"] == "correct" for row in shards)
+
+
+def test_rft_trains_theta_i_on_the_expert_set_and_nothing_else(finished: Path) -> None:
+    run = finished / "store/smoke"
+    for iteration in (0, 1):
+        folder = run / f"iteration-{iteration:03d}"
+        rft = json.loads((folder / "rft/manifest.json").read_text())
+        experts = json.loads((folder / "filter/manifest.json").read_text())
+        explored = json.loads((folder / "explore/manifest.json").read_text())
+        assert rft["inputs"][0]["digest"] == explored["inputs"][0]["digest"], "both start from theta_i"
+        assert rft["inputs"][1]["digest"] == experts["digest"]
+        assert rft["counts"]["trajectories"] == experts["counts"]["trajectories"]
+        weights = [json.loads((folder / stage / "manifest.json").read_text())["files"] for stage in ("rft", "explore")]
+        shas = [next(f["sha256"] for f in files if f["path"] == "policy/model.safetensors") for files in weights]
+        assert shas[0] != shas[1], "theta_{i+1} is not the RL endpoint"
+
+
+def test_rft_with_learning_rate_zero_gives_theta_i_digest_for_digest(copy: Path) -> None:
+    _again(copy, "--set", "rft.learning_rate=0.0")
+    run = copy / "store/smoke"
+    first, second = (json.loads((run / f"iteration-00{i}/rft/manifest.json").read_text()) for i in (0, 1))
+    assert first["digest"] == second["digest"]
+    assert second["inputs"][0]["digest"] == first["digest"]
+
+
+def test_a_second_start_computes_nothing_and_shows_every_stage_as_cached(copy: Path) -> None:
+    before = manifest_digests(copy / "store", "smoke")
+    states = _states(copy, copy / "an-empty-home")
+    assert manifest_digests(copy / "store", "smoke") == before
+    stages = {name: state for name, state in states.items() if name[-3:].isdigit() or name.endswith("--01")}
+    tasks = {name: state for name, state in stages.items() if not name.startswith("iteration-")}
+    assert len(tasks) == 11
+    assert set(tasks.values()) == {"Cached"}
+    assert states["smoke"] == "Completed"
+
+
+def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
+    states = _states(copy, copy / "home", "filter.threshold=0.9", "iterations=1")
+    assert states["explore-000"] == states["harvest-000"] == states["evaluate--01"] == "Cached"
+    assert {states[f"{stage}-000"] for stage in ("filter", "rft", "evaluate")} == {"Completed"}
+
+
+def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
+    outcome = _again(
+        copy, "--set", "placement.checkpoint_every=3", "--set", "placement.generation_batch=16",
+        "--set", "placement.parallel_evaluation=false", "--set", "placement.threads=2",
+    )
+    assert outcome["stages_run"] == []
+
+
+def test_more_iterations_continue_a_finished_run(copy: Path) -> None:
+    before = manifest_digests(copy / "store", "smoke")
+    _again(copy, "--iterations", "3")
+    after = manifest_digests(copy / "store", "smoke")
+    assert after.items() > before.items()
+    assert {name.split("/")[0] for name in after.keys() - before.keys()} == {"iteration-002"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "stage"),
+    [("iteration-000/harvest/trajectories/part-00000.parquet", "harvest-000"), ("iteration-000/rft/policy/model.safetensors", "rft-000")],
+)
+def test_a_damaged_artifact_is_named_recomputed_and_never_used(copy: Path, damage: str, stage: str) -> None:
+    before = manifest_digests(copy / "store", "smoke")
+    path = copy / "store/smoke" / damage
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(bytes(content))
+    done = run_rloop("run", "--config", str(SMOKE), "--store", str(copy / "store"), home=copy / "home")
+    assert path.name in done.stdout + done.stderr
+    assert manifest_digests(copy / "store", "smoke") == before
+    assert _states(copy, copy / "another-home")[stage] == "Cached"

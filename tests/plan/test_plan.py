@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from rloop_core.config import make_config
+from rloop_core.errors import ConfigError
+from rloop_core.plan.estimate import make_plan
+from rloop_core.plan.memory import GIB
+from rloop_core.plan.models import KNOWN, decoder_parameters, find_shape
+from rloop_core.plan.workload import count_problems
+
+PAPER = {
+    "name": "paper",
+    "iterations": 3,
+    "policy": {"path": "Qwen/Qwen2.5-Math-7B", "dtype": "bfloat16", "context_tokens": 4096},
+    "problems": {"source": "dapo17k"},
+    "evaluate": {"sets": [{"source": "aime24"}, {"source": "math500"}]},
+}
+
+
+def config(**changes):
+    return make_config({**PAPER, **changes})
+
+
+def test_parameters_of_qwen_by_hand():
+    # Embedding and head 152,064 x 3,584 each; a layer: q with bias 12,848,640, k and v 2 x 1,835,520, o 12,845,056,
+    # MLP 3 x 67,895,296, norms 7,168; 28 layers; the last norm 3,584.
+    layer = 12_848_640 + 2 * 1_835_520 + 12_845_056 + 3 * 67_895_296 + 7_168
+    assert decoder_parameters(KNOWN["Qwen/Qwen2.5-Math-7B"]) == 2 * 544_997_376 + 28 * layer + 3_584 == 7_615_616_512
+    assert decoder_parameters(KNOWN["Qwen/Qwen2.5-0.5B"]) == 494_032_768
+    assert decoder_parameters(KNOWN["Qwen/Qwen2.5-Math-1.5B"]) == 1_543_714_304
+
+
+def test_counts_and_tokens_of_the_paper_by_hand():
+    plan = make_plan(config(), "h100", 8)
+    counts = plan["counts"]
+    assert counts["rollouts_per_rl_step"] == 512 * 16 == 8192
+    assert counts["rollouts_per_iteration"] == 8192 * 200 == 1_638_400
+    assert counts["rollouts"] == 4_915_200 and counts["rollouts_at_most"] == 49_152_000
+    assert counts["updates_per_iteration"] == 3_200
+    assert counts["rollouts_per_problem_and_iteration"] == 94.2
+    assert counts["expert_trajectories_at_most"] == 17_398 * 8
+    assert counts["evaluation_samples_per_policy"] == {"aime24": 960, "math500": 16_000}
+    assert counts["policies_evaluated"] == 4
+    assert plan["tokens"]["explored_at_most"] == 4_915_200 * 2048
+    assert plan["tokens"]["evaluated_at_most"] == 16_960 * 4 * 2048
+
+
+def test_storage_and_memory_of_the_paper_by_hand():
+    plan = make_plan(config(), "h100", 8)
+    parameters = 7_615_616_512
+    assert plan["storage_bytes"]["policies"] == 3 * 2 * parameters * 2
+    assert plan["storage_bytes"]["trajectories"] == round(4_915_200 * 1024 * 3.5 * 2)
+    explore = plan["memory"][0]
+    assert explore["parts_gib"]["weights, gradients, AdamW"] == round(16 * parameters / 8 / GIB, 2)
+    assert explore["parts_gib"]["bfloat16 copy"] == round(2 * parameters / GIB, 2)
+    # Keys and values: 2 x 28 layers x 4 heads x 128 x 2 bytes a token; 4,096 tokens; 256 sequences.
+    evaluate = plan["memory"][2]
+    assert evaluate["parts_gib"]["key-value cache"] == 57_344 * 4096 * 256 / GIB == 56.0
+
+
+def test_one_device_is_too_small_and_the_settings_that_help_are_named():
+    one = make_plan(config(), "h100", 1)
+    assert any("113 GiB" in line and "--gpus" in line for line in one["does_not_fit"])
+    eight = make_plan(config(), "h200", 8)
+    rft = next(row for row in eight["memory"] if row["stage"] == "rft")
+    (fix,) = rft["fixes"]
+    name, value = fix.removeprefix("set ").split(" (")[0].split(" to ")
+    placement = {"micro_batch_trajectories": int(value), "gradient_checkpointing": False}
+    assert name == "placement.micro_batch_trajectories"
+    again = make_plan(config(placement=placement), "h200", 8)
+    assert next(row for row in again["memory"] if row["stage"] == "rft")["fits"]
+    assert any("problems_per_step" in line for line in eight["does_not_fit"])
+
+
+def test_devices_default_to_the_fewest_that_hold_the_states():
+    assert make_plan(config(), "h200")["device"]["count"] == 2
+    assert make_plan(config(policy={"path": "Qwen/Qwen2.5-0.5B"}), "h100")["device"]["count"] == 1
+
+
+def test_hours_grow_with_steps_and_shrink_with_devices():
+    hours = {gpus: make_plan(config(), "h200", gpus)["hours"]["total"] for gpus in (2, 8)}
+    assert 0 < hours[8] < hours[2]
+    short = make_plan(config(explore={"steps": 100}), "h200", 8)["hours"]["per_iteration"]
+    whole = make_plan(config(), "h200", 8)["hours"]["per_iteration"]
+    assert whole["explore: sampling"] == pytest.approx(2 * short["explore: sampling"])
+
+
+def test_unknown_policy_has_counts_but_neither_memory_nor_hours():
+    plan = make_plan(config(policy={"path": "somebody/their-model"}), "h100")
+    assert plan["policy"]["parameters"] is None and plan["memory"] == [] and plan["hours"]["total"] is None
+    assert plan["counts"]["rollouts"] == 4_915_200
+    assert any("name policy locally" in line for line in plan["assumptions"])
+
+
+def test_local_policy_is_counted_from_its_weights(tmp_path):
+    header = json.dumps({"__metadata__": {}, "a": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(48))
+    (tmp_path / "config.json").write_text(json.dumps(KNOWN["Qwen/Qwen2.5-0.5B"]))
+    shape = find_shape(config(policy={"path": str(tmp_path)}).policy)
+    assert shape.parameters == 12 and shape.layers == 24
+
+
+def test_budget_beyond_a_known_context_is_refused():
+    policy = {"path": "Qwen/Qwen2.5-Math-7B"}
+    with pytest.raises(ConfigError, match="exceed the model's context of 4096"):
+        make_plan(config(policy=policy, explore={"max_completion_tokens": 3000}), "h100")
+
+
+def test_lines_of_a_local_file_are_counted(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"problem": "1"}\n\n{"problem": "2"}\n')
+    made = make_config({"problems": {"source": str(path)}})
+    assert count_problems(made.problems) == 2
+    assert count_problems(make_config({"problems": {"source": str(path), "limit": 1}}).problems) == 1
+    assert count_problems(make_config({"problems": {"source": "owner/name"}}).problems) is None
+
+
+def test_touches_nothing_and_imports_nothing_heavy(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(json.dumps(PAPER))
+    code = (
+        "import sys\nfrom rloop_core.cli import main\n"
+        f"try:\n    main(['plan', '--config', {str(path)!r}, '--json'])\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'torch', 'transformers', 'prefect', 'polars', 'pandas', 'pyarrow', 'datasets'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["config"]["explore"]["steps"] == 200
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.yaml"]

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rloop_core.store import Store
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """URI of a bucket on an S3 server of its own on loopback, found through the environment alone."""
+    server_module = pytest.importorskip("moto.server")
+    import boto3
+    from s3fs import S3FileSystem
+
+    server = server_module.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    names = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    S3FileSystem.clear_instance_cache()
+    boto3.client("s3").create_bucket(Bucket="rloop-test")
+    yield "s3://rloop-test"
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+@pytest.fixture(params=["path", "file", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A fresh store of each kind."""
+    if request.param == "path":
+        return Store(str(tmp_path / "store"))
+    if request.param == "file":
+        return Store(f"file://{tmp_path}/store")
+    if request.param == "memory":
+        return Store(f"memory://{uuid.uuid4().hex}")
+    return Store(f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    """A fresh store on disk."""
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a few small files."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no small file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], capture_output=True, check=False)

@@ -1,0 +1,108 @@
+"""Equal values give equal bytes; what JSON cannot carry unchanged is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rloop_core.seeds import derive_seed
+from rloop_core.store import canonical_json, content_digest, file_sha256, fingerprint
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+PLAIN = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
+)
+MAPPINGS = st.dictionaries(TEXT, PLAIN, max_size=5)
+
+
+def reordered(value):
+    if isinstance(value, dict):
+        return {key: reordered(item) for key, item in reversed(value.items())}
+    return [reordered(item) for item in value] if isinstance(value, list) else value
+
+
+@given(MAPPINGS)
+def test_the_order_of_keys_does_not_matter_at_any_depth(value):
+    assert canonical_json(reordered(value)) == canonical_json(value)
+    assert fingerprint(reordered(value)) == fingerprint(value)
+
+
+@given(PLAIN)
+def test_nothing_is_lost_or_converted(value):
+    assert json.loads(canonical_json(value)) == value
+
+
+@given(PLAIN, PLAIN)
+def test_different_values_have_different_bytes(one, other):
+    if json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
+        assert canonical_json(one) != canonical_json(other)
+
+
+@given(PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}]))
+def test_what_json_cannot_carry_is_refused_wherever_it_hides(plain, alien):
+    for value in (alien, [plain, alien], {"a": plain, "b": {"c": [alien]}}):
+        with pytest.raises(TypeError, match="value"):
+            canonical_json(value)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_none_are_refused_by_path(number):
+    with pytest.raises(ValueError, match=r"value\.a\[1\]"):
+        canonical_json({"a": [0, number]})
+
+
+def test_one_is_not_one_point_nought_is_not_true():
+    assert len({canonical_json(value) for value in (1, 1.0, True, "1")}) == 4
+
+
+def test_the_bytes_are_a_format_not_an_accident():
+    value = {"b": [1, 2.5, None, True], "a": {"ü": "\n"}}
+    assert canonical_json(value) == '{"a":{"ü":"\\n"},"b":[1,2.5,null,true]}'.encode()
+    assert fingerprint(value) == hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def test_another_process_with_another_hash_seed_agrees():
+    value = {"stage": "rft", "config": {"b": 0.1, "a": [1, "x"]}}
+    code = f"from rloop_core.store import fingerprint; print(fingerprint({value!r}))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert found == {fingerprint(value)}
+
+
+@given(st.dictionaries(TEXT, TEXT, min_size=1, max_size=6), st.randoms())
+def test_an_artifacts_digest_ignores_the_order_of_files_and_nothing_else(files, random):
+    pairs = list(files.items())
+    digest = content_digest(pairs)
+    random.shuffle(pairs)
+    assert content_digest(iter(pairs)) == digest
+    path, sha = pairs[0]
+    assert content_digest([(path, sha + "0"), *pairs[1:]]) != digest
+    assert content_digest([(path + "0", sha), *pairs[1:]]) != digest
+    assert content_digest(pairs[1:]) != digest
+
+
+@given(st.binary(max_size=100))
+def test_a_files_hash_is_plain_sha256(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("hash") / "file"
+    path.write_bytes(data)
+    assert file_sha256(path) == hashlib.sha256(data).hexdigest()
+
+
+@given(st.integers(0, 2**40), st.lists(TEXT | st.integers(0, 99), max_size=3))
+def test_seeds_are_31_bits_and_depend_on_every_name(seed, names):
+    derived = derive_seed(seed, *names)
+    assert 0 <= derived < 2**31
+    assert derived == derive_seed(seed, *names)
+    assert derived != derive_seed(seed, *names, "more")
+    assert derived != derive_seed(seed + 1, *names)

@@ -1,0 +1,147 @@
+"""The store's promises, the same on disk, in memory and on S3."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rloop_core.errors import StoreError
+from rloop_core.store import Store
+
+
+def test_what_is_written_is_read_and_replaced_whole(store):
+    assert not store.exists("run/a.json")
+    store.write_bytes("run/a.json", b"first, and longer")
+    store.write_bytes("run/a.json", b"second")
+    assert store.exists("run/a.json")
+    assert store.read_bytes("run/a.json") == b"second"
+    assert store.size("run/a.json") == 6
+    store.write_bytes("run/empty", b"")
+    assert store.read_bytes("run/empty") == b""
+    assert store.exists("run/empty")
+
+
+def test_a_folder_is_no_object(store):
+    store.write_bytes("run/stage/a", b"1")
+    assert not store.exists("run/stage")
+    assert not store.exists("run/stage/a/b")
+
+
+def test_a_missing_object_is_named(store):
+    for attempt in (store.read_bytes, store.size):
+        with pytest.raises(StoreError, match="no such object") as caught:
+            attempt("run/none.json")
+        assert caught.value.field == store.uri_of("run/none.json")
+    store.delete("run/none.json")
+
+
+def test_deleting_is_idempotent_and_seen_at_once(store):
+    store.write_bytes("a/b", b"1")
+    store.delete("a/b")
+    store.delete("a/b")
+    assert not store.exists("a/b")
+    assert store.list("a") == []
+
+
+def test_listing_sees_the_last_write_sorted_and_stops_at_folder_borders(store):
+    assert store.list("") == []
+    for key in ("run/b", "run/a/2", "run/a/1", "run2/c"):
+        store.write_bytes(key, b"x")
+        assert key in store.list("")
+    assert store.list("run") == ["run/a/1", "run/a/2", "run/b"]
+    assert store.list("run/a") == ["run/a/1", "run/a/2"]
+    assert store.list("") == ["run/a/1", "run/a/2", "run/b", "run2/c"]
+    assert store.list("nothing/here") == []
+
+
+def test_files_go_up_and_come_down_unchanged(store, tmp_path):
+    source, target = tmp_path / "source", tmp_path / "deep" / "target"
+    source.write_bytes(os.urandom(3_000_000))
+    store.upload(source, "run/files/one")
+    assert store.size("run/files/one") == 3_000_000
+    store.download("run/files/one", target)
+    assert target.read_bytes() == source.read_bytes()
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+def test_a_failed_download_leaves_what_was_there(store, tmp_path):
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    with pytest.raises(StoreError, match="no such object"):
+        store.download("run/none", target)
+    assert target.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["target"]
+
+
+def test_only_one_of_eight_creates(store):
+    barrier = threading.Barrier(8)
+
+    def create(number: int) -> bool:
+        barrier.wait()
+        return store.create_bytes("run/lease.json", str(number).encode())
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(8)))
+    assert won.count(True) == 1
+    assert store.read_bytes("run/lease.json") == str(won.index(True)).encode()
+    assert store.list("run") == ["run/lease.json"]
+    store.delete("run/lease.json")
+    assert store.create_bytes("run/lease.json", b"again")
+
+
+@pytest.mark.parametrize("key", ["../out", "a/../../out", "/etc/x", "a//b", "a/./b", "a/", "a\0b", ".."])
+def test_a_key_that_escapes_is_refused(store, tmp_path, key):
+    for attempt in (
+        lambda: store.write_bytes(key, b"x"),
+        lambda: store.create_bytes(key, b"x"),
+        lambda: store.read_bytes(key),
+        lambda: store.delete(key),
+        lambda: store.list(key),
+        lambda: store.download(key, tmp_path / "x"),
+    ):
+        with pytest.raises(StoreError, match="not a key inside the store"):
+            attempt()
+
+
+def test_pruning_keeps_what_it_is_told_and_its_neighbours(store):
+    for key in ("run/s/a", "run/s/b/c", "run/s2/d"):
+        store.write_bytes(key, b"x")
+    store.prune("run/s", {"run/s/a"})
+    assert store.list("") == ["run/s/a", "run/s2/d"]
+
+
+def test_what_a_killed_write_left_is_no_object_and_is_pruned(local):
+    local.write_bytes("run/s/a", b"x")
+    leftover = local.local_path("run/s/.tmp-abc")
+    leftover.write_bytes(b"half")
+    assert local.list("") == ["run/s/a"]
+    local.prune("run/s", {"run/s/a"})
+    assert not leftover.exists()
+
+
+def test_what_a_killed_upload_left_on_s3_is_pruned(s3_server):
+    import boto3
+
+    client = boto3.client("s3")
+    for key in ("prune/run/s/big", "prune/run/s2/other"):
+        client.create_multipart_upload(Bucket="rloop-test", Key=key)
+    Store(f"{s3_server}/prune").prune("run/s", set())
+    left = client.list_multipart_uploads(Bucket="rloop-test").get("Uploads", [])
+    assert [upload["Key"] for upload in left] == ["prune/run/s2/other"]
+
+
+def test_only_local_stores_have_paths(store):
+    if store.is_local:
+        store.write_bytes("a/b", b"1")
+        assert store.local_path("a/b").read_bytes() == b"1"
+    else:
+        with pytest.raises(StoreError, match="not on this machine's disk"):
+            store.local_path("a/b")
+
+
+def test_the_write_check_leaves_nothing(store):
+    store.check_writable()
+    assert store.list("") == []

@@ -1,0 +1,116 @@
+"""A store that cannot be used says so in one line, soon, with the fix."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from rloop_core.errors import StoreError
+from rloop_core.store import Store, objects
+
+
+def refusal(uri: str) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        Store(uri).check_writable()
+    assert "\n" not in str(caught.value)
+    assert caught.value.fix
+    assert caught.value.exit_code == 4
+    return caught.value
+
+
+def test_an_unknown_protocol():
+    assert "Protocol not known: nope" in str(refusal("nope://x/y"))
+
+
+@pytest.mark.parametrize("uri", ["", "/", "file:///", "s3://"])
+def test_a_uri_without_a_folder(uri):
+    error = refusal(uri)
+    assert error.field == "placement.store"
+    assert "names no folder" in str(error)
+
+
+def test_a_folder_that_cannot_be_made():
+    error = refusal("/proc/rloop")
+    assert "cannot be made" in str(error)
+    assert "--store" in str(error.fix)
+
+
+def test_a_folder_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert "Not a directory" in str(refusal(str(tmp_path / "file" / "store")))
+
+
+def test_a_read_only_folder(tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        if subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
+            pytest.skip("root writes everywhere here")
+    else:
+        folder.chmod(0o500)
+    try:
+        error = refusal(str(folder))
+    finally:
+        subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
+        folder.chmod(0o700)
+    assert "not permitted" in str(error) or "denied" in str(error)
+    assert "write access" in str(error.fix)
+
+
+def test_a_full_disk_keeps_what_was_there(full_disk: Path):
+    store = Store(str(full_disk / "store"))
+    store.write_bytes("run/a", b"old")
+    with pytest.raises(StoreError, match="No space left") as caught:
+        store.write_bytes("run/a", b"x" * 1_000_000)
+    assert "free disk space" in str(caught.value.fix)
+    assert store.read_bytes("run/a") == b"old"
+    assert store.list("run") == ["run/a"]
+    assert not [path for path in full_disk.rglob(".tmp-*")]
+
+
+def test_a_missing_bucket(s3_server):
+    error = refusal("s3://no-such-bucket/x")
+    assert "bucket does not exist" in str(error)
+    assert not Store("s3://no-such-bucket/x").exists("run/a")
+
+
+def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_server, monkeypatch):
+    from s3fs import S3FileSystem
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    S3FileSystem.clear_instance_cache()
+    try:
+        began = time.monotonic()
+        error = refusal("s3://rloop-test/x")
+        assert time.monotonic() - began < 20
+        assert "endpoint" in str(error.fix)
+        for attempt in (Store("s3://rloop-test/x").exists, Store("s3://rloop-test/x").list):
+            with pytest.raises(StoreError, match="Could not connect"):
+                attempt("run/manifest.json")
+    finally:
+        S3FileSystem.clear_instance_cache()
+
+
+def test_an_endpoint_that_accepts_and_never_answers_is_given_up(s3_server, monkeypatch):
+    from s3fs import S3FileSystem
+
+    monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        S3FileSystem.clear_instance_cache()
+        try:
+            began = time.monotonic()
+            assert "no answer within" in str(refusal("s3://rloop-test/x"))
+            assert time.monotonic() - began < 5
+        finally:
+            S3FileSystem.clear_instance_cache()
