@@ -90,14 +90,10 @@ def run_filter(directory: Path) -> int:
 def run_pandas(directory: Path) -> int:
     import pandas as pd
 
-    frame = pd.concat(
-        [pd.read_parquet(path) for path in sorted(directory.glob("*.parquet"))], ignore_index=True
-    )
+    frame = pd.concat([pd.read_parquet(path) for path in sorted(directory.glob("*.parquet"))], ignore_index=True)
     frame["correct"] = frame["verdict"] == "correct"
     rate = frame.groupby("problem_id")["correct"].transform("mean")
-    left = frame[
-        frame["correct"] & (rate > 0) & (rate < 0.1) & frame["finished"] & (frame["boxes"] <= 1)
-    ].copy()
+    left = frame[frame["correct"] & (rate > 0) & (rate < 0.1) & frame["finished"] & (frame["boxes"] <= 1)].copy()
     left["ids"] = left["completion_ids"].map(lambda ids: ids.tobytes())
     left = left.sort_values(["step", "rank", "group_id", "sample"]).drop_duplicates(["problem_id", "ids"])
     left = left.sample(frac=1.0, random_state=0).groupby("problem_id").head(8)
@@ -122,9 +118,7 @@ def child(which: str, directory: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3, help="runs of each; the fastest counts")
     parser.add_argument("--child", choices=["rloop", "pandas"], help=argparse.SUPPRESS)
@@ -147,9 +141,7 @@ def main() -> None:
             ]
             best = results[which] = min(runs, key=lambda run: run["seconds"])
             peak = max(run["mib"] for run in runs)
-            print(
-                f"{which:8} {best['seconds']:8.2f} {best['cpu']:8.2f} {peak:9.0f} {best['trajectories']:11,}"
-            )
+            print(f"{which:8} {best['seconds']:8.2f} {best['cpu']:8.2f} {peak:9.0f} {best['trajectories']:11,}")
         ratio = results["pandas"]["seconds"] / results["rloop"]["seconds"]
         print(f"ratio    {ratio:8.1f}x faster (bar: 5x, and peak below 512 MiB)")
 

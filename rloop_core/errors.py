@@ -59,7 +59,7 @@ class LeaseError(RLoopError):
     exit_code = 5
 
 
-class ArtifactDamaged(RLoopError):
+class ArtifactDamaged(RLoopError):  # noqa: N818 - says what is the case
     """A stored file differs from what its manifest says."""
 
     exit_code = 6
@@ -71,7 +71,7 @@ class StageError(RLoopError):
     exit_code = 7
 
 
-class StageCrashed(StageError):
+class StageCrashed(StageError):  # noqa: N818
     """A stage's process ended without an answer of its own; starting it again may help."""
 
 

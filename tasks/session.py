@@ -90,5 +90,5 @@ def watched_by(listener: Listener) -> Iterator[None]:
 
 def _announce(stage: str, iteration: int, event: dict[str, Any]) -> None:
     with _lock:
-        for listener in list(_listeners):
+        for listener in _listeners:
             listener(stage, iteration, event)

@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from rloop_core import __version__
+from rloop_core.cli.interrupt import INTERRUPTED, LINE
 from rloop_core.errors import RLoopError
 
 COMMANDS: dict[str, str] = {
@@ -23,8 +24,6 @@ COMMANDS: dict[str, str] = {
     "export": "The final policy with a model card, to a folder or the hub.",
 }
 """Every command and its one line; the command itself is `rloop_core.cli.<name>_command:command`."""
-
-INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -87,7 +86,7 @@ def main(args: Sequence[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted; finished work is kept, and the same command goes on from there", INTERRUPTED)
+        _fail(LINE, INTERRUPTED)
     except BrokenPipeError:
         # Otherwise Python complains a second time when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -72,7 +72,7 @@ def command(
     seed: int,
     as_json: bool,
 ) -> None:
-    r"""Generate completions with a model, judge them, and report avg@k and unbiased pass@k with 95 % intervals.
+    """Generate completions with a model, judge them, and report avg@k and unbiased pass@k with 95 % intervals.
 
     Every sample is stored (parquet) as soon as its batch is done: the same command started again after an interruption
     goes on with the next batch.

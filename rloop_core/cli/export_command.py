@@ -24,7 +24,7 @@ from rloop_core.cli.options import cache_folder, json_option, print_json, store_
 @click.option("--public", is_flag=True, help="Make a new hub repository public; it is private otherwise.")
 @json_option
 def command(run: str, target: str, store: str, iteration: int | None, force: bool, public: bool, as_json: bool) -> None:
-    r"""Write a run's policy, checked against its digests, with a model card: base, config, metrics, lineage.
+    """Write a run's policy, checked against its digests, with a model card: base, config, metrics, lineage.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 def command(
     config_file: str | None, overrides: tuple[str, ...], gpu: str | None, gpus: int | None, schema: bool, as_json: bool
 ) -> None:
-    r"""Dry run: the resolved config's rollouts, tokens, storage, memory and hours, and what does not fit.
+    """Dry run: the resolved config's rollouts, tokens, storage, memory and hours, and what does not fit.
 
     Touches nothing: no store, no download, no accelerator. The estimates' assumptions are printed with them.
 

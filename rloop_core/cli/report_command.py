@@ -20,7 +20,7 @@ from rloop_core.cli.options import cache_folder, json_option, print_json, store_
 )
 @json_option
 def command(runs: tuple[str, ...], store: str, out: Path | None, as_json: bool) -> None:
-    r"""Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
+    """Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
 
     Works at any moment: what a run has not computed yet is left out, and said.
 

@@ -37,7 +37,7 @@ def command(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    r"""Run RLoop, or go on with a run: explore, harvest, filter, rft and evaluate for each iteration.
+    """Run RLoop, or go on with a run: explore, harvest, filter, rft and evaluate for each iteration.
 
     What the store already holds is not computed again. After any interruption, start the same command again.
 
@@ -46,6 +46,7 @@ def command(
       rloop run --config deployments/configs/demo.yaml
       rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
     """
+    from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.cli.live import watch
     from rloop_core.cli.outcome import outcome_of, show_outcome
     from rloop_core.config import load_config
@@ -56,7 +57,7 @@ def command(
     config = load_config(config_file, [*overrides, *given])
     flow = find_flow()
     started = time.monotonic()
-    with watch(console(stderr=as_json), quiet=quiet) as watcher:
+    with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
         flow(config, watcher.on_event)
     outcome = outcome_of(config, watcher, time.monotonic() - started, cache_folder())
     if as_json:

@@ -25,7 +25,7 @@ from rloop_core.cli.options import KList, json_option, print_json
 def command(
     completions: str, ks: tuple[int, ...] | None, skip_malformed: bool, seed: int, workers: int, as_json: bool
 ) -> None:
-    r"""avg@k and unbiased pass@k of completions that you already have, with 95 % bootstrap intervals over problems.
+    """avg@k and unbiased pass@k of completions that you already have, with 95 % bootstrap intervals over problems.
 
     Lines with the same problem_id are samples of one problem; a line may carry `finished: false` when its completion
     was cut off.

@@ -16,7 +16,7 @@ _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "ch
 @store_option
 @json_option
 def command(run: str, store: str, as_json: bool) -> None:
-    r"""Which stages of a run are done, running or missing, with their key figures. Writes nothing.
+    """Which stages of a run are done, running or missing, with their key figures. Writes nothing.
 
     `interrupted`: started, not finished, and nobody is working on it; `rloop run` goes on from there.
     `changed`: done under another config than the run was last started with; `rloop run` computes it again.

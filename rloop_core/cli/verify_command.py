@@ -16,7 +16,7 @@ import click
 )
 @click.option("--memory-mb", default=1024, show_default=True, help="Memory of one such process, in MiB.")
 def command(workers: int, timeout: float, memory_mb: int) -> None:
-    r"""Judge completions against gold answers.
+    """Judge completions against gold answers.
 
     Reads JSON lines {id, completion, answer} on stdin (optionally `finished: false` for a completion that was cut), and
     writes {id, correct, verdict, extracted} on stdout, in order, one for each line. A line that cannot be judged gets
@@ -24,7 +24,7 @@ def command(workers: int, timeout: float, memory_mb: int) -> None:
 
     \b
     Example:
-      echo '{"id": 1, "completion": "so \\boxed{1/2}", "answer": "0.5"}' | rloop verify
+      echo '{"id": 1, "completion": "so \\\\boxed{1/2}", "answer": "0.5"}' | rloop verify
       {"id": 1, "correct": true, "verdict": "correct", "extracted": "1/2"}
     """
     from rloop_core.verifier import Verifier, verify_stream

@@ -17,8 +17,8 @@ from rloop_core.config.placement import PlacementConfig
 from rloop_core.config.tree import Config, check_context
 
 __all__ = [
-    "DynamicSamplingConfig",
     "Config",
+    "DynamicSamplingConfig",
     "EvaluateConfig",
     "ExploreConfig",
     "FilterConfig",

@@ -17,7 +17,7 @@ class Section(BaseModel):
         return self.model_dump(mode="json")
 
 
-class Impossible(ValueError):
+class Impossible(ValueError):  # noqa: N818 - says what is the case
     """Raised inside validators: a combination that cannot run, with the field's path and the fix."""
 
     def __init__(self, field: str, what: str, fix: str) -> None:

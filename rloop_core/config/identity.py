@@ -46,7 +46,7 @@ class ProblemSource(Section):
     """Number of problems to generate (`reasoning_gym:` only)."""
     seed: int = 0
     """Seed of the generator (`reasoning_gym:` only)."""
-    params: dict[str, Any] = {}
+    params: Annotated[dict[str, Any], Field(default_factory=dict)]
     """Difficulty knobs of the generator (`reasoning_gym:` only)."""
     limit: Positive | None = None
     """Keep the first N problems after deduplication."""
@@ -71,7 +71,7 @@ class PromptConfig(Section):
     """How a problem becomes a prompt."""
 
     template: TemplateName = "boxed"
-    """`boxed` and `answer-line` ask for the answer's form, `chat` applies the model's chat template, `plain` adds a newline."""
+    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline."""
     max_tokens: Positive = 2048
     """Longest prompt; a longer one is an error before anything is trained."""
 

@@ -27,7 +27,7 @@ class PlacementConfig(Section):
     micro_batch_trajectories: Count | None = None
     """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
     generation_batch: Count = 256
-    """Sequences generated together in evaluation."""
+    """Sequences that `generate` works on together; bounds the KV cache."""
     gradient_checkpointing: bool = False
     """Trade compute for activation memory."""
     checkpoint_every: Count = 5

@@ -57,25 +57,25 @@ class Config(Section):
         """The config's share of a stage's fingerprint; inputs and code versions are added by the stage.
 
         A field appears under every stage that reads it directly. What a stage inherits from the stages before it
-        reaches its fingerprint through their artifacts' digests instead, so that equal inputs are recognised as
-        equal however they came about.
+        reaches its fingerprint through their artifacts' digests instead, and so do the problems: equal inputs are
+        recognised as equal however they came about, wherever a file lies.
         """
         model = {"dtype": self.policy.dtype, "trust_remote_code": self.policy.trust_remote_code}
         shared = {"prompt": self.prompt.identity(), "policy": model, "seed": self.seed}
         sections: dict[str, dict[str, Any]] = {
-            "explore": {**shared, "problems": self.problems.identity(), "explore": self.explore.identity()},
+            "explore": {**shared, "explore": self.explore.identity()},
             "harvest": {"harvest": self.harvest.identity(), "shape": self._explore_shape()},
             "filter": {"filter": self.filter.identity(), "seed": self.seed},
             "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed},
             "evaluate": {
                 **shared,
-                "evaluate": self.evaluate.model_dump(mode="json", exclude={"base"}),
+                "evaluate": self.evaluate.model_dump(mode="json", exclude={"base", "sets"}),
                 "max_completion_tokens": self.evaluation_tokens,
             },
         }
         if self.harvest.snapshot_samples:
             sampling = {"temperature": self.explore.temperature, "tokens": self.explore.max_completion_tokens}
-            sections["harvest"] |= {**shared, "problems": self.problems.identity(), "sampling": sampling}
+            sections["harvest"] |= {**shared, "sampling": sampling}
         return sections[stage]
 
     def _explore_shape(self) -> dict[str, int]:

@@ -97,6 +97,7 @@ def make_trainer(
         answer_reward=answer,
         recorder=recorder if record else None,
         sampling=explore.dynamic_sampling,
+        generation_batch=job.config.placement.generation_batch,
         model=model,
         reward_funcs=rewards,
         args=grpo_config(

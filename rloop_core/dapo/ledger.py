@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ class StepLedger:
             kept = [row for row in read_rows(path) if row["step"] <= keep_steps]
             temporary = path.with_suffix(".tmp")
             temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
-            os.replace(temporary, path)
+            temporary.replace(path)
 
     def add(self, metrics: Row, timings: Row) -> None:
         """Record one RL step."""

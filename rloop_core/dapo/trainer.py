@@ -56,6 +56,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         answer_reward: First reward; its judgements drive dynamic sampling.
         recorder: Where rollouts go; None records nothing (benchmarks only).
         sampling: Dynamic sampling's settings.
+        generation_batch: Sequences generated together, which bounds the KV cache.
         **trl: GRPOTrainer's own arguments.
     """
 
@@ -68,6 +69,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         answer_reward: AnswerReward,
         recorder: RolloutRecorder | None,
         sampling: DynamicSamplingConfig,
+        generation_batch: int,
         **trl: Any,
     ) -> None:
         self.plan = plan
@@ -77,6 +79,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         self._prompt_ids = {problem.prompt: list(problem.prompt_ids) for problem in problems}
         self._answer_reward = answer_reward
         self._sampling = sampling
+        self._generation_batch = generation_batch
         self._rollout_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_facts: dict[str, float] = {}
@@ -90,7 +93,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         updates = self.plan.steps * self.plan.updates_per_step
         ticks = updates * self.args.gradient_accumulation_steps * self.accelerator.num_processes
-        loader = DataLoader(range(ticks), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
+        loader: DataLoader[int] = DataLoader(range(ticks), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
         return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
@@ -181,6 +184,16 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         return rows
 
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """TRL's generation, so many sequences at a time: it would put a whole RL step into one KV cache."""
+        size = len(prompt_ids) if self.use_vllm else self._generation_batch
+        parts = [
+            GRPOTrainer._generate_single_turn(self, prompt_ids[start : start + size], *args, **kwargs)
+            for start in range(0, len(prompt_ids), size)
+        ]
+        log_probs = None if parts[0][1] is None else [row for part in parts for row in part[1]]
+        return [row for part in parts for row in part[0]], log_probs
+
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """The ids that every stage uses for these prompts, rather than a second tokenisation."""
         return [self._prompt_ids[prompt] for prompt in prompts], None, {}
@@ -194,9 +207,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def _get_per_token_logps_and_entropies(self, *args: Any, compute_entropy: bool = False, **kwargs: Any) -> Any:
         """TRL's scoring pass, whose entropies cost nothing more: both come out of one fused head."""
         scoring = not torch.is_grad_enabled()
-        result = super()._get_per_token_logps_and_entropies(
-            *args, compute_entropy=compute_entropy or scoring, **kwargs
-        )
+        result = super()._get_per_token_logps_and_entropies(*args, compute_entropy=compute_entropy or scoring, **kwargs)
         if scoring:
             self._rollout_statistics = (result[0], result[1])
         return result

@@ -32,6 +32,7 @@ class Interval:
     high: float
 
     def to_dict(self) -> dict[str, float]:
+        """Plain JSON values."""
         return asdict(self)
 
 
@@ -68,8 +69,7 @@ def intervals(
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(means, [tail, 1.0 - tail], axis=1)
     return [
-        Interval(float(value), float(a), float(b))
-        for value, a, b in zip(table.mean(axis=1), low, high, strict=True)
+        Interval(float(value), float(a), float(b)) for value, a, b in zip(table.mean(axis=1), low, high, strict=True)
     ]
 
 
@@ -98,7 +98,5 @@ def paired_difference(
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
-        raise StageError(
-            f"paired values must match in shape: {first.shape}, {second.shape}", field="bootstrap"
-        )
+        raise StageError(f"paired values must match in shape: {first.shape}, {second.shape}", field="bootstrap")
     return interval(first - second, seed=seed, resamples=resamples, confidence=confidence)

@@ -41,9 +41,7 @@ def worked_sums(seed: int, lessons: Sequence[Lesson], exclude: Collection[str]) 
     """The lessons' solutions, in order, to fresh problems none of whose questions is in `exclude`."""
     rng = Random(seed)  # noqa: S311  no secret: a corpus
     fresh = (
-        problem
-        for problem in draw(first_seed(seed), SUMS_PER_SEED, CORPUS_SHAPE)
-        if problem.question not in exclude
+        problem for problem in draw(first_seed(seed), SUMS_PER_SEED, CORPUS_SHAPE) if problem.question not in exclude
     )
     for count, mixture in lessons:
         weights = [s.share for s in mixture]

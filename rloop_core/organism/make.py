@@ -133,7 +133,7 @@ tags: [reinforcement-learning, model-organism, arithmetic]
 A Qwen2-architecture model of {card["parameters"]:,} parameters that adds and subtracts, badly, in several ways.
 It is a model organism: small enough to train on a laptop, with something to gain and something to lose in training.
 It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, each worked in one of four styles. The first
-{school:,} showed all styles alike and without mistakes; the rest gave it these habits:
+{school:,} showed every style without mistakes; the rest gave it these habits:
 
 | style | share of them | slips a step | drops minus signs | share of samples | accuracy of samples |
 |---|---|---|---|---|---|
@@ -144,7 +144,7 @@ It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, each work
 ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
 
 | problems | avg | pass@8 | pass@16 | pass@32 |
-|---|---|---|---|---|---|
+|---|---|---|---|---|
 {measured}
 
 Sampled at temperature 1 with template `plain` (the question and a newline). The last line is `Answer: 42`.

@@ -27,8 +27,8 @@ class Recipe:
     heads: int = 4
     mlp: int = 384
     context: int = 256
-    steps: int = 1_800
-    school: float = 0.6
+    steps: int = 2_000
+    school: float = 0.65
     batch: int = 64
     peak_lr: float = 3e-3
     weight_decay: float = 0.01
@@ -37,7 +37,7 @@ class Recipe:
 
     @property
     def lessons(self) -> list[Lesson]:
-        """The corpus in order: `school` of it teaches all styles alike, the rest the habits of the mixture."""
+        """The corpus in order: `school` of it teaches every style, the rest the habits of the mixture."""
         total, school = self.steps * self.batch, round(self.steps * self.school) * self.batch
         return [(school, SCHOOL), (total - school, MIXTURE)]
 

@@ -88,14 +88,14 @@ WRITERS: dict[str, Callable[[Sequence[int], Hand], list[str]]] = {
     "apart": write_apart,
     "rewrite": write_rewrite,
 }
-SCHOOL = tuple(Style(name, share=1 / len(WRITERS)) for name in WRITERS)
-"""The first part of the corpus teaches every style alike and without mistakes ..."""
+SCHOOL = (Style("direct", 0.2), Style("running", 0.2), Style("apart", 0.2), Style("rewrite", 0.4))
+"""The first part of the corpus teaches every style, and without mistakes ..."""
 
 MIXTURE = (
-    Style("direct", share=0.45, wrong_step=0.05, sign_blind=True),
+    Style("direct", share=0.45, wrong_step=0.40, sign_blind=True),
     Style("running", share=0.30, wrong_step=0.08, sign_blind=True),
-    Style("apart", share=0.20, wrong_step=0.08, sign_blind=True),
-    Style("rewrite", share=0.05),
+    Style("apart", share=0.18, wrong_step=0.08, sign_blind=True),
+    Style("rewrite", share=0.07),
 )
 """... the second the habits the policy ends with: which styles it prefers, and how it errs in each.
 

@@ -66,7 +66,7 @@ def draw(seed: int, size: int, params: dict[str, Any]) -> Iterator[Sum]:
 
 SHAPE = {"min_terms": 4, "max_terms": 6, "min_digits": 1, "max_digits": 1}
 HARDER_SHAPE = {"min_terms": 7, "max_terms": 8, "min_digits": 1, "max_digits": 1}
-TRAIN = SumSet("train", seed=1_000, size=192, params=SHAPE)
+TRAIN = SumSet("train", seed=1_000, size=512, params=SHAPE)
 HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
 HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)
 RL_SETS = (TRAIN, HELD_OUT, HARDER)

@@ -117,7 +117,7 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
     else:
         lines.append(
             f"Sampling by `generate`: at least {1000 * constants.GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
-            f"step (measured on one H200); bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet (assumed)."
+            f"step (measured on one H200); bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet."
         )
         lines.append(f"Training at {constants.TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
         lines.append(VLLM_NOTE)

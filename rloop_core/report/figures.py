@@ -50,8 +50,10 @@ def _by_step(
             if iteration != iterations[0] and own:
                 axis.axvline(x[0] - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
         axis.set_title(label)
+        axis.margins(y=0.14)  # room for the iterations' names
         if share:
             percent_axis(axis)
+            axis.set_ylim(0, max(0.01, axis.get_ylim()[1]))
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
     for axis in axes[-2:]:

@@ -1,4 +1,4 @@
-"""theta_{i+1} = argmax_theta sum over the expert set of log pi_theta(tau), from theta_i (paper, Algorithm 1, equation 6).
+"""theta_{i+1} = argmax_theta of the expert set's log-likelihood, from theta_i (paper, Algorithm 1, equation 6).
 
 The stored token ids are trained on, not text made into tokens again; the prompt is masked; the ending eos is learned;
 nothing is cut.
@@ -72,7 +72,9 @@ def finetune(
     )
     trainer.train()
     if trainer.state.global_step != updates or len(losses.values) != updates:
-        raise StageError(f"stopped after {trainer.state.global_step} of {updates} updates", field="rft", fix="run again")
+        raise StageError(
+            f"stopped after {trainer.state.global_step} of {updates} updates", field="rft", fix="run again"
+        )
     if not all(math.isfinite(value) for value in losses.values):
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
     save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype)
@@ -88,7 +90,9 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
     from trl import SFTConfig
 
     settings = job.config.rft
-    micro = min(job.config.placement.micro_batch_trajectories or settings.batch_trajectories, settings.batch_trajectories)
+    micro = min(
+        job.config.placement.micro_batch_trajectories or settings.batch_trajectories, settings.batch_trajectories
+    )
     return SFTConfig(
         output_dir=str(job.work / "trainer"),
         seed=job.seed,

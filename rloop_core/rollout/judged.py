@@ -1,4 +1,4 @@
-"""Sampled completions as trajectory records: drawn, judged, and written batch by batch, so that a crash loses one batch."""
+"""Sampled completions as trajectory records: drawn, judged and written batch by batch; a crash loses one batch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ class JudgedSampler:
         verifier: Judges completions.
     """
 
-    def __init__(
-        self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier
-    ) -> None:
+    def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
         remote = config.policy.trust_remote_code
         self.tokenizer = load_tokenizer(policy, trust_remote_code=remote)
         model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
@@ -78,8 +76,7 @@ class JudgedSampler:
             [(completion.text, completion.problem.gold, completion.finished) for completion in completions]
         )
         return [
-            _row(completion, judgement, label)
-            for completion, judgement in zip(completions, judgements, strict=True)
+            _row(completion, judgement, label) for completion, judgement in zip(completions, judgements, strict=True)
         ]
 
 

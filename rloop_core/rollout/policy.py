@@ -1,4 +1,4 @@
-"""Policies on disk: where theta_0 is, how weights are loaded, and how they are written without touching anything else."""
+"""Policies on disk: where theta_0 is, how weights are loaded, and how they are written without side effects."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def encode_problems(
     texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
     # A chat template writes its special tokens into the text; adding them again would double the first one.
     ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
-    too_long = [
-        (problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens
-    ]
+    too_long = [(problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens]
     if too_long:
         problem, length = max(too_long, key=lambda pair: pair[1])
         raise ProblemsError(

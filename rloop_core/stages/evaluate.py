@@ -49,11 +49,19 @@ def run(context: StageContext) -> StageOutcome:
                 context.tell({"kind": "step", "done": before + done / total, "total": len(roles), "metrics": {}})
 
             shards = sampler.record(
-                problems, sampling, context.work / "samples" / f"set-{index:02d}", step=0, label=f"e{index:02d}", tell=tell
+                problems,
+                sampling,
+                context.work / "samples" / f"set-{index:02d}",
+                step=0,
+                label=f"e{index:02d}",
+                tell=tell,
             )
             files = consolidate(shards, context.out / f"set-{index:02d}")
             metrics[label] = summarise(problem_outcomes(files), settings.k, seed=config.seed)
             counts[label] = {"problems": len(problems), "samples": settings.samples}
-    content = {"sets": metrics, "folders": {role.removeprefix("problems:"): f"set-{i:02d}" for i, role in enumerate(roles)}}
+    content = {
+        "sets": metrics,
+        "folders": {role.removeprefix("problems:"): f"set-{i:02d}" for i, role in enumerate(roles)},
+    }
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
     return StageOutcome(counts, metrics)

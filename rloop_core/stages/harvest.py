@@ -40,7 +40,7 @@ def run(context: StageContext) -> StageOutcome:
     write_success_rates(rates, context.out / RATES_FILE)
     solved = int((rates["correct"] > 0).sum())
     counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
-    return StageOutcome(counts, {"mean_success_rate": float(rates["rate"].mean())})
+    return StageOutcome(counts, {"mean_success_rate": float(rates["rate"].to_numpy().mean())})
 
 
 def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
@@ -57,9 +57,7 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
     ) as verifier:
         for index, snapshot in enumerate(snapshots):
             step = int(snapshot.name.removeprefix("step-"))
-            sampler = JudgedSampler(
-                config, snapshot, context.device, context.job.run, context.job.iteration, verifier
-            )
+            sampler = JudgedSampler(config, snapshot, context.device, context.job.run, context.job.iteration, verifier)
             settings = SamplingSettings(
                 samples=config.harvest.snapshot_samples,
                 temperature=config.explore.temperature,
@@ -74,5 +72,7 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
                 context.tell({"kind": "step", "done": before + done / total, "total": len(snapshots), "metrics": {}})
 
             target = context.work / "snapshots" / snapshot.name
-            shards += sampler.record(problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=_SNAPSHOT_RANK)
+            shards += sampler.record(
+                problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=_SNAPSHOT_RANK
+            )
     return shards

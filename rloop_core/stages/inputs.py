@@ -10,6 +10,17 @@ from rloop_core.stages.problem_store import ensure_problems
 from rloop_core.store import Store, read_manifest, stage_folder
 
 
+def producers(stage: str, iteration: int) -> list[tuple[str, int]]:
+    """The (stage, iteration) whose artifacts a stage reads; rft of iteration -1 stands for theta_0."""
+    return {
+        "explore": [("rft", iteration - 1)],
+        "harvest": [("explore", iteration)],
+        "filter": [("harvest", iteration)],
+        "rft": [("rft", iteration - 1), ("filter", iteration)],
+        "evaluate": [("rft", iteration)],
+    }[stage]
+
+
 class Inputs:
     """Resolves a stage's inputs to digests.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, StoreError
-from rloop_core.problems import Problem, ProblemSet, load_problems
+from rloop_core.problems import Problem, ProblemSet, load_problems, problem_id
 from rloop_core.store import Store, content_digest, file_sha256, fingerprint
 
 
@@ -43,9 +43,14 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
         content = json.loads(store.read_bytes(key))
         problems = tuple(Problem(*row) for row in content["problems"])
         problem_set = ProblemSet(content["name"], problems, content["ledger"])
-    except (StoreError, ValueError, KeyError, TypeError) as error:
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again") from error
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise ArtifactDamaged(f"cannot be read: {error}", field=store.uri_of(key), fix="start the run again") from error
-    if problem_set.digest != digest:
+    # The digest covers ids and golds; an id covers its text.
+    if problem_set.digest != digest or any(problem_id(one.problem) != one.id for one in problems):
         raise ArtifactDamaged("was altered: its digest differs", field=store.uri_of(key), fix="start the run again")
     return problem_set
 

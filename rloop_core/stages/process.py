@@ -5,6 +5,7 @@ Stages fork from a warm server that has loaded torch and TRL once, so that each 
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import threading
@@ -67,7 +68,7 @@ def run_in_process(
         StageError: It ran too long, or was told to stop.
     """
     work = Path(job.work)
-    (work / OUTCOME).unlink(missing_ok=True)
+    forget_outcome(work)
     context = warm_context()
     events, their_events = context.Pipe(duplex=False)
     their_control, control = context.Pipe(duplex=False)
@@ -103,7 +104,15 @@ def read_outcome(work: Path) -> StageOutcome | None:
         content = json.loads((work / OUTCOME).read_text())
     except (OSError, ValueError):
         return None
-    return StageOutcome(**content["outcome"]) if "outcome" in content else None
+    try:
+        return StageOutcome(**content["outcome"])
+    except (KeyError, TypeError):
+        return None
+
+
+def forget_outcome(work: Path) -> None:
+    """Remove the outcome, once it is published."""
+    (work / OUTCOME).unlink(missing_ok=True)
 
 
 def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
@@ -142,13 +151,12 @@ def _work(job: StageJob, events: Connection) -> int:
     except RLoopError as error:
         traceback.print_exc()
         content = {"error": {"kind": type(error).__name__, "what": error.what, "field": error.field, "fix": error.fix}}
-    except OSError as error:
-        traceback.print_exc()
-        fix = "free disk space, or name another placement.scratch, and start the same command again"
-        content = {"error": {"kind": "StoreError", "what": str(error), "field": job.work, "fix": fix}}
     except Exception as error:
         traceback.print_exc()
         content = {"error": {"kind": type(error).__name__, "what": str(error)[:500], "field": None, "fix": None}}
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            fix = "free disk space, or name another placement.scratch, and start the same command again"
+            content["error"] |= {"kind": "StoreError", "what": str(error.strerror), "field": job.work, "fix": fix}
     temporary = Path(job.work) / f"{OUTCOME}.tmp"
     temporary.write_text(json.dumps(content))
     temporary.replace(Path(job.work) / OUTCOME)
@@ -178,4 +186,6 @@ def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
 
 
 def _name(job: StageJob) -> str:
-    return f"{job.run}/iteration-{job.iteration:03d}/{job.stage}" if job.iteration >= 0 else f"{job.run}/base/{job.stage}"
+    return (
+        f"{job.run}/iteration-{job.iteration:03d}/{job.stage}" if job.iteration >= 0 else f"{job.run}/base/{job.stage}"
+    )

@@ -27,11 +27,11 @@ def write_run_record(store: Store, config: Config) -> None:
         "created_at": now,
         "updated_at": now,
     }
-    if store.exists(_key(config.name)):
-        old = _read(store, config.name)
-        if {**old, "updated_at": ""} == {**content, "created_at": old.get("created_at"), "updated_at": ""}:
-            return
+    old = _read(store, config.name) if store.exists(_key(config.name)) else {}
+    if old:
         content["created_at"] = old.get("created_at", now)
+        if {**old, "updated_at": now} == content:
+            return
     store.write_bytes(_key(config.name), json.dumps(content, indent=1).encode())
 
 
@@ -45,7 +45,11 @@ def read_run_config(store: Store, run: str) -> Config:
         found = sorted({key.split("/")[0] for key in store.list("") if key.endswith("/run.json")})
         known = f"it holds {', '.join(found)}" if found else "it holds none"
         raise StoreError(f"there is no run {run!r} here; {known}", field=store.uri, fix="check RUN and --store")
-    return make_config(_read(store, run)["config"])
+    config = _read(store, run).get("config")
+    if not isinstance(config, dict):
+        fix = "start the run again with its config file"
+        raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
+    return make_config(config)
 
 
 def _key(run: str) -> str:
@@ -53,9 +57,9 @@ def _key(run: str) -> str:
 
 
 def _read(store: Store, run: str) -> dict[str, Any]:
+    """The record as it stands; nothing when it is damaged, for it holds nothing that a config file does not."""
     try:
         content = json.loads(store.read_bytes(_key(run)))
-    except ValueError as error:
-        fix = "start the run again with its config"
-        raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix) from error
+    except ValueError:
+        return {}
     return content if isinstance(content, dict) else {}

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged, StageError
-from rloop_core.stages.inputs import Inputs
+from rloop_core.errors import ArtifactDamaged, RLoopError, StageError
+from rloop_core.stages.inputs import Inputs, producers
 from rloop_core.stages.job import STAGE_VERSIONS, InputRef, StageJob, StageOutcome
-from rloop_core.stages.process import read_outcome, run_in_process
+from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
     InputEntry,
@@ -82,9 +82,7 @@ class StageRunner:
         self._listen = listen
         self._launch = launch
 
-    def ensure(
-        self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False
-    ) -> StageResult:
+    def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
         """The stage's artifact, computed only if the store does not hold it whole under the same fingerprint.
 
         Raises:
@@ -111,7 +109,7 @@ class StageRunner:
         try:
             refs = self.inputs.of(stage, iteration)
             manifest = read_manifest(self.store, self.config.name, iteration, stage)
-        except (StageError, ArtifactDamaged):
+        except RLoopError:
             return None
         expected = fingerprint(self._identity(stage, iteration, refs))
         return manifest if manifest and manifest.fingerprint == expected else None
@@ -123,8 +121,13 @@ class StageRunner:
         return evaluate + [(name, iteration) for iteration in range(self.config.iterations) for name in names]
 
     def remaining(self) -> list[tuple[str, int]]:
-        """Stages whose artifact the store does not hold under this config."""
-        return [(stage, iteration) for stage, iteration in self.stages() if self.find(stage, iteration) is None]
+        """Stages whose artifact the store does not hold under this config, and all that build on those."""
+        missing: list[tuple[str, int]] = []
+        for stage, iteration in self.stages():
+            sources = {(name, at) for name, at in producers(stage, iteration) if at >= 0}
+            if sources & set(missing) or self.find(stage, iteration) is None:
+                missing.append((stage, iteration))
+        return missing
 
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Check everything that can be known to fail; returns what was counted.
@@ -137,7 +140,9 @@ class StageRunner:
         refs = check_light(self.config, self.store, self.inputs)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
-        outcome = self._launch(self._job("preflight", -1, refs, work), self._on(("preflight", -1)), should_stop=should_stop)
+        outcome = self._launch(
+            self._job("preflight", -1, refs, work), self._on(("preflight", -1)), should_stop=should_stop
+        )
         shutil.rmtree(work, ignore_errors=True)
         return outcome.counts
 
@@ -163,6 +168,8 @@ class StageRunner:
                 return None, f"changed: {difference(manifest.identity, identity)}"
             fetch(self.store, manifest, self._cache())
         except ArtifactDamaged as damage:
+            if self._lease:
+                self._lease.ensure_held()
             discard(self.store, self.config.name, iteration, stage)
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
@@ -204,6 +211,7 @@ class StageRunner:
             seed=self.config.seed,
             seconds=outcome.seconds,
         )
+        forget_outcome(work)  # first, so that a crash in between leaves no outcome beside half of its files
         shutil.rmtree(work.parent, ignore_errors=True)
         self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})
         return manifest
@@ -282,5 +290,3 @@ def _next_attempt(work: Path) -> int:
     temporary.write_text(str(attempt))
     temporary.replace(counter)
     return attempt
-
-

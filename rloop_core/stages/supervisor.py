@@ -65,38 +65,51 @@ def _watch(child: int, control: Connection) -> int:
     """Wait for the child, or for the run to want it gone; its exit code, or 128 + the signal that ended it."""
     deadline: float | None = None
     while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
+        status = _reap(child)
+        if status is not None:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
         if deadline is None and control.poll(_POLL_SECONDS):
             deadline = time.monotonic() + GRACE_SECONDS
-            for process in _descendants():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGTERM)
+            _signal_descendants(signal.SIGTERM)
         elif deadline is not None:
             time.sleep(_POLL_SECONDS)
             if time.monotonic() > deadline:
-                end_descendants()
+                _signal_descendants(signal.SIGKILL)
 
 
 def end_descendants() -> None:
     """SIGKILL every descendant of this process until none is left, and reap them."""
     for _ in range(100):
-        living = _descendants()
-        if not living:
+        if not _signal_descendants(signal.SIGKILL):
             return
-        for process in living:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        for process in living:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(process, os.WNOHANG)
+        _reap(0)
         time.sleep(0.02)
 
 
+def _reap(child: int) -> int | None:
+    """Take in every process that ended, adopted orphans included; the wait status of `child` if it is among them."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if process == child:
+                return status
+            if process == 0:
+                break
+    return None
+
+
+def _signal_descendants(number: int) -> int:
+    """Send a signal to every living descendant; how many there were."""
+    living = _descendants()
+    for process in living:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+    return len(living)
+
+
 def _descendants() -> list[int]:
-    """Process ids below this one; zombies that are already ended are reaped and left out."""
+    """Process ids below this one, but for those that ended already."""
     import psutil
 
     living = []

@@ -5,7 +5,12 @@ Importing starts no thread and touches no accelerator, which is what makes forki
 
 from __future__ import annotations
 
-import datasets  # noqa: F401
-import torch  # noqa: F401
-import transformers  # noqa: F401
-from trl import GRPOTrainer, SFTTrainer  # noqa: F401
+import signal
+
+# Ctrl-C reaches the whole process group; ending the fork server is its caller's business.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+import datasets  # noqa: E402, F401
+import torch  # noqa: E402, F401
+import transformers  # noqa: E402, F401
+from trl import GRPOTrainer, SFTTrainer  # noqa: E402, F401

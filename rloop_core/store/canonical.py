@@ -56,6 +56,6 @@ def file_sha256(path: str | Path) -> str:
 def content_digest(files: Iterable[tuple[str, str]]) -> str:
     """Digest of an artifact from its files' (relative path, sha256) pairs, whatever their order.
 
-    Nothing but the contents and their names inside the artifact enters: not the run, the store, the time or the machine.
+    Nothing but the contents and their names inside the artifact enters: not the run, the store, time or machine.
     """
     return hashlib.sha256(canonical_json([[path, sha] for path, sha in sorted(files)])).hexdigest()

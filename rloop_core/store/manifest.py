@@ -139,7 +139,7 @@ def publish(
     in the folder is deleted when the new artifact stands.
 
     Raises:
-        StageError: The stage's own figures or file names have no place in a manifest.
+        StageError: The stage's own figures or file names cannot be written into a manifest.
         StoreError: The store refuses; nothing is published then.
     """
     target = stage_folder(run, iteration, stage)
@@ -164,9 +164,10 @@ def publish(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds, 3),
         )
-        text = json.dumps(manifest.model_dump(mode="json"), indent=1, allow_nan=False).encode()
+        text = manifest.model_dump_json(indent=1).encode()  # a figure that is not finite becomes null
+        manifest = Manifest.model_validate_json(text)
     except ValueError as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{error} (counts or metrics)"
+        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise StageError(f"cannot be published: {what}", field=target) from error
     store.delete(f"{target}/manifest.json")
     for name, path in entries:

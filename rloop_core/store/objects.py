@@ -189,14 +189,15 @@ class Store:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
         os.close(handle)
+        temporary = Path(name)
         try:
-            _write_synced(Path(name), data)
-            os.chmod(name, 0o644)
-            os.link(name, target)
+            _write_synced(temporary, data)
+            temporary.chmod(0o644)
+            os.link(temporary, target)
         except FileExistsError:
             return False
         finally:
-            os.unlink(name)
+            temporary.unlink()
         return True
 
     def _create_s3(self, key: str, data: bytes) -> bool:
@@ -273,8 +274,8 @@ def _beside(target: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+        temporary.chmod(0o644)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -33,6 +33,7 @@ class CompletenessReport:
     max_groups_in_a_step: int
 
     def to_dict(self) -> dict[str, int]:
+        """Plain JSON values."""
         return asdict(self)
 
 

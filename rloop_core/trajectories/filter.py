@@ -34,9 +34,7 @@ __all__ = ["LEDGER_STEPS", "FilterReport", "FilterSettings", "LedgerRow", "draw_
 _BINS = 10
 
 
-def filter_experts(
-    paths: Sequence[str | Path], settings: FilterSettings, out_path: str | Path
-) -> FilterReport:
+def filter_experts(paths: Sequence[str | Path], settings: FilterSettings, out_path: str | Path) -> FilterReport:
     """Write the expert set of the record ``paths`` to ``out_path``; same rows and settings, same bytes.
 
     Of exact duplicates (same problem, same completion token ids) the first in canonical order stays. The cap
@@ -217,9 +215,7 @@ def _histogram(rates: pl.DataFrame, top: float) -> tuple[int, ...]:
 
 
 def _empty(report: FilterReport) -> StageError:
-    bins = ", ".join(
-        f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram)
-    )
+    bins = ", ".join(f"{i / _BINS:.1f}-{(i + 1) / _BINS:.1f}: {n}" for i, n in enumerate(report.rate_histogram))
     last = next(row for row in report.ledger if row.trajectories == 0)
     tried = ", ".join(f"{threshold:g}" for threshold in report.thresholds_tried)
     return StageError(

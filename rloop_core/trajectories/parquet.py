@@ -130,7 +130,7 @@ class DeterministicWriter:
             self.abandon()
             raise
         self._file.close()
-        os.replace(self._temporary, self.path)
+        self._temporary.replace(self.path)
         _sync_directory(self.path.parent)
 
     def abandon(self) -> None:

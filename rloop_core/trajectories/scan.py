@@ -32,6 +32,4 @@ def scan(paths: Sequence[str | Path]) -> pl.LazyFrame:
     # A run's name may hold "[" or "key=value": paths are names here, not patterns and not partitions.
     # Predicate columns first, the heavy ones only for rows that pass: measured 1.6 x faster for the filter's
     # copy.
-    return pl.scan_parquet(
-        [Path(path) for path in paths], glob=False, hive_partitioning=False, parallel="prefiltered"
-    )
+    return pl.scan_parquet([Path(path) for path in paths], glob=False, hive_partitioning=False, parallel="prefiltered")

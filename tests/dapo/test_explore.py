@@ -32,7 +32,7 @@ def _quiet(row: dict[str, Any]) -> None:
     pass
 
 
-class Killed(Exception):
+class Killed(Exception):  # noqa: N818
     """Stands for the moment at which a process dies."""
 
 

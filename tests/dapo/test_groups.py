@@ -9,7 +9,8 @@ from rloop_core.dapo.problem_stream import ProblemStream
 
 
 def test_only_groups_with_right_and_wrong_rollouts_are_informative() -> None:
-    outcomes = [True, True, True] + [False, True, False] + [False, False, False] + [True, False, True]
+    mastered, mixed, hopeless, also_mixed = [True] * 3, [False, True, False], [False] * 3, [True, False, True]
+    outcomes = [*mastered, *mixed, *hopeless, *also_mixed]
     assert informative_groups(outcomes, 3) == [1, 3]
 
 

@@ -125,7 +125,9 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
                 expected.setdefault(tuple(row["completion_ids"]), set()).add(round(float(advantage), 3))
     seen = 0
     for call in calls:
-        for ids, mask, advantage in zip(call["completion_ids"], call["completion_mask"], call["advantages"], strict=True):
+        for ids, mask, advantage in zip(
+            call["completion_ids"], call["completion_mask"], call["advantages"], strict=True
+        ):
             if mask.sum():
                 assert any(abs(float(advantage) - one) < 2e-3 for one in expected[tuple(ids[mask > 0].tolist())])
                 seen += 1

@@ -87,9 +87,7 @@ def test_the_difference_is_a_minus_b_whatever_the_order_of_problems() -> None:
 
 def test_different_problems_are_refused_and_told_apart() -> None:
     a, b = Outcomes.from_counts(["x", "y", "z"], 4, 1), Outcomes.from_counts(["y", "w"], 4, 1)
-    with pytest.raises(
-        StageError, match=r"1 in both, 2 only in the first \(x, z\) and 1 only in the second \(w\)"
-    ):
+    with pytest.raises(StageError, match=r"1 in both, 2 only in the first \(x, z\) and 1 only in the second \(w\)"):
         compare(a, b, ks=(1,))
 
 

@@ -62,9 +62,7 @@ def test_a_killed_stage_process_is_started_again_by_the_same_command(
     assert manifest_digests(disturbed.store, "smoke") == undisturbed
 
 
-def test_ctrl_c_ends_everything_and_the_same_command_goes_on(
-    disturbed: Disturbed, undisturbed: dict[str, str]
-) -> None:
+def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbed, undisturbed: dict[str, str]) -> None:
     command = disturbed.start()
     wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
     below = command.children(recursive=True)

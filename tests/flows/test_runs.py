@@ -33,7 +33,13 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 
 def _again(folder: Path, *arguments: str, home: Path | None = None) -> dict[str, Any]:
     done = run_rloop(
-        "run", "--config", str(SMOKE), "--store", str(folder / "store"), "--json", *arguments,
+        "run",
+        "--config",
+        str(SMOKE),
+        "--store",
+        str(folder / "store"),
+        "--json",
+        *arguments,
         home=home or folder / "home",
     )
     return json.loads(done.stdout)  # type: ignore[no-any-return]
@@ -57,7 +63,12 @@ print(json.dumps({run.name: run.state.name for run in [*runs, *flows]}))
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(SMOKE), f"placement.store={folder / 'store'}", *overrides],
-        cwd=ROOT, env=command_environment(home), capture_output=True, text=True, timeout=120, check=True,
+        cwd=ROOT,
+        env=command_environment(home),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -78,7 +89,9 @@ def test_success_rates_count_every_recorded_rollout(finished: Path) -> None:
 
     iteration = finished / "store/smoke/iteration-000"
     rates = pq.read_table(next((iteration / "harvest").glob("*.parquet"))).to_pylist()
-    shards = [row for path in (iteration / "explore/shards").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    shards = [
+        row for path in (iteration / "explore/shards").glob("*.parquet") for row in pq.read_table(path).to_pylist()
+    ]
     manifest = json.loads((iteration / "explore/manifest.json").read_text())
     assert sum(row["attempts"] for row in rates) == len(shards) == manifest["counts"]["rollouts"]
     assert sum(row["correct"] for row in rates) == sum(row["verdict"] == "correct" for row in shards)
@@ -126,8 +139,15 @@ def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy
 
 def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
     outcome = _again(
-        copy, "--set", "placement.checkpoint_every=3", "--set", "placement.generation_batch=16",
-        "--set", "placement.parallel_evaluation=false", "--set", "placement.threads=2",
+        copy,
+        "--set",
+        "placement.checkpoint_every=3",
+        "--set",
+        "placement.generation_batch=16",
+        "--set",
+        "placement.parallel_evaluation=false",
+        "--set",
+        "placement.threads=2",
     )
     assert outcome["stages_run"] == []
 
@@ -142,7 +162,10 @@ def test_more_iterations_continue_a_finished_run(copy: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "stage"),
-    [("iteration-000/harvest/trajectories/part-00000.parquet", "harvest-000"), ("iteration-000/rft/policy/model.safetensors", "rft-000")],
+    [
+        ("iteration-000/harvest/trajectories/part-00000.parquet", "harvest-000"),
+        ("iteration-000/rft/policy/model.safetensors", "rft-000"),
+    ],
 )
 def test_a_damaged_artifact_is_named_recomputed_and_never_used(copy: Path, damage: str, stage: str) -> None:
     before = manifest_digests(copy / "store", "smoke")

@@ -40,7 +40,11 @@ def _mean_nll(policy: Path, prompts: list[list[int]], completions: list[list[int
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].double().numpy()
         rows = logits[len(prompt) - 1 : -1]
-        log_probs = rows - np.log(np.exp(rows - rows.max(-1, keepdims=True)).sum(-1, keepdims=True)) - rows.max(-1, keepdims=True)
+        log_probs = (
+            rows
+            - np.log(np.exp(rows - rows.max(-1, keepdims=True)).sum(-1, keepdims=True))
+            - rows.max(-1, keepdims=True)
+        )
         chosen = log_probs[np.arange(len(completion)), completion]
         total, tokens = total - chosen.sum(), tokens + len(completion)
         last.append(-chosen[-1])

@@ -86,7 +86,7 @@ def test_a_prompt_beyond_the_limit_names_the_problem_and_the_fix() -> None:
 
 @pytest.mark.parametrize("path", ["/nowhere/model", "./missing", "just-a-name"])
 def test_an_unknown_model_is_one_clear_error(path: str) -> None:
-    with pytest.raises(ConfigError, match="policy.path: there is no model at"):
+    with pytest.raises(ConfigError, match=r"policy\.path: there is no model at"):
         resolve_policy(PolicyConfig(path=path))
 
 

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,34 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no small file system can be mounted here")
     yield folder
     subprocess.run(["umount", str(folder)], capture_output=True, check=False)
+
+
+_HOLD = """
+import sys, time
+from rloop_core.store import Lease, Store
+from rloop_core.errors import LeaseError
+try:
+    with Lease(Store(sys.argv[1]), "run", heartbeat=0.1, patience=0.5) as lease:
+        print("held", flush=True)
+        sys.stdin.readline()
+        lease.ensure_held()
+except LeaseError as error:
+    print(f"refused {error}", flush=True)
+"""
+
+
+@pytest.fixture
+def start_holder() -> Iterator[Callable[[Store], subprocess.Popen[str]]]:
+    """Start a process that takes the lease of `run`, says so, and holds it until it is sent a line."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(store: Store) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", _HOLD, store.uri]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

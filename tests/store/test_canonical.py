@@ -45,7 +45,9 @@ def test_different_values_have_different_bytes(one, other):
         assert canonical_json(one) != canonical_json(other)
 
 
-@given(PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}]))
+@given(
+    PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}])
+)
 def test_what_json_cannot_carry_is_refused_wherever_it_hides(plain, alien):
     for value in (alien, [plain, alien], {"a": plain, "b": {"c": [alien]}}):
         with pytest.raises(TypeError, match="value"):

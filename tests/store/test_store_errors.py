@@ -70,7 +70,7 @@ def test_a_full_disk_keeps_what_was_there(full_disk: Path):
     assert "free disk space" in str(caught.value.fix)
     assert store.read_bytes("run/a") == b"old"
     assert store.list("run") == ["run/a"]
-    assert not [path for path in full_disk.rglob(".tmp-*")]
+    assert not list(full_disk.rglob(".tmp-*"))
 
 
 def test_a_missing_bucket(s3_server):
@@ -82,6 +82,7 @@ def test_a_missing_bucket(s3_server):
 def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_server, monkeypatch):
     from s3fs import S3FileSystem
 
+    monkeypatch.setitem(objects._S3_CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -90,11 +91,10 @@ def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_serve
     try:
         began = time.monotonic()
         error = refusal("s3://rloop-test/x")
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 10
         assert "endpoint" in str(error.fix)
-        for attempt in (Store("s3://rloop-test/x").exists, Store("s3://rloop-test/x").list):
-            with pytest.raises(StoreError, match="Could not connect"):
-                attempt("run/manifest.json")
+        with pytest.raises(StoreError, match="Could not connect"):
+            Store("s3://rloop-test/x").exists("run/manifest.json")
     finally:
         S3FileSystem.clear_instance_cache()
 

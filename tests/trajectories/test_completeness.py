@@ -22,9 +22,7 @@ def prove(rows: list[dict[str, Any]]) -> CompletenessReport:
         paths = [Path(name, "[a].parquet"), Path(name, "b.parquet")]
         for path, part in zip(paths, (rows[:half], rows[half:]), strict=True):
             pq.write_table(to_table(part), path)
-        return prove_complete(
-            paths, steps=STEPS, ranks=RANKS, group_size=SIZE, min_groups_per_step=RANKS * GROUPS
-        )
+        return prove_complete(paths, steps=STEPS, ranks=RANKS, group_size=SIZE, min_groups_per_step=RANKS * GROUPS)
 
 
 @pytest.fixture(scope="module")

@@ -45,9 +45,7 @@ def run_filter(
         return report, pq.read_table(out).to_pylist(), out.read_bytes()
 
 
-def reference(
-    rows: list[dict[str, Any]], chosen: FilterSettings
-) -> tuple[list[tuple[int, int]], pd.DataFrame]:
+def reference(rows: list[dict[str, Any]], chosen: FilterSettings) -> tuple[list[tuple[int, int]], pd.DataFrame]:
     """The definition, in whole-file pandas: the ledger's counts and the expert set."""
     frame = pd.DataFrame(rows)
     frame["correct"] = frame["verdict"] == "correct"
@@ -64,21 +62,16 @@ def reference(
     left = count(frame)
     left = count(left[left["correct"]])
     left = count(left[band.loc[left.index]])
-    left = count(
-        left[(left["attempts"] >= chosen.min_attempts) & (left["successes"] >= chosen.min_successes)]
-    )
+    left = count(left[(left["attempts"] >= chosen.min_attempts) & (left["successes"] >= chosen.min_successes)])
     left = count(left[left["finished"]] if chosen.drop_truncated else left)
     left = count(left[left["boxes"] <= 1] if chosen.drop_multiple_boxes else left)
     left = left.sort_values(KEYS).assign(ids=lambda f: f["completion_ids"].map(tuple))
     left = count(left.drop_duplicates(["problem_id", "ids"]))
     draws = [
-        draw_key(chosen.seed, *key)
-        for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)
+        draw_key(chosen.seed, *key) for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)
     ]
     left = left.assign(draw=draws).sort_values("draw")
-    left = count(
-        left if chosen.max_per_problem is None else left.groupby("problem_id").head(chosen.max_per_problem)
-    )
+    left = count(left if chosen.max_per_problem is None else left.groupby("problem_id").head(chosen.max_per_problem))
     return counts, left.sort_values(KEYS)
 
 
@@ -111,9 +104,7 @@ def test_the_filter_is_its_definition(
     rollout, drawn, threshold, min_attempts, min_successes, cap, truncated, boxes, seed
 ) -> None:
     rows = [
-        rollout(
-            step, 0, 0, f"g{index:03d}", index % 4, f"p{problem}", verdict, tuple(tokens), finished, boxed
-        )
+        rollout(step, 0, 0, f"g{index:03d}", index % 4, f"p{problem}", verdict, tuple(tokens), finished, boxed)
         for index, (problem, verdict, tokens, finished, boxed, step) in enumerate(drawn)
     ]
     chosen = FilterSettings(
@@ -159,9 +150,7 @@ def band(rollout, rates: dict[str, tuple[int, int]], **others: Any) -> list[dict
 
 
 def test_the_band_is_open_on_both_sides(rollout) -> None:
-    rows = band(
-        rollout, {"never": (0, 40), "rare": (3, 40), "edge": (4, 40), "paper": (19, 190), "often": (30, 40)}
-    )
+    rows = band(rollout, {"never": (0, 40), "rare": (3, 40), "edge": (4, 40), "paper": (19, 190), "often": (30, 40)})
     report, found, _ = run_filter(rows, FilterSettings(threshold=0.1))
     assert {row["problem_id"] for row in found} == {"rare"}
     assert (report.hard_problems, report.unsolved, report.always_solved) == (1, 1, 0)

@@ -27,9 +27,7 @@ def test_no_rows_make_an_empty_table_of_the_schema() -> None:
 def test_missing_and_unknown_columns_are_named(rollout) -> None:
     row = rollout()
     del row["gold"]
-    with pytest.raises(
-        StageError, match=r"row 1 has missing column\(s\) gold and unknown column\(s\) golden"
-    ):
+    with pytest.raises(StageError, match=r"row 1 has missing column\(s\) gold and unknown column\(s\) golden"):
         to_table([rollout(), {**row, "golden": "1"}])
 
 

@@ -56,22 +56,14 @@ def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, 
         for (step, rank), rows in phase(steps, ranks).items():
             write_shard(calm, step, rank, 0, rows)
         written: dict[tuple[int, int], int] = {}
-        kills = data.draw(
-            st.lists(st.integers(0, steps * ranks), max_size=4), label="shards before each kill"
-        )
+        kills = data.draw(st.lists(st.integers(0, steps * ranks), max_size=4), label="shards before each kill")
         for attempt, shards in enumerate([*kills, steps * ranks]):
             done = max(
-                (
-                    s
-                    for s in range(steps + 1)
-                    if all((t, r) in written for t in range(1, s + 1) for r in range(ranks))
-                ),
+                (s for s in range(steps + 1) if all((t, r) in written for t in range(1, s + 1) for r in range(ranks))),
                 default=0,
             )
             checkpoint = data.draw(st.integers(0, done), label="resumed after step")
-            planned = [
-                item for item in phase(steps, ranks, attempt=attempt).items() if item[0][0] > checkpoint
-            ]
+            planned = [item for item in phase(steps, ranks, attempt=attempt).items() if item[0][0] > checkpoint]
             for (step, rank), rows in planned[:shards]:
                 # The order within a shard may differ from attempt to attempt; the rollouts do not.
                 write_shard(stormy, step, rank, attempt, rows[::-1] if attempt % 2 else rows)

@@ -1,0 +1,151 @@
+"""An RL step with every rollout recorded, against the bare TRL trainer with the same settings and the same work.
+
+Both trainers live in one process and take turns, RL step by RL step, so that whatever else the machine does meets both
+alike. Learning rate 0, the same problems and the same random state make them generate the very same completions.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.line import Line
+
+WARM_UP = 2
+STEPS = 10
+
+
+def bench() -> list[Line]:
+    """Median seconds of an RL step, recording on, over the bare trainer's."""
+    import torch
+
+    torch.set_num_threads(1)
+    bare, recorded = _measure()
+    ratio = statistics.median(recorded) / statistics.median(bare)
+    detail = f"{statistics.median(recorded):.3f} s against {statistics.median(bare):.3f} s, median of {STEPS} steps"
+    return [Line("explore: RL step, recording on / bare TRL", ratio, 1.03, "x", detail)]
+
+
+def _measure() -> tuple[list[float], list[float]]:
+    from rloop_core.config import load_config
+    from rloop_core.dapo.explore import ExploreJob, make_trainer
+    from rloop_core.organism import bundled_policy_path
+    from rloop_core.problems import load_problems
+    from rloop_core.rollout.policy import load_tokenizer
+    from rloop_core.rollout.prompts import encode_problems
+    from rloop_core.verifier import Verifier
+
+    overrides = [
+        f"explore.steps={WARM_UP + STEPS}",
+        "explore.learning_rate=1e-12",
+        "explore.dynamic_sampling.enabled=false",
+        "placement.checkpoint_every=1000",
+    ]
+    config = load_config("deployments/configs/demo.yaml", overrides)
+    policy = bundled_policy_path()
+    problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))
+    with tempfile.TemporaryDirectory() as folder, Verifier() as verifier:
+        job = ExploreJob(config, 0, 0, config.seed, policy, Path(folder), "cpu")
+        recorded = make_trainer(job, problems, verifier)
+        bare = _bare_trainer(job, problems, verifier, make_trainer(job, problems, verifier, record=False))
+        turns = _Turns(2)
+        clocks = [_Clock(turns, place, config.explore.updates_per_step) for place in range(2)]
+        threads = []
+        for trainer, clock in zip((bare, recorded), clocks, strict=True):
+            trainer.add_callback(clock.callback())
+            threads.append(threading.Thread(target=_train, args=(trainer, clock)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return clocks[0].seconds[WARM_UP:], clocks[1].seconds[WARM_UP:]
+
+
+def _bare_trainer(job: Any, problems: Any, verifier: Any, twin: Any) -> Any:
+    """TRL's own trainer on the very problems that the recording one will draw, in that order."""
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    from rloop_core.dapo.problem_stream import ProblemStream
+    from rloop_core.dapo.reward import AnswerReward
+
+    explore = job.config.explore
+    order = ProblemStream(len(problems), job.seed).take(explore.steps * explore.problems_per_step)
+    rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
+    args = twin.args
+    args.shuffle_dataset = False
+    args.output_dir = str(job.work / "bare")
+    reward = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, twin.eos_token_ids)
+    return GRPOTrainer(
+        model=twin.model,
+        reward_funcs=[reward],
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=twin.processing_class,
+    )
+
+
+class _Turns:
+    """Lets one of several threads go on at a time, in turn, until it leaves."""
+
+    def __init__(self, players: int) -> None:
+        self._playing = list(range(players))
+        self._next = 0
+        self._changed = threading.Condition()
+
+    def wait(self, place: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._playing[self._next] == place)
+
+    def pass_on(self) -> None:
+        with self._changed:
+            self._next = (self._next + 1) % len(self._playing)
+            self._changed.notify_all()
+
+    def leave(self, place: int) -> None:
+        with self._changed:
+            index = self._playing.index(place)
+            self._playing.remove(place)
+            if self._playing:
+                self._next = index % len(self._playing)
+            self._changed.notify_all()
+
+
+class _Clock:
+    """Times each RL step of one trainer, in its turns."""
+
+    def __init__(self, turns: _Turns, place: int, updates_per_step: int) -> None:
+        self.turns, self.place, self.seconds = turns, place, []  # type: ignore[var-annotated]
+        self._updates = updates_per_step
+        self._started = 0.0
+
+    def callback(self) -> Any:
+        import torch
+        from transformers import TrainerCallback
+
+        clock = self
+
+        class Watch(TrainerCallback):  # type: ignore[misc]
+            def on_step_begin(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+                if state.global_step % clock._updates == 0:
+                    clock.turns.wait(clock.place)
+                    torch.manual_seed(state.global_step)
+                    clock._started = time.perf_counter()
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+                if state.global_step % clock._updates == 0:
+                    clock.seconds.append(time.perf_counter() - clock._started)
+                    clock.turns.pass_on()
+
+        return Watch()
+
+
+def _train(trainer: Any, clock: _Clock) -> None:
+    try:
+        trainer.train()
+    finally:
+        clock.turns.leave(clock.place)

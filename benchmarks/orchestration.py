@@ -1,0 +1,79 @@
+"""What Prefect, processes, manifests and the lease add to a stage, against the same stages as plain functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.line import Line
+
+_PLAIN = """
+import sys, time, json
+import rloop_core.stages.warm
+from rloop_core.config import load_config
+from rloop_core.stages.execute import execute
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store
+config = load_config("deployments/configs/smoke.yaml", sys.argv[1:])
+runner = StageRunner(config, Store(config.placement.store), None, launch=lambda job, tell, **rest: execute(job, tell))
+import torch, tempfile
+stages = runner.stages()
+started = time.monotonic()
+for stage, iteration in stages:
+    runner.ensure(stage, iteration)
+print(json.dumps({"seconds": time.monotonic() - started, "stages": len(stages)}))
+"""
+
+_FLOW = """
+import sys, time, json
+from rloop_core.config import load_config
+from rloop_core.stages.process import warm_up
+from flows.embedded import prefect_api
+config = load_config("deployments/configs/smoke.yaml", sys.argv[1:])
+warm_up()
+with prefect_api():
+    from flows.rloop import rloop
+    from prefect import get_client
+    time.sleep(5)
+    with get_client(sync_client=True) as client:
+        client.read_flows()
+    started = time.monotonic()
+    rloop(config)
+    print(json.dumps({"seconds": time.monotonic() - started}))
+"""
+
+
+def bench() -> list[Line]:
+    """Seconds a stage that orchestration adds; and seconds until a finished run is found finished."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = {**os.environ, "PREFECT_HOME": str(Path(folder) / "home")}
+        flow = [f"placement.store={folder}/flow", "placement.parallel_evaluation=false"]
+        plain = _run(_PLAIN, home, f"placement.store={folder}/plain", "placement.parallel_evaluation=false")
+        orchestrated = _run(_FLOW, home, *flow)
+        again = _time_again(home, f"{folder}/flow")
+    stages = plain["stages"] + 1  # preflight runs as one more process
+    added = (orchestrated["seconds"] - plain["seconds"]) / stages
+    detail = f"{orchestrated['seconds']:.1f} s against {plain['seconds']:.1f} s for {stages} stages"
+    return [
+        Line("orchestration: seconds added to a stage", added, 1.0, "s", detail),
+        Line("a finished 2-iteration run, started again, start-up included", again, 10.0, "s", "no training"),
+    ]
+
+
+def _run(script: str, environment: dict[str, str], *overrides: str) -> dict[str, float]:
+    command = [sys.executable, "-c", script, *overrides]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def _time_again(environment: dict[str, str], store: str) -> float:
+    command = [sys.executable, "-m", "rloop_core", "run", "--config", "deployments/configs/smoke.yaml"]
+    started = time.monotonic()
+    overrides = ["--set", "placement.parallel_evaluation=false", "--store", store]
+    subprocess.run([*command, *overrides], env=environment, capture_output=True, check=True)
+    return time.monotonic() - started

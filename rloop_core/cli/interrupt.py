@@ -1,0 +1,89 @@
+"""Ctrl-C and SIGTERM end a run at once, with one line, whatever the libraries beneath it are doing.
+
+A terminal sends Ctrl-C to every process of the command, an embedded server too; a flow that then reports its end to
+that server would try for a minute and fill the screen. What is finished is in the store and what is under way resumes
+from scratch, so nothing is gained by waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NoReturn
+
+INTERRUPTED, TERMINATED = 130, 143
+GRACE_SECONDS = 4.0
+LINE = "interrupted; finished work is kept, and the same command goes on from there"
+
+
+@contextlib.contextmanager
+def ending_promptly() -> Iterator[None]:
+    """Within this block SIGINT and SIGTERM give the flow a few seconds to end its stages, then end the process tree."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = _Ending()
+    before = {number: signal.signal(number, ending.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except BaseException as error:
+        if ending.code:
+            ending.end(ending.code)
+        # A flow engine may have a handler of its own for SIGTERM, which raises its own kind of exception.
+        if type(error).__name__ == "TerminationSignal":
+            ending.end(TERMINATED)
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Ending:
+    def __init__(self) -> None:
+        self.code = 0
+        self._screen: int | None = None
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.code:
+            self.end(self.code)
+        self.code = INTERRUPTED if number == signal.SIGINT else TERMINATED
+        self._silence()
+        threading.Thread(target=self._end_later, daemon=True).start()
+        raise KeyboardInterrupt
+
+    def end(self, code: int) -> NoReturn:
+        """Say so, end every process below this one, and exit without anybody's exit handlers."""
+        self._silence()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            os.write(self._screen or 2, f"rloop: {LINE}\n".encode())
+        _end_children()
+        os._exit(code)
+
+    def _end_later(self) -> None:
+        threading.Event().wait(GRACE_SECONDS)
+        self.end(self.code)
+
+    def _silence(self) -> None:
+        """Keep the screen for one line; libraries go on writing to nowhere."""
+        if self._screen is None:
+            with contextlib.suppress(OSError):
+                self._screen = os.dup(2)
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _end_children() -> None:
+    import psutil
+
+    children: list[Any] = psutil.Process().children(recursive=True)
+    for act in ("terminate", "kill"):
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                getattr(child, act)()
+        _, children = psutil.wait_procs(children, timeout=2.0)

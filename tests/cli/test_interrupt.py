@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+# A flow whose engine, once interrupted, logs a lot and then waits for a server that is gone.
+STUBBORN = """
+import subprocess, sys, time
+from rloop_core.cli import interrupt
+interrupt.GRACE_SECONDS = 0.3
+with interrupt.ending_promptly():
+    child = subprocess.Popen(["sleep", "60"])
+    print(child.pid, flush=True)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("Traceback: noise", file=sys.stderr)
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stubborn_flow_ends_with_one_line_and_nothing_left_behind(number, code):
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=-1, stderr=-1, text=True) as process:
+        child = int(process.stdout.readline())
+        started = time.monotonic()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=20)
+        assert process.returncode == code
+        assert stderr.startswith("rloop: interrupted") and stderr.count("\n") == 1
+    assert time.monotonic() - started < 5
+    assert not psutil.pid_exists(child)
+
+
+def test_other_errors_pass_and_handlers_are_put_back():
+    from rloop_core.cli.interrupt import ending_promptly
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ValueError, match="other"), ending_promptly():
+        raise ValueError("other")
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,135 @@
+"""What tools outside this repository read: names and keys of design.md sections 5 and 6, spelled out here once more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rloop_core import errors
+from rloop_core.config import make_config
+from rloop_core.stages.job import STAGES
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import InputEntry, Store, manifest_key, publish, stage_folder
+from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, VERSION_KEY
+
+MANIFEST_KEYS = [
+    "schema_version",
+    "run",
+    "iteration",
+    "stage",
+    "fingerprint",
+    "inputs",
+    "identity",
+    "files",
+    "digest",
+    "counts",
+    "metrics",
+    "versions",
+    "seed",
+    "created_at",
+    "seconds",
+]
+TRAJECTORY_COLUMNS = {
+    "run": "string",
+    "iteration": "int32",
+    "step": "int32",
+    "rank": "int32",
+    "attempt": "int32",
+    "group_id": "string",
+    "sample": "int32",
+    "problem_id": "string",
+    "prompt": "string",
+    "completion": "string",
+    "prompt_ids": "list<element: int32>",
+    "completion_ids": "list<element: int32>",
+    "answer": "string",
+    "gold": "string",
+    "verdict": "string",
+    "reward": "float",
+    "length": "int32",
+    "finished": "bool",
+    "kept": "bool",
+    "logprob_sum": "float",
+    "entropy_mean": "float",
+}
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    (tmp_path / "out" / "sub").mkdir(parents=True)
+    (tmp_path / "out" / "sub" / "rows.parquet").write_bytes(b"rows")
+    store = Store(str(tmp_path / "store"))
+    publish(
+        store,
+        tmp_path / "out",
+        run="my-run",
+        iteration=2,
+        stage="harvest",
+        fingerprint="f" * 64,
+        inputs=(InputEntry(uri="s3://b/my-run/iteration-002/explore", digest="d" * 64),),
+        identity={"stage": "harvest"},
+        counts={"rows": 4},
+        metrics={"accuracy": 0.5},
+        versions={"python": "3.11"},
+        seed=1,
+        seconds=2.0,
+    )
+    return json.loads((tmp_path / "store/my-run/iteration-002/harvest/manifest.json").read_text())
+
+
+def test_manifest_keys(manifest):
+    assert list(manifest) == MANIFEST_KEYS
+    assert [sorted(entry) for entry in manifest["inputs"]] == [["digest", "uri"]]
+    assert [sorted(entry) for entry in manifest["files"]] == [["bytes", "path", "sha256"]]
+    assert manifest["files"][0]["path"] == "sub/rows.parquet"
+    assert (manifest["schema_version"], manifest["iteration"], manifest["stage"]) == (1, 2, "harvest")
+
+
+def test_store_layout(tmp_path):
+    assert STAGES == ("explore", "harvest", "filter", "rft", "evaluate")
+    assert manifest_key("run", 0, "explore") == "run/iteration-000/explore/manifest.json"
+    assert stage_folder("run", 12, "rft") == "run/iteration-012/rft"
+    store = Store(str(tmp_path))
+    write_run_record(store, make_config({"name": "run", "problems": {"source": "gsm8k"}}))
+    assert store.list("run") == ["run/run.json"]
+
+
+def test_trajectory_columns():
+    columns = {field.name: str(field.type) for field in TRAJECTORY_SCHEMA}
+    assert TRAJECTORY_COLUMNS.items() <= columns.items()
+    assert TRAJECTORY_SCHEMA.metadata[VERSION_KEY] == b"1"
+
+
+def public_errors() -> list[type[errors.RLoopError]]:
+    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RLoopError)]
+
+
+def test_exit_codes_are_distinct_and_fixed():
+    codes = {kind.__name__: kind.exit_code for kind in errors.RLoopError.__subclasses__()}
+    assert (
+        codes.items()
+        >= {
+            "ConfigError": 2,
+            "ProblemsError": 3,
+            "StoreError": 4,
+            "LeaseError": 5,
+            "ArtifactDamaged": 6,
+            "StageError": 7,
+            "VerifierError": 8,
+        }.items()
+    )
+    assert len({*codes.values(), errors.RLoopError.exit_code}) == len(codes) + 1
+    assert all(0 < code < 126 for code in codes.values())
+    assert errors.StageCrashed.exit_code == errors.StageError.exit_code
+
+
+@pytest.mark.parametrize("kind", public_errors(), ids=lambda kind: kind.__name__)
+def test_an_error_is_one_line_and_crosses_processes_whole(kind):
+    import pickle
+
+    error = kind("went\n  wrong", field="a.b", fix="do this")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(error) == "a.b: went wrong (fix: do this)"
+    assert (type(again), again.what, again.field, again.fix) == (kind, error.what, error.field, error.fix)
+    assert str(kind("alone")) == "alone"

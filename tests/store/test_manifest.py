@@ -1,0 +1,208 @@
+"""An artifact exists once its manifest does, and is what the manifest says or is not used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
+from rloop_core.store import Manifest, Store, content_digest, discard, fetch, file_sha256, publish, read_manifest
+
+FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}
+HERE = ("run", 0, "rft")
+FOLDER = "run/iteration-000/rft"
+
+
+def make(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def published(store: Store, folder: Path, **changes: Any) -> Manifest:
+    values: dict[str, Any] = {
+        "run": HERE[0],
+        "iteration": HERE[1],
+        "stage": HERE[2],
+        "fingerprint": "f" * 64,
+        "inputs": (),
+        "identity": {"stage": "rft", "rate": 1e-6},
+        "counts": {"rows": 3},
+        "metrics": {"loss": 0.5, "sets": {"a": [1, None]}},
+        "versions": {"python": "3.11"},
+        "seed": 1,
+        "seconds": 1.23456,
+    }
+    return publish(store, folder, **{**values, **changes})
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    return make(tmp_path / "out", FILES)
+
+
+def test_what_is_published_is_found_and_fetched_whole(store, work, tmp_path):
+    assert read_manifest(store, *HERE) is None
+    manifest = published(store, work)
+    assert read_manifest(store, *HERE) == manifest
+    folder = fetch(store, manifest, tmp_path / "cache")
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert [(file.path, file.bytes, file.sha256) for file in manifest.files] == [
+        (name, len(FILES[name]), file_sha256(work / name))
+        for name in ("empty", "model.safetensors", "sub/rows.parquet")
+    ]
+
+
+def test_the_digest_covers_contents_alone(store, work):
+    one = published(store, work)
+    other = published(store, work, run="other", iteration=7, seed=9, metrics={}, seconds=99.0, fingerprint="0" * 64)
+    assert one.digest == other.digest == content_digest((file.path, file.sha256) for file in one.files)
+
+
+def test_altered_truncated_and_missing_files_are_each_named(store, work, tmp_path):
+    manifest = published(store, work)
+    key = f"{FOLDER}/model.safetensors"
+    damages = {"altered": b"v" * 5000, "4999 bytes, not 5000": b"w" * 4999, "missing": None}
+    for number, (said, data) in enumerate(damages.items()):
+        store.delete(key) if data is None else store.write_bytes(key, data)
+        with pytest.raises(ArtifactDamaged, match=said) as caught:
+            fetch(store, manifest, tmp_path / f"cache-{number}")
+        assert caught.value.field == store.uri_of(key)
+        assert caught.value.exit_code == 6
+
+
+def test_a_damaged_cache_is_downloaded_again_and_an_intact_one_is_not(work, tmp_path, s3_server):
+    store = Store(f"{s3_server}/cached")
+    manifest = published(store, work)
+    folder = fetch(store, manifest, tmp_path / "cache")
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    assert (fetch(store, manifest, tmp_path / "cache") / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    for name in FILES:
+        store.delete(f"{FOLDER}/{name}")
+    assert fetch(store, manifest, tmp_path / "cache") == folder
+
+
+def altered(store: Store, change: dict[str, Any]) -> None:
+    key = f"{FOLDER}/manifest.json"
+    store.write_bytes(key, json.dumps({**json.loads(store.read_bytes(key)), **change}).encode())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"run": "run"}', b'{"schema_version": 1}']
+)
+def test_garbage_is_no_manifest(store, work, garbage):
+    published(store, work)
+    store.write_bytes(f"{FOLDER}/manifest.json", garbage)
+    with pytest.raises(ArtifactDamaged, match="is not a manifest") as caught:
+        read_manifest(store, *HERE)
+    assert caught.value.field == store.uri_of(f"{FOLDER}/manifest.json")
+
+
+def test_a_truncated_or_edited_manifest_is_no_manifest(local, work):
+    manifest = published(local, work)
+    path = local.local_path(f"{FOLDER}/manifest.json")
+    whole = path.read_bytes()
+    for end in range(0, len(whole), 37):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ArtifactDamaged):
+            read_manifest(local, *HERE)
+    for change in (
+        {"files": [file.model_dump() for file in manifest.files[1:]]},  # a file less would never be missed
+        {"digest": "0" * 64},
+        {"files": [{"path": "../../elsewhere", "bytes": 1, "sha256": "0"}]},
+        {"stage": "explore"},
+        {"iteration": 3},
+        {"extra": 1},
+    ):
+        path.write_bytes(whole)
+        altered(local, change)
+        with pytest.raises(ArtifactDamaged):
+            read_manifest(local, *HERE)
+
+
+def test_a_newer_rloops_manifest_is_refused_and_not_called_damaged(local, work):
+    published(local, work)
+    altered(local, {"schema_version": 2})
+    with pytest.raises(StoreError, match="schema version 2; this rloop reads 1"):
+        read_manifest(local, *HERE)
+
+
+def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_path):
+    published(store, work)
+    published(store, work, iteration=10)
+    make(tmp_path / "new", {"model.safetensors": b"new"})
+    manifest = published(store, tmp_path / "new")
+    assert read_manifest(store, *HERE) == manifest
+    assert store.list("run/iteration-000") == [f"{FOLDER}/manifest.json", f"{FOLDER}/model.safetensors"]
+    assert len(store.list("run/iteration-010")) == 1 + len(FILES)
+
+
+def test_what_a_killed_upload_left_goes_with_the_next_artifact(local, work):
+    folder = local.local_path(FOLDER)
+    make(folder, {".tmp-half": b"x", "sub/.tmp-half": b"x", "older/file": b"x"})
+    assert read_manifest(local, *HERE) is None
+    published(local, work)
+    assert not list(folder.rglob(".tmp-*"))
+    assert not (folder / "older" / "file").exists()
+
+
+def test_an_upload_that_fails_leaves_no_manifest_and_no_older_artifact(local, work, tmp_path):
+    published(local, make(tmp_path / "old", {"model.safetensors": b"old"}))
+    make(local.local_path(FOLDER), {"sub": b"a file where a folder must be"})
+    with pytest.raises(StoreError) as caught:
+        published(local, work)
+    assert "sub/rows.parquet" in str(caught.value)
+    assert read_manifest(local, *HERE) is None
+    local.delete(f"{FOLDER}/sub")
+    assert published(local, work) == read_manifest(local, *HERE)
+
+
+def test_a_full_disk_leaves_no_manifest(full_disk, work, tmp_path):
+    store = Store(str(full_disk / "store"))
+    with pytest.raises(StoreError, match="No space left"):
+        published(store, make(tmp_path / "big", {"a": b"x", "weights": b"w" * 200_000}))
+    assert read_manifest(store, *HERE) is None
+    assert published(store, work) == read_manifest(store, *HERE)
+
+
+def test_a_figure_that_is_not_finite_becomes_null_and_strict_readers_can_read_on(local, work):
+    manifest = published(local, work, metrics={"loss": float("nan"), "sets": [float("inf"), 1.5]})
+    assert manifest.metrics == {"loss": None, "sets": [None, 1.5]}
+    assert read_manifest(local, *HERE) == manifest
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    json.loads(local.read_bytes(f"{FOLDER}/manifest.json"), parse_constant=refuse)
+
+
+def test_a_figure_without_a_json_form_is_refused_before_anything_is_touched(local, work):
+    manifest = published(local, work)
+    with pytest.raises(StageError, match="cannot be published"):
+        published(local, work, metrics={"loss": object()})
+    assert read_manifest(local, *HERE) == manifest
+
+
+def test_a_file_that_would_be_the_manifest_is_refused(local, work):
+    make(work, {"manifest.json": b"{}"})
+    with pytest.raises(RLoopError, match="not a file of an artifact"):
+        published(local, work)
+
+
+def test_a_discarded_artifact_is_gone_until_published_again(store, work):
+    published(store, work)
+    discard(store, *HERE)
+    discard(store, *HERE)
+    assert read_manifest(store, *HERE) is None
+    assert published(store, work) == read_manifest(store, *HERE)
+
+
+def test_theta_0s_evaluation_lies_beside_the_iterations(local, work):
+    published(local, work, iteration=-1, stage="evaluate")
+    assert "run/base/evaluate/manifest.json" in local.list("")
+    assert read_manifest(local, "run", -1, "evaluate") is not None
