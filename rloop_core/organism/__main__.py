@@ -14,7 +14,7 @@ procedurally generated sums (reasoning-gym's chain_sum) that are worked in sever
 reliability. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem sets, figures,
 digests) and README.md (a model card).
 
-Takes about five minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
+Takes about seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
 compare the sha256 of model.safetensors in the two card.json files."""
 
 _EXAMPLES = """\

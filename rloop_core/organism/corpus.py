@@ -60,8 +60,17 @@ def tokenizer_texts(seed: int, exclude: Collection[str]) -> list[str]:
     return texts
 
 
-def encode(items: Sequence[Worked], tokenizer: PreTrainedTokenizerBase) -> list[tuple[list[int], list[int]]]:
-    """(prompt ids, solution ids with end-of-text) of each item; encoded apart, as generation will see them."""
-    prompts = tokenizer([w.prompt for w in items])["input_ids"]
-    solutions = tokenizer([w.solution for w in items])["input_ids"]
-    return [(p, [*s, tokenizer.eos_token_id]) for p, s in zip(prompts, solutions, strict=True)]
+def encode(
+    items: Sequence[Worked], tokenizer: PreTrainedTokenizerBase, chunk: int = 2_000
+) -> list[tuple[list[int], list[int]]]:
+    """(prompt ids, solution ids with end-of-text) of each item; encoded apart, as generation will see them.
+
+    In chunks: a tokenizer's answer holds offsets and masks too, a gigabyte for the whole corpus.
+    """
+    pairs: list[tuple[list[int], list[int]]] = []
+    for start in range(0, len(items), chunk):
+        part = items[start : start + chunk]
+        prompts = tokenizer([w.prompt for w in part])["input_ids"]
+        solutions = tokenizer([w.solution for w in part])["input_ids"]
+        pairs += [(p, [*s, tokenizer.eos_token_id]) for p, s in zip(prompts, solutions, strict=True)]
+    return pairs

@@ -1,4 +1,4 @@
-"""Makes the policy from its seed: corpus, tokenizer, training, measurement, card; complete or not at all."""
+"""Makes the policy from its seed: corpus, tokenizer, training, measurement; the card is written last."""
 
 from __future__ import annotations
 
