@@ -39,7 +39,7 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
     available = _memory() if gpu == "cpu" else device.memory_gib * GIB
     gpus = gpus or (fewest_devices(config, shape, available) if shape else 1)
     memory = stage_memories(config, shape, available, gpus) if shape else []
-    hours = stage_hours(config, shape, work, device, gpus, available) if shape else {}
+    hours = stage_hours(config, shape, work, device, gpus) if shape else {}
     total = config.iterations * sum(value for name, value in hours.items() if name != "evaluate")
     total += work.policies_evaluated * hours.get("evaluate", 0.0)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rloop_core.config import Config
 from rloop_core.plan import devices as constants
 from rloop_core.plan.devices import Device
-from rloop_core.plan.memory import fitting_sequences
+from rloop_core.plan.memory import generated_together
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.workload import Workload
 
@@ -13,17 +13,14 @@ _ROWS_A_SECOND = 200_000
 
 
 def stage_hours(
-    config: Config, shape: ModelShape, work: Workload, device: Device, devices: int, available: float
+    config: Config, shape: ModelShape, work: Workload, device: Device, devices: int
 ) -> dict[str, float]:
     """Hours of one iteration by stage; `evaluate` is one policy's."""
     explore = config.explore
     tokens = work.prompt_tokens + work.completion_tokens
-    together = -(-explore.rollouts_per_step // devices)
-    if device.name != constants.DEVICES["cpu"].name:
-        together = min(together, fitting_sequences(config, shape, available, devices))
-    sampling = generation_seconds(
-        shape, device, explore.rollouts_per_step / devices, together, config, explore.max_completion_tokens
-    )
+    share = explore.rollouts_per_step / devices
+    together = generated_together(config, devices)
+    sampling = generation_seconds(shape, device, share, together, config, explore.max_completion_tokens)
     # Off-policy updates need the log-probabilities of the policy that sampled: one more forward pass.
     passes = 6 + (2 if explore.updates_per_step > 1 else 0) + (2 if config.placement.gradient_checkpointing else 0)
     update = training_seconds(shape, device, passes, explore.rollouts_per_step * tokens, devices)

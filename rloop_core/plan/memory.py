@@ -52,10 +52,9 @@ def fewest_devices(config: Config, shape: ModelShape, available: float) -> int:
     return next((n for n in counts if sum(_states(config, shape, n).values()) + one <= available), 1)
 
 
-def fitting_sequences(config: Config, shape: ModelShape, available: float, devices: int) -> int:
-    """Rollouts whose key-value cache fits beside the training states; at least 1."""
-    room = available - sum(_states(config, shape, devices).values())
-    return max(1, int(room // _sequence_bytes(config, shape, config.explore.max_completion_tokens)))
+def generated_together(config: Config, devices: int) -> int:
+    """Rollouts of one RL step that a device generates at a time."""
+    return min(config.placement.generation_batch, -(-config.explore.rollouts_per_step // devices))
 
 
 def activation_bytes(config: Config, shape: ModelShape, sequences: int) -> dict[str, float]:
@@ -80,19 +79,13 @@ def _explore(config: Config, shape: ModelShape, available: float, devices: int) 
     states = _states(config, shape, devices)
     micro = config.placement.micro_batch_rollouts or config.explore.mini_batch_rollouts // devices or 1
     passes = activation_bytes(config, shape, micro)
-    together = -(-config.explore.rollouts_per_step // devices)
-    cache = {"key-value cache": together * _sequence_bytes(config, shape, config.explore.max_completion_tokens)}
+    one = _sequence_bytes(config, shape, config.explore.max_completion_tokens)
+    together = generated_together(config, devices)
     fixes = list(_pass_fixes(config, shape, available, states, micro, "placement.micro_batch_rollouts"))
     room = available - sum(states.values())
-    if room > 0 and sum(cache.values()) > room:
-        fitting = fitting_sequences(config, shape, available, devices) * devices // config.explore.group_size
-        largest = max((p for p in range(1, fitting + 1) if _possible_step(config, p)), default=0)
-        lower = (
-            f"set explore.problems_per_step to at most {largest} (another experiment)"
-            if largest
-            else "take more or larger devices"
-        )
-        fixes.append(f"{together:,} rollouts of {_sequence(config):,} tokens are generated at once: {lower}")
+    if one <= room < together * one:
+        fixes.append(f"set placement.generation_batch to at most {int(room // one)} (changes no result's definition)")
+    cache = {"key-value cache": together * one}
     larger = passes if sum(passes.values()) > sum(cache.values()) else cache
     return StageMemory("explore", {**states, **larger}, available, tuple(fixes))
 
@@ -142,19 +135,11 @@ def _pass_fixes(
     return []
 
 
-def _possible_step(config: Config, problems: int) -> bool:
-    return problems * config.explore.group_size % config.explore.mini_batch_rollouts == 0
-
-
 def _states(config: Config, shape: ModelShape, devices: int) -> dict[str, float]:
     states = {"weights, gradients, AdamW": STATE_BYTES * shape.parameters / devices}
     if config.policy.dtype == "bfloat16":
         states["bfloat16 copy"] = 2.0 * shape.parameters
     return states
-
-
-def _sequence(config: Config) -> int:
-    return config.prompt.max_tokens + config.explore.max_completion_tokens
 
 
 def _sequence_bytes(config: Config, shape: ModelShape, completion: int) -> int:

@@ -91,7 +91,8 @@ def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, la
 
 def _row(run: RunRecord, iteration: int, content: dict[str, Any], label: str, base: Any) -> EvaluationRow:
     summary = content["sets"][label]
-    metrics = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
+    found = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
+    metrics = {name: found[name] for name in sorted(found, key=_metric_order)}
     return EvaluationRow(
         problem_set=label,
         iteration=iteration,
@@ -104,6 +105,12 @@ def _row(run: RunRecord, iteration: int, content: dict[str, Any], label: str, ba
         mean_length=summary["mean_length"],
         sampling_sd=summary["sampling_sd"],
     )
+
+
+def _metric_order(name: str) -> tuple[bool, int]:
+    """avg@n first, then pass@k with rising k, whatever the order in the file."""
+    kind, _, number = name.partition("@")
+    return kind != "avg", int(number.partition("-")[0])
 
 
 def _differences(

@@ -75,7 +75,16 @@ def test_one_device_is_too_small_and_the_settings_that_help_are_named():
     assert name == "placement.micro_batch_trajectories"
     again = make_plan(config(placement=placement), "h200", 8)
     assert next(row for row in again["memory"] if row["stage"] == "rft")["fits"]
-    assert any("problems_per_step" in line for line in eight["does_not_fit"])
+
+
+def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
+    plan = make_plan(config(placement={"generation_batch": 4096}), "h200", 8)
+    explore = next(row for row in plan["memory"] if row["stage"] == "explore")
+    (fix,) = [line for line in explore["fixes"] if "generation_batch" in line]
+    most = int(fix.split("at most ")[1].split(" ")[0])
+    placement = {"generation_batch": most, "micro_batch_rollouts": 1, "gradient_checkpointing": True}
+    again = make_plan(config(placement=placement), "h200", 8)
+    assert next(row for row in again["memory"] if row["stage"] == "explore")["fits"]
 
 
 def test_devices_default_to_the_fewest_that_hold_the_states():
