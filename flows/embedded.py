@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rloop_core.errors import StageError
 
@@ -28,24 +29,33 @@ def prefect_api() -> Iterator[None]:
         StageError: Our own does not start.
     """
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
 
     if PREFECT_API_URL.value():
         yield
         return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    log = Path(PREFECT_HOME.value()) / "embedded.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+    except OSError as error:
+        fix = "set PREFECT_HOME to a folder that this user can write"
+        raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
+    with socket.create_server(("127.0.0.1", 0)) as listener, open(log, "wb") as output:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         server = subprocess.Popen(
             [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
             pass_fds=[listener.fileno()],
             env={**os.environ, **_SETTINGS},
+            stdout=output,
+            stderr=output,
         )
     try:
         # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
         with temporary_settings(updates={PREFECT_API_URL: address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             import flows.rloop  # noqa: F401 - loaded while the server starts
 
-            _wait_for(server, address)
+            _wait_for(server, address, log)
             yield
     finally:
         server.terminate()
@@ -56,7 +66,7 @@ def prefect_api() -> Iterator[None]:
             server.wait()
 
 
-def _wait_for(server: subprocess.Popen[bytes], address: str) -> None:
+def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     import httpx
 
     try:
@@ -64,8 +74,7 @@ def _wait_for(server: subprocess.Popen[bytes], address: str) -> None:
         httpx.get(f"{address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
         state = f"exit code {server.poll()}" if server.poll() is not None else f"no answer: {error}"
-        home = os.environ.get("PREFECT_HOME", "~/.prefect")
-        fix = f"look into {home} (move it away if it is damaged), or set PREFECT_API_URL to a running server"
+        fix = f"see {log}; move {log.parent} away if it is damaged, or set PREFECT_API_URL to a running server"
         raise StageError(f"the embedded Prefect does not start ({state})", field="prefect", fix=fix) from error
 
 

@@ -1,11 +1,11 @@
 """Start the flow from one command, with an embedded Prefect: no server to start, none left behind."""
 
-from flows.embedded import prefect_api
+from flows.embedded import CONSOLE_LEVEL, prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError, StageError
 from rloop_core.stages.process import warm_up
 from rloop_core.store import Store, manifest_key
-from tasks.session import Listener, watched_by
+from tasks.session import Listener, open_run, watched_by
 
 
 def run_locally(config: Config, listener: Listener) -> None:
@@ -14,20 +14,28 @@ def run_locally(config: Config, listener: Listener) -> None:
     Raises:
         RLoopError: The first stage that failed, as it failed.
     """
-    if not _looks_finished(config):
-        warm_up()
-    with prefect_api(), watched_by(listener):
-        from flows.rloop import rloop
+    # The session that the flows share is opened out here: what is wrong with the input is said before Prefect starts.
+    with watched_by(listener), open_run(config) as run:
+        if not _looks_finished(config):
+            warm_up()
+            run.runner.check()
+        with prefect_api():
+            _run_flow(config)
 
-        try:
-            rloop(config)
-        except RLoopError:
-            raise
-        except Exception as error:
-            cause = _first_cause(error)
-            if cause is not None:
-                raise cause from error
-            raise StageError(f"{type(error).__name__}: {error}", field="prefect") from error
+
+def _run_flow(config: Config) -> None:
+    from flows.rloop import rloop
+
+    try:
+        rloop(config)
+    except RLoopError:
+        raise
+    except Exception as error:
+        cause = _first_cause(error)
+        if cause is not None:
+            raise cause from error
+        what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
+        raise StageError(what, field="prefect", fix=fix) from error
 
 
 def _looks_finished(config: Config) -> bool:
