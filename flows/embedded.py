@@ -20,6 +20,9 @@ _SETTINGS = {
 }
 _PATIENCE_SECONDS = 120.0
 
+CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
+"""Prefect's own setting; below CRITICAL, an error fills the screen with the engine's tracebacks before its one line."""
+
 
 @contextmanager
 def prefect_api() -> Iterator[None]:
@@ -29,6 +32,7 @@ def prefect_api() -> Iterator[None]:
         StageError: Our own does not start.
     """
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
     from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
 
     if PREFECT_API_URL.value():
@@ -46,7 +50,7 @@ def prefect_api() -> Iterator[None]:
         server = subprocess.Popen(
             [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
             pass_fds=[listener.fileno()],
-            env={**os.environ, **_SETTINGS},
+            env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS},
             stdout=output,
             stderr=output,
         )
@@ -56,7 +60,10 @@ def prefect_api() -> Iterator[None]:
             import flows.rloop  # noqa: F401 - loaded while the server starts
 
             _wait_for(server, address, log)
-            yield
+            try:
+                yield
+            finally:
+                _send_logs()
     finally:
         server.terminate()
         try:
@@ -64,6 +71,13 @@ def prefect_api() -> Iterator[None]:
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+def _send_logs() -> None:
+    """What was logged reaches the API while there is one; later attempts would fail with lines of their own."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler().flush()
 
 
 def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -17,8 +17,8 @@ def run_locally(config: Config, listener: Listener) -> None:
     # The session that the flows share is opened out here: what is wrong with the input is said before Prefect starts.
     with watched_by(listener), open_run(config) as run:
         if not _looks_finished(config):
-            warm_up()
             run.runner.check()
+            warm_up()
         with prefect_api():
             _run_flow(config)
 

@@ -14,8 +14,8 @@ from tasks.stages import evaluate
 def rloop(config: Config) -> None:
     """Run or resume every iteration; what the store already holds is not computed again."""
     with open_run(config) as run:
+        preflight(run)  # first, so that a config which cannot run leaves the record of one that did
         write_run_record(run.runner.store, config)
-        preflight(run)
         for iteration in range(config.iterations):
             rloop_iteration(config, iteration)
         if run.evaluates(config.iterations - 1):

@@ -7,7 +7,7 @@ from prefect.logging import get_run_logger
 from tasks.session import RunSession
 
 
-@task(name="preflight", cache_policy=NO_CACHE, persist_result=False)
+@task(name="preflight", task_run_name="preflight", cache_policy=NO_CACHE, persist_result=False)
 def preflight(run: RunSession) -> None:
     """Check config, store, policy, problems and golds, unless every stage is in the store already."""
     remaining = run.runner.remaining()

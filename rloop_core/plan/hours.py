@@ -12,9 +12,7 @@ from rloop_core.plan.workload import Workload
 _ROWS_A_SECOND = 200_000
 
 
-def stage_hours(
-    config: Config, shape: ModelShape, work: Workload, device: Device, devices: int
-) -> dict[str, float]:
+def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Device, devices: int) -> dict[str, float]:
     """Hours of one iteration by stage; `evaluate` is one policy's."""
     explore = config.explore
     tokens = work.prompt_tokens + work.completion_tokens

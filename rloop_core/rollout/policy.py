@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 BUNDLED = "bundled"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".h5", ".msgpack", ".gguf", ".onnx")
+_NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
 def resolve_policy(policy: PolicyConfig) -> Path:
@@ -65,8 +66,7 @@ def context_tokens(folder: Path) -> int | None:
 
 def policy_digest(folder: Path) -> str:
     """Content digest of a policy directory: weights, config and tokenizer."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return content_digest((path.relative_to(folder).as_posix(), file_sha256(path)) for path in files)
+    return content_digest((path.name, file_sha256(path)) for path in _policy_files(folder))
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -139,6 +139,18 @@ def save_policy(model: PreTrainedModel, source: Path, target: Path, *, dtype: st
 
 def copy_policy_files(source: Path, target: Path) -> None:
     """Copy everything of a policy but its weights."""
-    for path in sorted(source.iterdir()):
-        if path.is_file() and not path.name.endswith(_WEIGHTS) and not path.name.startswith("."):
+    for path in _policy_files(source):
+        if not path.name.endswith(_WEIGHTS):
             shutil.copyfile(path, target / path.name)
+
+
+def _policy_files(folder: Path) -> list[Path]:
+    """What makes a policy what it is; cards and notes about it, which speak of other weights, are not among them."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+        and not path.name.startswith(".")
+        and path.suffix.lower() not in (".md", ".png", ".pdf")
+        and path.name not in _NOTES
+    ]

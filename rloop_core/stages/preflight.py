@@ -17,6 +17,7 @@ from rloop_core.store import Store
 from rloop_core.verifier import Verifier
 
 _TOLERATED_GOLDS = 0.2
+_SAVE_AGAIN = "copy, download or save the model again"
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
@@ -27,12 +28,40 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     """
     store.check_writable()
     folder = resolve_policy(config.policy)
+    _check_weights(folder)
     try:
-        check_context(config, context_tokens(folder), str(folder / "config.json"))
+        check_context(config, _context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
+    problems = inputs.problems("problems", config.problems)
     sets = [inputs.problems(f"problems:{source.label}", source) for source in config.evaluate.sets]
-    return (inputs.policy(0), inputs.problems("problems", config.problems), *sets)
+    return (inputs.policy(0), problems, *sets)
+
+
+def _context_tokens(folder: Path) -> int | None:
+    try:
+        return context_tokens(folder)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        what = f"{folder / 'config.json'} cannot be read: {error}"
+        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
+
+
+def _check_weights(folder: Path) -> None:
+    """Every weights file is as long as its header says; reads the headers only."""
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(
+            f"{folder} holds no *.safetensors", field="policy.path", fix="save the weights as safetensors"
+        )
+    for file in files:
+        try:
+            with safe_open(file, framework="numpy"):
+                pass
+        except (SafetensorError, OSError) as error:
+            what = f"{file} is truncated or damaged: {error}"
+            raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
 
 
 def run(context: StageContext) -> StageOutcome:

@@ -5,9 +5,12 @@ Stages fork from a warm server that has loaded torch and TRL once, so that each 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import multiprocessing
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RLoopError, StageCrashed, StageError
+from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.supervisor import supervise
 
@@ -25,6 +28,8 @@ Event = dict[str, Any]
 
 OUTCOME = "outcome.json"
 LOG = "stage.log"
+_FULL_BYTES = 1 << 16
+_FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
 
@@ -122,6 +127,8 @@ def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     try:
         error = json.loads((work / OUTCOME).read_text())["error"]
     except (OSError, ValueError, KeyError):
+        if _is_full(work):  # no room for the answer either
+            raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=_FREE_SPACE) from None
         signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
         raise StageCrashed(
             f"ended without a result ({signalled}){_tail(work)}", field=_name(job), fix=f"see {work / LOG}"
@@ -154,13 +161,29 @@ def _work(job: StageJob, events: Connection) -> int:
     except Exception as error:
         traceback.print_exc()
         content = {"error": {"kind": type(error).__name__, "what": str(error)[:500], "field": None, "fix": None}}
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            fix = "free disk space, or name another placement.scratch, and start the same command again"
-            content["error"] |= {"kind": "StoreError", "what": str(error.strerror), "field": job.work, "fix": fix}
+        if reason := _disk_trouble(error, Path(job.work)):
+            content["error"] = {"kind": "StoreError", "what": reason, "field": job.work, "fix": _FREE_SPACE}
     temporary = Path(job.work) / f"{OUTCOME}.tmp"
     temporary.write_text(json.dumps(content))
     temporary.replace(Path(job.work) / OUTCOME)
     return 0 if "outcome" in content else 1
+
+
+def _disk_trouble(error: Exception, work: Path) -> str | None:
+    """Why scratch cannot be written, if that is what the error is about.
+
+    Libraries that write from native code raise kinds of their own, so their words and the disk itself count too.
+    """
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        return str(error.strerror)
+    full = os.strerror(errno.ENOSPC)
+    return f"{full} ({type(error).__name__})" if full in str(error) or _is_full(work) else None
+
+
+def _is_full(work: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(work).free < _FULL_BYTES
+    return False
 
 
 def _drain(events: Connection, tell: Callable[[Event], None], seconds: float) -> None:

@@ -129,15 +129,23 @@ class StageRunner:
                 missing.append((stage, iteration))
         return missing
 
-    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail; returns what was counted.
+    def check(self) -> tuple[InputRef, ...]:
+        """The part of `preflight` that takes a moment and no process of its own; returns what the rest reads.
 
         Raises:
             RLoopError: One clear line about the first thing that is wrong.
         """
         from rloop_core.stages.preflight import check_light
 
-        refs = check_light(self.config, self.store, self.inputs)
+        return check_light(self.config, self.store, self.inputs)
+
+    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Check everything that can be known to fail; returns what was counted.
+
+        Raises:
+            RLoopError: One clear line about the first thing that is wrong.
+        """
+        refs = self.check()
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         outcome = self._launch(

@@ -1,0 +1,318 @@
+"""What a user can get wrong, through the real command: one line with the fix, an exit code, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import load_config
+from rloop_core.errors import ProblemsError
+from rloop_core.organism import bundled_policy_path
+from rloop_core.problems import load_problems
+from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
+
+pytestmark = pytest.mark.xdist_group("bad-input")
+
+GOOD = '{"problem": "1 + 1 =", "answer": "2"}'
+NO_EVALUATION = ("--set", "evaluate.sets=[]")
+NEVER_ENOUGH = ("--set", "filter.min_attempts=1000")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of one iteration in `store`."""
+    folder = tmp_path_factory.mktemp("finished")
+    _start(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """The finished run, to be disturbed."""
+    shutil.copytree(finished / "store", tmp_path / "store", symlinks=True)
+    return tmp_path
+
+
+def _arguments(folder: Path, *more: str, store: str | None = None) -> list[str]:
+    return ["run", "--config", str(SMOKE), "--iterations", "1", "--store", store or str(folder / "store"), *more]
+
+
+def _start(folder: Path, *more: str, store: str | None = None, check: bool = True, env: dict[str, str] | None = None):
+    return run_rloop(*_arguments(folder, *more, store=store), home=folder / "home", check=check, env=env)
+
+
+def _line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line on stderr of a command that was refused with an exit code."""
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("rloop: ") and "(fix: " in lines[0]
+    return lines[0]
+
+
+def _refused(folder: Path, code: int, *more: str, **options: Any) -> str:
+    return _line(_start(folder, *more, check=False, **options), code)
+
+
+def _jsonl(folder: Path, *lines: str) -> Path:
+    path = folder / "problems.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def _source(path: Path, **more: Any) -> tuple[str, str]:
+    return "--set", f"problems={json.dumps({'source': str(path), **more})}"
+
+
+def _sums(folder: Path, gold: Callable[[int], str]) -> tuple[str, str]:
+    return _source(_jsonl(folder, *(json.dumps({"problem": f"{i} + 1 =", "answer": gold(i)}) for i in range(24))))
+
+
+def _record(store: Path) -> dict[str, bytes]:
+    """What a refused start must leave as it was: every manifest and the run's record."""
+    files = [*(store / "smoke").rglob("manifest.json"), store / "smoke/run.json"]
+    return {str(path): path.read_bytes() for path in files}
+
+
+def test_a_missing_config_file(tmp_path: Path) -> None:
+    done = run_rloop("run", "--config", str(tmp_path / "none.yaml"), home=tmp_path / "home", check=False)
+    assert done.returncode == 2
+    assert "none.yaml" in done.stderr and "Traceback" not in done.stderr
+
+
+def _missing(folder: Path) -> Path:
+    return folder / "none.jsonl"
+
+
+def _malformed(folder: Path) -> Path:
+    return _jsonl(folder, GOOD, '{"problem": "2 +', GOOD)
+
+
+def _empty(folder: Path) -> Path:
+    return _jsonl(folder)
+
+
+def _contradictory(folder: Path) -> Path:
+    return _jsonl(folder, GOOD, GOOD.replace('"2"', '"3"'))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (_missing, ["source: no such file", "none.jsonl", "give the path"]),
+        (_malformed, ["problems.jsonl: line 2 is not valid JSON", "skip_malformed: true"]),
+        (_empty, ["problems.jsonl: the problem set is empty (no rows)"]),
+        (_contradictory, ["problems.jsonl: the problem set is empty", "conflicting_golds_dropped 2"]),
+    ],
+)
+def test_a_problem_file_that_cannot_be_used(tmp_path: Path, make: Callable[[Path], Path], words: list[str]) -> None:
+    began = time.monotonic()
+    line = _refused(tmp_path, 3, *_source(make(tmp_path)))
+    assert all(word in line for word in words), line
+    assert time.monotonic() - began < 5, "said before anything is started"
+    assert not (tmp_path / "home").exists()
+    assert not any((tmp_path / "store").rglob("*.json"))
+
+
+def test_malformed_lines_are_skipped_only_by_explicit_option(tmp_path: Path) -> None:
+    path = _malformed(tmp_path)
+    with pytest.raises(ProblemsError, match="line 2"):
+        load_problems(load_config(SMOKE, [_source(path)[1]]).problems)
+    kept = load_problems(load_config(SMOKE, [_source(path)[1], "problems.skip_malformed=true"]).problems)
+    assert len(kept) == 1
+    assert kept.ledger["malformed_skipped"] == 1
+
+
+def _policy(folder: Path, spoil: Callable[[Path], object]) -> str:
+    shutil.copytree(bundled_policy_path(), folder / "policy")
+    spoil(folder / "policy")
+    return str(folder / "policy")
+
+
+def _truncate(policy: Path) -> None:
+    os.truncate(policy / "model.safetensors", 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (lambda folder: f"{folder}/no-such-model", ["there is no model at"]),
+        (lambda folder: "nobody/no-such-model", ["'nobody/no-such-model' cannot be had", "HF_TOKEN"]),
+        (lambda folder: str(folder), ["holds no config.json"]),
+        (lambda folder: _policy(folder, lambda p: (p / "config.json").write_text('{"mod')), ["config.json", "again"]),
+        (lambda folder: _policy(folder, lambda p: (p / "config.json").write_text("[]")), ["config.json", "again"]),
+        (lambda folder: _policy(folder, _truncate), ["model.safetensors is truncated", "again"]),
+        (lambda folder: _policy(folder, lambda p: (p / "model.safetensors").unlink()), ["holds no *.safetensors"]),
+    ],
+    ids=["no-folder", "no-hub-model", "no-config", "broken-config", "odd-config", "truncated-weights", "no-weights"],
+)
+def test_a_model_that_is_not_there_or_not_whole(tmp_path: Path, path: Callable[[Path], str], words: list[str]) -> None:
+    line = _refused(tmp_path, 2, "--set", f"policy.path={path(tmp_path)}")
+    assert "policy.path: " in line
+    assert all(word in line for word in words), line
+
+
+def test_prompt_and_completion_beyond_the_models_context(tmp_path: Path) -> None:
+    line = _refused(tmp_path, 2, "--set", "prompt.max_tokens=250")
+    assert "prompt.max_tokens: prompt 250 + completion 48 tokens exceed the model's context of 256" in line
+    assert "at most 208" in line
+
+
+def test_a_prompt_longer_than_the_limit_is_never_cut(tmp_path: Path) -> None:
+    line = _refused(tmp_path, 3, "--set", "prompt.max_tokens=3")
+    assert "prompt.max_tokens: " in line and "prompts exceed 3 tokens" in line
+    assert "raise it to" in line
+
+
+def test_golds_that_do_not_verify_and_a_finished_run_stays_finished(copy: Path) -> None:
+    before = _record(copy / "store")
+    line = _refused(copy, 3, *_sums(copy, lambda i: f"no such answer {i} \\frac{{"))
+    assert "24 of 24 golds do not verify against themselves" in line
+    assert _record(copy / "store") == before
+    assert "nothing to do" in _start(copy).stdout
+
+
+def test_a_store_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    assert "Not a directory" in _refused(tmp_path, 4)
+    assert (tmp_path / "store").read_text() == "a file"
+
+
+def test_a_read_only_store_keeps_its_finished_run(copy: Path) -> None:
+    folder = copy / "store/smoke"
+    before = _record(copy / "store")
+    if os.geteuid() == 0:
+        if subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
+            pytest.skip("root writes everywhere here")
+    else:
+        folder.chmod(0o500)
+    try:
+        line = _refused(copy, 4, "--set", "filter.threshold=0.9")
+    finally:
+        subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
+        folder.chmod(0o755)
+    assert "write access" in line and "--store" in line
+    assert _record(copy / "store") == before
+
+
+def test_an_unreachable_endpoint_is_given_up_soon(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    began = time.monotonic()
+    line = _refused(tmp_path, 4, store="s3://bucket/rloop", env=env)
+    assert time.monotonic() - began < 30
+    assert "s3://bucket/rloop" in line and "check the endpoint" in line
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of a given size; asked again, the same one with another size."""
+    folder = tmp_path / "disk"
+
+    def sized(size: str) -> Path:
+        remount = f",size={size}" if folder.exists() else ""
+        folder.mkdir(exist_ok=True)
+        how = ["-o", f"remount{remount}"] if remount else ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+        if subprocess.run(["mount", *how, str(folder)], capture_output=True, check=False).returncode:
+            pytest.skip("no small file system can be mounted here")
+        return folder
+
+    yield sized
+    subprocess.run(["umount", str(folder)], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("full", ["placement.store", "placement.scratch"])
+def test_a_full_disk_is_said_and_with_room_the_same_command_finishes(
+    finished: Path, tmp_path: Path, small_disk: Callable[[str], Path], full: str
+) -> None:
+    disk = small_disk("1500k")
+    places = {"placement.store": tmp_path / "store", "placement.scratch": tmp_path / "scratch", full: disk / "full"}
+    command = ["--set", f"placement.scratch={places['placement.scratch']}"]
+    done = _start(tmp_path, *command, store=str(places["placement.store"]), check=False)
+    assert "free disk space" in _line(done, 4)
+    assert "No space left on device" in done.stderr
+    assert "evaluate base: done" in done.stdout or "explore 0: started" in done.stdout, "it failed on the way"
+    kept = manifest_digests(places["placement.store"], "smoke")
+    small_disk("64m")
+    _start(tmp_path, *command, store=str(places["placement.store"]))
+    digests = manifest_digests(places["placement.store"], "smoke")
+    assert digests == manifest_digests(finished / "store", "smoke")
+    assert digests.items() >= kept.items()
+
+
+def test_a_second_process_on_the_same_run_is_refused_and_the_first_finishes(finished: Path, tmp_path: Path) -> None:
+    first = subprocess.Popen(
+        [sys.executable, "-m", "rloop_core", *_arguments(tmp_path)],
+        cwd=ROOT,
+        env=command_environment(tmp_path / "home"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        lease = tmp_path / "store/smoke/lease.json"
+        deadline = time.monotonic() + 60
+        while not lease.exists():
+            assert time.monotonic() < deadline and first.poll() is None
+            time.sleep(0.01)
+        began = time.monotonic()
+        line = _refused(tmp_path, 5)
+        assert time.monotonic() - began < 10
+        assert f"run 'smoke' is being written by process {first.pid} on " in line
+        assert first.wait(120) == 0, first.stderr.read() if first.stderr else ""
+    finally:
+        first.kill()
+        first.communicate()
+    assert manifest_digests(tmp_path / "store", "smoke") == manifest_digests(finished / "store", "smoke")
+
+
+def test_an_empty_expert_set_under_each_policy(copy: Path) -> None:
+    folder = copy / "store/smoke/iteration-000"
+    before = _record(copy / "store")
+
+    line = _refused(copy, 7, *NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=fail")
+    assert "filter.threshold: the expert set is empty" in line and "filter.on_empty to carry" in line
+    kept = {path: content for path, content in before.items() if not path.endswith("run.json")}
+    assert {path: Path(path).read_bytes() for path in kept} == kept, "nothing is lost"
+
+    widen = ("--set", "filter.threshold=0.001", "--set", "filter.on_empty=widen", "--set", "filter.widen_to=[0.6]")
+    _start(copy, *NO_EVALUATION, *widen)
+    widened = json.loads((folder / "filter/manifest.json").read_text())
+    assert widened["metrics"]["status"] == "widened"
+    assert widened["counts"]["trajectories"] > 0
+
+    carry = (*NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=carry", "--iterations", "2")
+    assert "theta_i carried forward" in _start(copy, *carry).stdout
+    for name in ("iteration-000", "iteration-001"):
+        iteration = copy / "store/smoke" / name
+        for stage in ("filter", "rft"):
+            assert json.loads((iteration / stage / "manifest.json").read_text())["metrics"]["status"] == "carried"
+        theta = {path.name: path.read_bytes() for path in (iteration / "rft/policy").iterdir()}
+        assert theta.keys() >= {"model.safetensors", "config.json", "tokenizer.json"}
+        assert theta == {name: (bundled_policy_path() / name).read_bytes() for name in theta}
+
+
+def test_problems_that_teach_nothing_end_exploration_clearly(tmp_path: Path) -> None:
+    unsolvable = _sums(tmp_path, lambda i: str(7_654_321 + i))
+    line = _refused(tmp_path, 7, *unsolvable, *NO_EVALUATION, "--set", "explore.dynamic_sampling.when_exhausted=fail")
+    assert "explore.dynamic_sampling.max_generation_batches: " in line
+    assert "too easy or too hard" in line and "choose other problems" in line
