@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.empty_database import EmptyDatabase
 from rloop_core.errors import StageError
 
 _SETTINGS = {
@@ -45,6 +46,8 @@ def prefect_api() -> Iterator[None]:
     except OSError as error:
         fix = "set PREFECT_HOME to a folder that this user can write"
         raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
+    schema = EmptyDatabase(log.parent)
+    schema.put()
     with socket.create_server(("127.0.0.1", 0)) as listener, open(log, "wb") as output:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
         server = subprocess.Popen(
@@ -60,6 +63,7 @@ def prefect_api() -> Iterator[None]:
             import flows.rloop  # noqa: F401 - loaded while the server starts
 
             _wait_for(server, address, log)
+            schema.keep()
             try:
                 yield
             finally:
