@@ -1,5 +1,6 @@
 """One Prefect task a stage. The store decides whether there is anything to do; Prefect shows what was decided."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -8,27 +9,42 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
+from prefect.runtime import task_run
 from prefect.states import Completed
 
 from rloop_core.errors import StageCrashed
 from rloop_core.stages.runner import StageResult
 from tasks.session import RunSession
 
+_MOST_RETRIES = 1000  # what is worth retrying decides
+
 
 def _worth_retrying(task: Any, run: Any, state: State) -> bool:
-    """A crash may pass; an error that names its cause and fix would only come again."""
+    """A crash may pass, `placement.stage_retries` times; an error that names its cause would only come again."""
+    session: RunSession = task_run.parameters["run"]
     error = state.result(raise_on_failure=False)
-    return isinstance(error, StageCrashed)
+    return isinstance(error, StageCrashed) and run.run_count <= session.config.placement.stage_retries
+
+
+def _place(iteration: int) -> str:
+    """`000`, or `base` for what belongs to theta_0."""
+    return "base" if iteration < 0 else f"{iteration:03d}"
+
+
+def _run_name() -> str:
+    """`explore-000`; shown in the UI."""
+    parameters = task_run.parameters
+    return f"{parameters['stage']}-{_place(parameters['iteration'])}"
 
 
 _stage_task = partial(
     task,
     cache_policy=NO_CACHE,
     persist_result=False,
-    retries=1,
+    retries=_MOST_RETRIES,
     retry_delay_seconds=2,
     retry_condition_fn=_worth_retrying,
-    task_run_name="{stage}-{iteration:03d}",
+    task_run_name=_run_name,
 )
 
 
@@ -59,14 +75,12 @@ def _publish_table(run: RunSession, result: StageResult) -> None:
     """The stage's key figures as a table in the UI."""
     manifest = result.manifest
     figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
-    rows = [{"figure": name, "value": _short(value)} for name, value in figures.items()]
-    key = f"{run.config.name}-{manifest.iteration:03d}-{manifest.stage}".lower()
+    rows = [{"figure": name, "value": _short(value)} for name, value in figures.items() if name != "seconds_by_step"]
+    name = f"{run.config.name}-{_place(manifest.iteration)}-{manifest.stage}"
     create_table_artifact(
-        key="".join(letter if letter.isalnum() else "-" for letter in key.replace("-001", "base", 1))
-        if manifest.iteration < 0
-        else "".join(letter if letter.isalnum() else "-" for letter in key),
+        key=re.sub("[^a-z0-9]+", "-", name.lower()).strip("-"),
         table=rows,
-        description=f"{manifest.stage} of iteration {manifest.iteration}, {manifest.digest[:12]}",
+        description=f"{manifest.stage} of {name}, {manifest.digest[:12]}",
     )
 
 

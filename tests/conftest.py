@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test workers share two cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 

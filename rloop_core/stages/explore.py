@@ -33,11 +33,8 @@ def run(context: StageContext) -> StageOutcome:
     counts = seal(job, context.out)
     rows = read_rows(context.out / "metrics.jsonl")
     counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}
-    phases: dict[str, float] = {}
-    for row in read_rows(context.work / "timings.jsonl"):
-        for name, seconds in row.items():
-            if name != "step":
-                phases[name] = round(phases.get(name, 0.0) + seconds, 3)
+    timings = read_rows(context.work / "timings.jsonl")
+    by_step = {name: [row[name] for row in timings] for name in timings[0] if name != "step"}
     last = rows[-1]
     metrics = {
         "reward_first": rows[0]["reward"],
@@ -47,6 +44,7 @@ def run(context: StageContext) -> StageOutcome:
         "entropy_last": last["entropy"],
         "grad_norm_max": max(row["grad_norm_max"] for row in rows),
         "groups_dropped": sum(row["groups_dropped"] for row in rows),
-        "seconds": phases,
+        "seconds": {name: round(sum(values), 3) for name, values in by_step.items()},
+        "seconds_by_step": by_step,
     }
     return StageOutcome(counts, metrics)

@@ -141,12 +141,14 @@ def test_recorded_statistics_are_those_of_the_sampling_policy(
 
     calls, job = captured
     rows = pq.read_table(next((job.work / "shards").glob("*.parquet"))).to_pylist()
-    by_ids = {tuple(row["completion_ids"]): row for row in rows}
+    by_ids = {(tuple(row["prompt_ids"]), tuple(row["completion_ids"])): row for row in rows}
     first = calls[0]
     new = _log_probs(first["logits"], first["completion_ids"], job.config.explore.temperature)
     for index, mask in enumerate(first["completion_mask"]):
         if mask.sum():
-            row = by_ids[tuple(first["completion_ids"][index][mask > 0].tolist())]
+            prompt = first["prompt_ids"][index][first["prompt_mask"][index] > 0]
+            completion = first["completion_ids"][index][mask > 0]
+            row = by_ids[tuple(prompt.tolist()), tuple(completion.tolist())]
             assert row["logprob_sum"] == pytest.approx(float((new[index] * mask).sum()), rel=1e-3)
             assert row["policy_step"] == 0
             assert row["entropy_mean"] >= 0

@@ -124,7 +124,7 @@ def test_a_second_start_computes_nothing_and_shows_every_stage_as_cached(copy: P
     before = manifest_digests(copy / "store", "smoke")
     states = _states(copy, copy / "an-empty-home")
     assert manifest_digests(copy / "store", "smoke") == before
-    stages = {name: state for name, state in states.items() if name[-3:].isdigit() or name.endswith("--01")}
+    stages = {name: state for name, state in states.items() if name[-3:].isdigit() or name.endswith("-base")}
     tasks = {name: state for name, state in stages.items() if not name.startswith("iteration-")}
     assert len(tasks) == 11
     assert set(tasks.values()) == {"Cached"}
@@ -133,7 +133,7 @@ def test_a_second_start_computes_nothing_and_shows_every_stage_as_cached(copy: P
 
 def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
     states = _states(copy, copy / "home", "filter.threshold=0.9", "iterations=1")
-    assert states["explore-000"] == states["harvest-000"] == states["evaluate--01"] == "Cached"
+    assert states["explore-000"] == states["harvest-000"] == states["evaluate-base"] == "Cached"
     assert {states[f"{stage}-000"] for stage in ("filter", "rft", "evaluate")} == {"Completed"}
 
 

@@ -1,0 +1,138 @@
+"""A stage's process tree: it ends with the stage, with the run that wanted it, and after its patience."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rloop_core.errors import StageError
+from rloop_core.stages.job import StageJob
+from rloop_core.stages.process import run_in_process
+from rloop_core.stages.runner import StageRunner
+from rloop_core.stages.supervisor import supervise
+from rloop_core.store import Lease, Store
+from tests.conftest import small_config
+
+pytestmark = pytest.mark.xdist_group("stages")
+
+
+def _stage_with_grandchildren(folder: Path) -> int:
+    """A stage that starts a child in a session of its own, which ignores SIGTERM, and then hangs."""
+    hang = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    child = subprocess.Popen([sys.executable, "-c", hang], start_new_session=True)
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
+    return 0
+
+
+def _short_stage(folder: Path) -> int:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    print("said by the stage")
+    return 3
+
+
+def _supervised(stage: Callable[[Path], int], folder: Path, control: Connection) -> None:
+    supervise(lambda: stage(folder), control, folder / "log")
+
+
+def _start(
+    stage: Callable[[Path], int], folder: Path
+) -> tuple[multiprocessing.Process, Connection, list[psutil.Process]]:
+    context = multiprocessing.get_context("fork")
+    theirs, control = context.Pipe(duplex=False)
+    process = context.Process(target=_start_supervisor, args=(stage, folder, theirs, control))
+    process.start()
+    theirs.close()
+    deadline = time.monotonic() + 20
+    while not (folder / "pids").exists() or not (folder / "pids").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    below = [psutil.Process(int(pid)) for pid in (folder / "pids").read_text().split() if psutil.pid_exists(int(pid))]
+    return process, control, below  # type: ignore[return-value]
+
+
+def _start_supervisor(stage: Callable[[Path], int], folder: Path, theirs: Connection, ours: Connection) -> None:
+    ours.close()
+    _supervised(stage, folder, theirs)
+
+
+def test_closing_the_runs_end_ends_grandchildren_in_their_own_sessions(tmp_path: Path) -> None:
+    process, control, below = _start(_stage_with_grandchildren, tmp_path)
+    assert len(below) == 2
+    control.close()
+    process.join(10)
+    _, alive = psutil.wait_procs(below, timeout=5)
+    assert not alive
+    assert process.exitcode not in (0, None)
+
+
+def test_kill_9_of_the_supervisor_takes_the_stage_with_it(tmp_path: Path) -> None:
+    process, control, below = _start(_stage_with_grandchildren, tmp_path)
+    process.kill()
+    process.join(10)
+    _, alive = psutil.wait_procs(below[:1], timeout=5)
+    assert not alive
+    for one in below[1:]:
+        one.kill()
+    control.close()
+
+
+def test_what_a_finished_stage_leaves_running_is_ended_and_its_exit_code_kept(tmp_path: Path) -> None:
+    process, control, below = _start(_short_stage, tmp_path)
+    process.join(10)
+    control.close()
+    assert process.exitcode == 3
+    _, alive = psutil.wait_procs(below, timeout=5)
+    assert not alive
+    assert "said by the stage" in (tmp_path / "log").read_text()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> StageJob:
+    """A real exploration of many RL steps."""
+    config = small_config(explore={"steps": 500}, placement={"store": str(tmp_path / "store")})
+    store = Store(config.placement.store)
+    runner = StageRunner(config, store, None)
+    work = tmp_path / "work"
+    return runner._job("explore", 0, runner.inputs.of("explore", 0), work)
+
+
+def test_a_stage_that_runs_too_long_is_ended_with_the_setting_named(job: StageJob) -> None:
+    with pytest.raises(StageError, match=r"ran longer than 0 s \(placement.stage_timeout_minutes\)"):
+        run_in_process(job, lambda event: None, timeout_seconds=0.3)
+
+
+def test_a_stage_told_to_stop_ends_within_seconds(job: StageJob) -> None:
+    steps: list[int] = []
+    started = time.monotonic()
+
+    def tell(event: dict[str, object]) -> None:
+        steps.append(1)
+
+    with pytest.raises(StageError, match="was told to stop"):
+        run_in_process(job, tell, should_stop=lambda: len(steps) >= 2)
+    assert time.monotonic() - started < 60
+    assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
+
+
+def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
+    config = small_config(placement={"store": str(tmp_path / "store")})
+    store = Store(config.placement.store)
+    events: list[dict[str, object]] = []
+    with Lease(store, config.name) as lease:
+        runner = StageRunner(config, store, lease, lambda stage, iteration, event: events.append(event))
+        result = runner.ensure("explore", 0)
+        assert not result.cached
+        assert runner.ensure("explore", 0).cached
+    assert [event["kind"] for event in events] == ["start", "step", "step", "step", "done", "cached"]
+    assert len(result.manifest.metrics["seconds_by_step"]["generate"]) == 3
