@@ -26,7 +26,7 @@ demo: $(STAMP) ## Three RLoop iterations of the bundled policy on this machine, 
 	$(BIN)/rloop run --config deployments/configs/demo.yaml
 
 test: $(VENV)/.dev ## Unit, property and fault tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows
 	$(BIN)/ruff check .

@@ -6,12 +6,9 @@ import os
 import signal
 
 import psutil
-import pytest
 
 from tests.conftest import manifest_digests
 from tests.faults.conftest import Disturbed, wait_until
-
-pytestmark = pytest.mark.xdist_group("faults")
 
 
 def _in_the_middle_of(run: Disturbed, stage: str) -> bool:

@@ -21,8 +21,6 @@ from rloop_core.organism import bundled_policy_path
 from rloop_core.problems import load_problems
 from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
 
-pytestmark = pytest.mark.xdist_group("bad-input")
-
 GOOD = '{"problem": "1 + 1 =", "answer": "2"}'
 NO_EVALUATION = ("--set", "evaluate.sets=[]")
 NEVER_ENOUGH = ("--set", "filter.min_attempts=1000")

@@ -13,8 +13,6 @@ import pytest
 
 from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
 
-pytestmark = pytest.mark.xdist_group("runs")
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

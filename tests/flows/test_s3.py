@@ -11,8 +11,6 @@ import pytest
 
 from tests.conftest import SMOKE, run_rloop
 
-pytestmark = pytest.mark.xdist_group("bad-input")
-
 BUCKET = "rloop-runs"
 
 

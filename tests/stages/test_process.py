@@ -22,8 +22,6 @@ from rloop_core.stages.supervisor import supervise
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
 
-pytestmark = pytest.mark.xdist_group("stages")
-
 
 def _stage_with_grandchildren(folder: Path) -> int:
     """A stage that starts a child in a session of its own, which ignores SIGTERM, and then hangs."""

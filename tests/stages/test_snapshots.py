@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import pytest
 
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
@@ -15,8 +14,6 @@ from rloop_core.stages.runner import StageRunner, difference
 from rloop_core.store import Store
 from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
-
-pytestmark = pytest.mark.xdist_group("stages")
 
 
 def _here(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:
