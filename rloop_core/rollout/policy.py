@@ -98,13 +98,14 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
         ConfigError: The weights do not load.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     try:
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, use_safetensors=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"the model cannot be loaded: {reason}", field="policy.path", fix="check it") from error
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]

@@ -64,6 +64,29 @@ def _check_weights(folder: Path) -> None:
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
 
 
+def check_memory(config: Config, folder: Path, available: float) -> None:
+    """Refuse what the memory model (`rloop plan`) says cannot fit on the device.
+
+    Args:
+        config: The run's config.
+        folder: Where theta_0 is.
+        available: Free memory of the device, in bytes.
+
+    Raises:
+        ConfigError: A stage needs more; with the settings that make it fit.
+    """
+    from rloop_core.plan.memory import GIB, stage_memories
+    from rloop_core.plan.models import find_shape
+
+    shape = find_shape(config.policy.model_copy(update={"path": str(folder)}))
+    if shape is None:
+        return
+    for stage in stage_memories(config, shape, available, devices=1):
+        if not stage.fits:
+            what = f"{stage.stage} needs about {stage.needed / GIB:.1f} GiB, the device has {available / GIB:.1f} free"
+            raise ConfigError(what, field="placement", fix="; ".join(stage.fixes) or "take a larger device")
+
+
 def run(context: StageContext) -> StageOutcome:
     """The thorough check, as a stage without an artifact: tokenizer, prompt lengths, golds that verify.
 
@@ -72,6 +95,10 @@ def run(context: StageContext) -> StageOutcome:
     """
     config = context.config
     policy = context.folder("policy")
+    if context.device == "cuda":
+        import torch
+
+        check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
     with Verifier(workers=1, timeout=config.placement.verifier_timeout_seconds) as verifier:
