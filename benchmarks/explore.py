@@ -33,6 +33,8 @@ def bench() -> list[Line]:
 
 
 def _measure() -> tuple[list[float], list[float]]:
+    from transformers import PrinterCallback
+
     from rloop_core.config import load_config
     from rloop_core.dapo.explore import ExploreJob, make_trainer
     from rloop_core.organism import bundled_policy_path
@@ -58,6 +60,7 @@ def _measure() -> tuple[list[float], list[float]]:
         clocks = [_Clock(turns, place, config.explore.updates_per_step) for place in range(2)]
         threads = []
         for trainer, clock in zip((bare, recorded), clocks, strict=True):
+            trainer.remove_callback(PrinterCallback)
             trainer.add_callback(clock.callback())
             threads.append(threading.Thread(target=_train, args=(trainer, clock)))
         for thread in threads:

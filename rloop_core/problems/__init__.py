@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rloop_core.problems.checks import check_lengths, self_check
+from rloop_core.problems.checks import self_check
 from rloop_core.problems.loading import ProblemSourceLike, load_problems
 from rloop_core.problems.registry import REGISTRY, HubSource
 from rloop_core.problems.templates import TEMPLATES, render
@@ -15,7 +15,6 @@ __all__ = [
     "Problem",
     "ProblemSet",
     "ProblemSourceLike",
-    "check_lengths",
     "load_problems",
     "problem_id",
     "render",

@@ -14,7 +14,6 @@ from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.trajectories.consolidate import consolidate
-from rloop_core.verifier import Verifier
 
 
 def run(context: StageContext) -> StageOutcome:
@@ -25,11 +24,7 @@ def run(context: StageContext) -> StageOutcome:
     metrics: dict[str, Any] = {}
     counts: dict[str, Any] = {}
     shutil.rmtree(context.out, ignore_errors=True)
-    with Verifier(
-        workers=placement.verifier_workers,
-        timeout=placement.verifier_timeout_seconds,
-        memory_mb=placement.verifier_memory_mb,
-    ) as verifier:
+    with context.verifier() as verifier:
         sampler = JudgedSampler(
             config, context.folder("policy"), context.device, context.job.run, context.job.iteration, verifier
         )

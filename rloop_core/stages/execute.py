@@ -18,6 +18,7 @@ from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, fetch, read_manifest
+from rloop_core.verifier import Verifier
 
 Event = dict[str, Any]
 
@@ -68,6 +69,15 @@ class StageContext:
         ref = self._ref(role)
         return read_problems(self.store, ref.location, ref.digest)
 
+    def verifier(self) -> Verifier:
+        """A verifier as placement wants it; a context manager."""
+        placement = self.config.placement
+        return Verifier(
+            workers=placement.verifier_workers,
+            timeout=placement.verifier_timeout_seconds,
+            memory_mb=placement.verifier_memory_mb,
+        )
+
     def roles(self, prefix: str) -> list[str]:
         """Roles of the inputs that start so, in order."""
         return [ref.role for ref in self.job.inputs if ref.role.startswith(prefix)]
@@ -91,7 +101,7 @@ def execute(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
     outcome = run(context)
     if not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
-    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.versions)
+    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started)
 
 
 def _set_up(config: Config) -> None:

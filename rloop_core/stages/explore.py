@@ -8,12 +8,11 @@ from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.verifier import Verifier
 
 
 def run(context: StageContext) -> StageOutcome:
     """Run or resume the phase, prove it complete, and lay out its artifact."""
-    config, placement = context.config, context.config.placement
+    config = context.config
     policy = context.folder("policy")
     job = ExploreJob(
         config, context.job.iteration, context.job.attempt, context.seed, policy, context.work, context.device
@@ -24,11 +23,7 @@ def run(context: StageContext) -> StageOutcome:
     def tell(row: dict[str, object]) -> None:
         context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
 
-    with Verifier(
-        workers=placement.verifier_workers,
-        timeout=placement.verifier_timeout_seconds,
-        memory_mb=placement.verifier_memory_mb,
-    ) as verifier:
+    with context.verifier() as verifier:
         explore(job, problems, verifier, tell)
     counts = seal(job, context.out)
     rows = read_rows(context.out / "metrics.jsonl")

@@ -16,7 +16,6 @@ from rloop_core.trajectories.completeness import prove_complete
 from rloop_core.trajectories.consolidate import consolidate
 from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.success import success_rates, write_success_rates
-from rloop_core.verifier import Verifier
 
 _SNAPSHOT_RANK = 10_000  # above every rank of the RL steps, so that the record keeps both kinds apart
 
@@ -50,11 +49,7 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
     if not snapshots:
         raise StageError("explore kept no snapshots", field="explore.snapshot_every", fix="set it, and run again")
     shards: list[Path] = []
-    with Verifier(
-        workers=placement.verifier_workers,
-        timeout=placement.verifier_timeout_seconds,
-        memory_mb=placement.verifier_memory_mb,
-    ) as verifier:
+    with context.verifier() as verifier:
         for index, snapshot in enumerate(snapshots):
             step = int(snapshot.name.removeprefix("step-"))
             sampler = JudgedSampler(config, snapshot, context.device, context.job.run, context.job.iteration, verifier)

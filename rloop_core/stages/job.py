@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
@@ -68,10 +68,9 @@ class StageOutcome:
     Args:
         counts: Integers worth keeping (rows, problems, steps).
         metrics: Figures worth keeping.
-        seconds: Time it took, over all attempts of this process.
+        seconds: Time it took.
     """
 
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
-    versions: dict[str, str] = field(default_factory=dict)

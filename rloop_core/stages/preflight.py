@@ -14,7 +14,6 @@ from rloop_core.stages.execute import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
 from rloop_core.store import Store
-from rloop_core.verifier import Verifier
 
 _TOLERATED_GOLDS = 0.2
 _SAVE_AGAIN = "copy, download or save the model again"
@@ -101,7 +100,7 @@ def run(context: StageContext) -> StageOutcome:
         check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
-    with Verifier(workers=1, timeout=config.placement.verifier_timeout_seconds) as verifier:
+    with context.verifier() as verifier:
         for role in context.roles("problems"):
             problems = context.problems(role)
             encoded = encode_problems(problems, config.prompt, tokenizer)

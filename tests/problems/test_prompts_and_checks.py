@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import TEMPLATES, Problem, ProblemSet, check_lengths, problem_id, render, self_check
+from rloop_core.problems import TEMPLATES, Problem, ProblemSet, problem_id, render, self_check
 from rloop_core.verifier import Verifier, judge
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -58,18 +58,6 @@ def test_chat_uses_the_tokenizers_own_format() -> None:
 def test_an_unknown_template_gets_a_suggestion() -> None:
     with pytest.raises(ProblemsError, match="did you mean boxed"):
         render("p", "boxd")
-
-
-def test_lengths_within_and_beyond_the_limit() -> None:
-    some = problems(("12345", "1"), ("123456789", "1"), ("1234567", "1"))
-    tokenizer = character_tokenizer()
-    assert check_lengths(some, "plain", tokenizer, 10) == 10
-    with pytest.raises(ProblemsError) as caught:
-        check_lengths(some, "plain", tokenizer, 7)
-    line = str(caught.value)
-    assert "2 of 3 prompts are longer than 7 tokens" in line
-    assert some.problems[1].id in line
-    assert "raise max_prompt_tokens to 10" in line
 
 
 def test_self_check_names_golds_that_no_answer_could_match() -> None:
