@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,22 @@ def run_rloop(
 def command_environment(home: Path) -> dict[str, str]:
     """The environment of a command that must touch nobody else's Prefect."""
     return {**os.environ, "PREFECT_HOME": str(home), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """Nobody, root included, can write to the folder while the block runs; skips the test where that cannot be had."""
+    mode = folder.stat().st_mode
+    if os.geteuid() == 0:
+        if subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
+            pytest.skip("root writes everywhere here")
+    else:
+        folder.chmod(0o500)
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
+        folder.chmod(mode)
 
 
 def manifest_digests(store: Path, run: str) -> dict[str, str]:

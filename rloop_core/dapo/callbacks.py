@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 from rloop_core.dapo.ledger import StepLedger
 from rloop_core.dapo.trainer import DapoTrainer
 from rloop_core.errors import StageError
+from rloop_core.files import replace_text
 
 MARKER = "rloop-complete.json"
 _AVERAGED = {
@@ -76,9 +77,7 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and folder.is_dir():
             content = {"updates": state.global_step, "cursor": self._trainer.stream.cursor}
-            temporary = folder / f"{MARKER}.tmp"
-            temporary.write_text(json.dumps(content))
-            temporary.replace(folder / MARKER)
+            replace_text(folder / MARKER, json.dumps(content))
 
     def _averages(self) -> dict[str, float]:
         names = {name for update in self._updates for name in update}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rloop_core.files import replace_text
+
 Row = dict[str, Any]
 
 
@@ -27,9 +29,7 @@ class StepLedger:
         self._tell = tell
         for path in (self.metrics_path, self.timings_path):
             kept = [row for row in read_rows(path) if row["step"] <= keep_steps]
-            temporary = path.with_suffix(".tmp")
-            temporary.write_text("".join(json.dumps(row) + "\n" for row in kept))
-            temporary.replace(path)
+            replace_text(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def add(self, metrics: Row, timings: Row) -> None:
         """Record one RL step."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
+from rloop_core.files import replace_text
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.supervisor import supervise
 
@@ -163,9 +164,7 @@ def _work(job: StageJob, events: Connection) -> int:
         content = {"error": {"kind": type(error).__name__, "what": str(error)[:500], "field": None, "fix": None}}
         if reason := _disk_trouble(error, Path(job.work)):
             content["error"] = {"kind": "StoreError", "what": reason, "field": job.work, "fix": _FREE_SPACE}
-    temporary = Path(job.work) / f"{OUTCOME}.tmp"
-    temporary.write_text(json.dumps(content))
-    temporary.replace(Path(job.work) / OUTCOME)
+    replace_text(Path(job.work) / OUTCOME, json.dumps(content))
     return 0 if "outcome" in content else 1
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError
+from rloop_core.files import replace_text
 from rloop_core.stages.inputs import Inputs, producers
 from rloop_core.stages.job import STAGE_VERSIONS, InputRef, StageJob, StageOutcome
 from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
@@ -294,7 +295,5 @@ def _next_attempt(work: Path) -> int:
     attempt = 0
     with contextlib.suppress(OSError, ValueError):
         attempt = int(counter.read_text()) + 1
-    temporary = counter.with_suffix(".tmp")
-    temporary.write_text(str(attempt))
-    temporary.replace(counter)
+    replace_text(counter, str(attempt))
     return attempt

@@ -19,7 +19,7 @@ from rloop_core.config import load_config
 from rloop_core.errors import ProblemsError
 from rloop_core.organism import bundled_policy_path
 from rloop_core.problems import load_problems
-from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
+from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, read_only, run_rloop
 
 GOOD = '{"problem": "1 + 1 =", "answer": "2"}'
 NO_EVALUATION = ("--set", "evaluate.sets=[]")
@@ -189,16 +189,8 @@ def test_a_store_below_a_file(tmp_path: Path) -> None:
 def test_a_read_only_store_keeps_its_finished_run(copy: Path) -> None:
     folder = copy / "store/smoke"
     before = _record(copy / "store")
-    if os.geteuid() == 0:
-        if subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
-            pytest.skip("root writes everywhere here")
-    else:
-        folder.chmod(0o500)
-    try:
+    with read_only(folder):
         line = _refused(copy, 4, "--set", "filter.threshold=0.9")
-    finally:
-        subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
-        folder.chmod(0o755)
     assert "write access" in line and "--store" in line
     assert _record(copy / "store") == before
 

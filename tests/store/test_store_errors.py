@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from rloop_core.errors import StoreError
 from rloop_core.store import Store, objects
+from tests.conftest import read_only
 
 
 def refusal(uri: str) -> StoreError:
@@ -48,16 +47,8 @@ def test_a_folder_below_a_file(tmp_path):
 def test_a_read_only_folder(tmp_path):
     folder = tmp_path / "store"
     folder.mkdir()
-    if os.geteuid() == 0:
-        if subprocess.run(["chattr", "+i", str(folder)], capture_output=True, check=False).returncode:
-            pytest.skip("root writes everywhere here")
-    else:
-        folder.chmod(0o500)
-    try:
+    with read_only(folder):
         error = refusal(str(folder))
-    finally:
-        subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
-        folder.chmod(0o700)
     assert "not permitted" in str(error) or "denied" in str(error)
     assert "write access" in str(error.fix)
 
