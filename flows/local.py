@@ -41,8 +41,8 @@ def _run_flow(config: Config) -> None:
 
 def _looks_finished(config: Config) -> bool:
     """Whether the last policy is there, so that there may be nothing to compute."""
-    store, last = Store(config.placement.store), "explore" if config.arm == "vanilla-rl" else "rft"
-    return store.exists(manifest_key(config.name, config.iterations - 1, last))
+    store = Store(config.placement.store)
+    return store.exists(manifest_key(config.name, config.iterations - 1, config.policy_stage))
 
 
 def _first_cause(error: BaseException | None) -> RLoopError | None:

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import StageError
+from rloop_core.evaluation.bootstrap import CONFIDENCE
 from rloop_core.evaluation.metrics import Counts, checked_counts
 from rloop_core.evaluation.outcomes import Outcomes
 
 Matrix = npt.NDArray[np.float64]
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,6 +57,11 @@ class Config(Section):
     """Where and how; changes nothing that is computed."""
 
     @property
+    def policy_stage(self) -> str:
+        """The stage whose artifact holds what an iteration ended with."""
+        return "explore" if self.arm == "vanilla-rl" else "rft"
+
+    @property
     def evaluation_tokens(self) -> int:
         """Completion budget of evaluation, in tokens."""
         return self.evaluate.max_completion_tokens or self.explore.max_completion_tokens

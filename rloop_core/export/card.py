@@ -15,7 +15,7 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 def model_card(run: RunRecord, iteration: int) -> str:
     """README.md in the hub's format; every name from outside is escaped for Markdown and HTML."""
-    config, manifest = run.config, run.manifests[iteration, run.policy_stage]
+    config, manifest = run.config, run.manifests[iteration, run.config.policy_stage]
     base = config.policy.path
     header = [
         "---",

@@ -34,7 +34,7 @@ def export_policy(run: RunRecord, target: Path, iteration: int | None = None, *,
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not force):
         what = "is a file" if target.is_file() else "is not empty"
         raise StoreError(what, field=str(target), fix="name another folder, or pass --force")
-    manifest = run.manifests[chosen, run.policy_stage]
+    manifest = run.manifests[chosen, run.config.policy_stage]
     policy = fetch(run.store, manifest, run.cache) / "policy"
     card = model_card(run, chosen)
     try:
@@ -80,13 +80,13 @@ def upload_policy(
 
 
 def _iteration(run: RunRecord, wanted: int | None) -> int:
-    there = [iteration for iteration, stage in sorted(run.manifests) if stage == run.policy_stage]
+    there = [iteration for iteration, stage in sorted(run.manifests) if stage == run.config.policy_stage]
     if wanted is None and there:
         return there[-1]
     if wanted in there:
         return wanted
     what = (
-        f"no iteration has finished {run.policy_stage} yet"
+        f"no iteration has finished {run.config.policy_stage} yet"
         if wanted is None
         else f"iteration {wanted} has no policy yet"
     )

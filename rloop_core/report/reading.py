@@ -59,11 +59,6 @@ class RunRecord:
         if text not in self.notes:
             self.notes.append(text)
 
-    @property
-    def policy_stage(self) -> str:
-        """The stage whose artifact holds what an iteration ended with."""
-        return "explore" if self.config.arm == "vanilla-rl" else "rft"
-
     def policy_name(self, iteration: int) -> str:
         """What an iteration ended with: "base" for -1, "theta_1" for 0 and so on; in vanilla RL "RL step 600"."""
         if iteration == BASE_ITERATION:

@@ -6,6 +6,7 @@ that sampling took (one core, 256 sequences, 2026-11-21). This one keeps room fo
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def roomy_cache(model: PreTrainedModel) -> DynamicCache:
     return cache
 
 
+@lru_cache(maxsize=1)
 def _layer_class() -> Any:
     import torch
     from transformers.cache_utils import DynamicLayer

@@ -50,16 +50,15 @@ class Inputs:
 
     def _evaluated(self, iteration: int) -> tuple[InputRef, ...]:
         """What an iteration ended with, and the explore artifact whose snapshots are evaluated beside it."""
-        vanilla = self._config.arm == "vanilla-rl" and iteration >= 0
-        policy = self._artifact("policy", iteration, "explore") if vanilla else self.policy(iteration + 1)
+        policy = self.policy(iteration + 1)
         if iteration < 0 or not self._config.evaluate.snapshots:
             return (policy,)
         return (policy, self._artifact("explored", iteration, "explore"))
 
     def policy(self, iteration: int) -> InputRef:
-        """theta_i: the model that the config names for i = 0, else what rft of iteration i - 1 made."""
+        """theta_i: the model that the config names for i = 0, else what iteration i - 1 ended with."""
         if iteration > 0:
-            return self._artifact("policy", iteration - 1, "rft")
+            return self._artifact("policy", iteration - 1, self._config.policy_stage)
         if self._base is None:
             folder = resolve_policy(self._config.policy)
             uri = self._config.policy.path

@@ -18,11 +18,13 @@ def stages_of(config: Config) -> list[tuple[int, str]]:
 
 def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str]]:
     """The (iteration, stage) whose artifacts a stage reads; rft of iteration -1 stands for theta_0."""
-    refined = "explore" if config.arm == "vanilla-rl" and iteration >= 0 else "rft"
     return {
         "explore": [(iteration - 1, "rft")],
         "harvest": [(iteration, "explore")],
         "filter": [(iteration, "harvest")],
         "rft": [(iteration - 1, "rft"), (iteration, "filter")],
-        "evaluate": [(iteration, refined), *([(iteration, "explore")] if config.evaluate.snapshots else [])],
+        "evaluate": [
+            (iteration, config.policy_stage),
+            *([(iteration, "explore")] if config.evaluate.snapshots else []),
+        ],
     }[stage]

@@ -7,6 +7,7 @@ compared. `\\pm` becomes both signs: `1 \\pm \\sqrt{2}` is a list of two, `(\\pm
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -100,7 +101,7 @@ def _parse(text: str, policies: Policies, depth: int) -> Shape:
 
 def _single(text: str, policies: Policies, below: int) -> Shape:
     """The structure of a text without separators, relations or unions at the top level."""
-    if text.startswith("\\{") and text.endswith("\\}") and _encloses(text, 2):
+    if text.startswith("\\{") and text.endswith("\\}") and _encloses(text):
         inner = text[2:-2].strip()
         condition = _CONDITION.fullmatch(inner)
         if condition and is_name(condition.group(1)):
@@ -130,7 +131,7 @@ def _single(text: str, policies: Policies, below: int) -> Shape:
         closes = next((one for one in (")", "]") if text.endswith(one)), right) if right in ")]" else right
         if not (text.startswith(opens) and text.endswith(closes) and len(text) > len(opens) + len(closes)):
             continue
-        if not _encloses(text, len(opens)):
+        if not _encloses(text):
             continue
         inner = text[len(opens) : -len(closes)].strip()
         separators = [mark for mark in _top_level(inner) if mark[0] in (",", ";")]
@@ -189,19 +190,30 @@ def _both_signs(text: str) -> list[str]:
     return list(texts.values())
 
 
-def _top_level(text: str) -> list[tuple[str, int, int]]:
-    """(sign, start, end) of separators, relations and unions outside all brackets."""
-    marks: list[tuple[str, int, int]] = []
+def _walk(text: str) -> Iterator[tuple[str, int, int, int]]:
+    """(sign, start, end, depth of brackets after it) of each token."""
     depth = 0
     for token in _TOKEN.finditer(text):
         sign = token.group()
-        if sign in _OPEN or sign.startswith("\\begin"):
-            depth += 1
-        elif sign in _CLOSE or sign.startswith("\\end"):
-            depth -= 1
-        elif depth == 0 and (sign in (",", ";", "\\cup") or sign in _RELATIONS):
-            marks.append((sign, token.start(), token.end()))
-    return marks
+        depth += 1 if _opens(sign) else -1 if _closes(sign) else 0
+        yield sign, token.start(), token.end(), depth
+
+
+def _opens(sign: str) -> bool:
+    return sign in _OPEN or sign.startswith("\\begin")
+
+
+def _closes(sign: str) -> bool:
+    return sign in _CLOSE or sign.startswith("\\end")
+
+
+def _top_level(text: str) -> list[tuple[str, int, int]]:
+    """(sign, start, end) of separators, relations and unions outside all brackets."""
+    return [
+        (sign, start, end)
+        for sign, start, end, depth in _walk(text)
+        if depth == 0 and (sign in (",", ";", "\\cup") or sign in _RELATIONS)
+    ]
 
 
 def _cut(text: str, marks: list[tuple[str, int, int]]) -> list[str]:
@@ -213,18 +225,9 @@ def _cut(text: str, marks: list[tuple[str, int, int]]) -> list[str]:
     return [*pieces, text[at:].strip()]
 
 
-def _encloses(text: str, opening: int) -> bool:
+def _encloses(text: str) -> bool:
     """Whether the first bracket closes at the very end."""
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        sign = token.group()
-        if sign in _OPEN or sign.startswith("\\begin"):
-            depth += 1
-        elif sign in _CLOSE or sign.startswith("\\end"):
-            depth -= 1
-            if depth == 0:
-                return token.end() == len(text)
-    return False
+    return next((end == len(text) for sign, _, end, depth in _walk(text) if depth == 0 and _closes(sign)), False)
 
 
 def as_interval(shape: Shape, policies: Policies) -> tuple[str, Shape] | None:
