@@ -52,6 +52,18 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     Raises:
         ConfigError: Missing or malformed file, unknown key, wrong type or impossible combination.
     """
+    data = read_mapping(path)
+    for override in overrides:
+        assign(data, override)
+    return make_config(data)
+
+
+def read_mapping(path: str | Path) -> dict[str, Any]:
+    """A YAML file's fields, not validated yet.
+
+    Raises:
+        ConfigError: The file is missing or malformed.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -59,9 +71,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
     data = _parse(text, str(path))
     if not isinstance(data, dict):
         raise ConfigError("is not a mapping of fields", field=str(path), fix="start from deployments/configs/demo.yaml")
-    for override in overrides:
-        _assign(data, override)
-    return make_config(data)
+    return data
 
 
 def make_config(data: Mapping[str, Any]) -> Config:
@@ -73,7 +83,7 @@ def make_config(data: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        raise _explain(error) from None
+        raise explain(error, Config) from None
     except (TypeError, ValueError) as error:
         raise ConfigError(f"cannot be written as JSON: {error}", field="config", fix="use plain values") from error
 
@@ -93,7 +103,12 @@ def _parse(text: str, where: str) -> Any:
         raise ConfigError(what, field=where, fix="check indentation and quotes") from error
 
 
-def _assign(data: dict[str, Any], override: str) -> None:
+def assign(data: dict[str, Any], override: str) -> None:
+    """Set the field that an assignment such as `explore.steps=20` names, in plain data.
+
+    Raises:
+        ConfigError: It is malformed, or leads into something that is no section.
+    """
     path, separator, value = override.partition("=")
     keys = path.strip().split(".")
     if not separator or not all(keys):
@@ -123,7 +138,7 @@ def _entry(target: Any, key: str, override: str) -> Any:
     return target[int(key)]
 
 
-def _explain(error: ValidationError) -> ConfigError:
+def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
     """The first validation error as one line: the field's path, what is wrong, and the fix."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
@@ -132,23 +147,23 @@ def _explain(error: ValidationError) -> ConfigError:
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
-        known = _keys_at(path[:-1])
+        known = _keys_at(root, path[:-1])
         near = difflib.get_close_matches(path[-1], known, n=1)
         fix = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
         return ConfigError("unknown field", field=field, fix=fix)
     if first["type"] == "missing":
         return ConfigError("is required", field=field, fix="add it")
     given = json.dumps(first.get("input"), default=str)[:60]
-    return ConfigError(f"{first['msg']}, got {given}", field=field, fix=_describe(path))
+    return ConfigError(f"{first['msg']}, got {given}", field=field, fix=_describe(root, path))
 
 
-def _keys_at(path: list[str]) -> list[str]:
-    model = _section_at(path)
+def _keys_at(root: type[BaseModel], path: list[str]) -> list[str]:
+    model = _section_at(root, path)
     return sorted(model.model_fields) if model else []
 
 
-def _section_at(path: list[str]) -> type[BaseModel] | None:
-    model: type[BaseModel] = Config
+def _section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    model = root
     for part in path:
         if part.isdigit():
             continue
@@ -168,8 +183,8 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)
 
 
-def _describe(path: list[str]) -> str:
+def _describe(root: type[BaseModel], path: list[str]) -> str:
     names = [part for part in path if not part.isdigit()]
-    section = _section_at(names[:-1])
+    section = _section_at(root, names[:-1])
     field = section.model_fields.get(names[-1]) if section and names else None
     return (field.description if field else None) or "see deployments/configs/demo.yaml"

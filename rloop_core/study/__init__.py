@@ -1,0 +1,1 @@
+"""A study: several arms over several seeds, and what they say together."""

@@ -1,0 +1,127 @@
+"""A study's YAML: one run config, the arms that vary it, and the seeds that repeat it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from rloop_core.config import Config, as_vanilla
+from rloop_core.config.base import Section
+from rloop_core.config.loading import assign, explain, make_config, read_mapping
+from rloop_core.errors import ConfigError
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+_SEED = "{seed}"
+
+
+class ArmConfig(Section):
+    """One way to spend the same RL steps."""
+
+    title: str
+    """Name in tables and figures."""
+    vanilla: bool = False
+    """The control: as many RL steps in one phase, no fine-tuning."""
+    set: tuple[str, ...] = ()
+    """`a.b=c` assignments to the run config, as `--set` takes them."""
+    about: str = ""
+    """One sentence for the report."""
+
+
+class StudyConfig(Section):
+    """Arms x seeds, compared in pairs of equal seed."""
+
+    name: Name
+    """Name of the study; its runs are called `<name>-<arm>-<seed>`."""
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    """Seeds of the runs; every arm runs with each."""
+    reference: Name = "vanilla-rl"
+    """The arm that all others are compared with."""
+    main: Name = "rloop"
+    """The arm that the study is about."""
+    arms: Annotated[dict[Name, ArmConfig], Field(min_length=2)]
+    """Arms by short name, in the order of tables."""
+    per_seed: tuple[str, ...] = ()
+    """Assignments in which `{seed}` stands for the seed, such as `problems.seed={seed}000`."""
+    run: dict[str, Any]
+    """The run config that all arms share."""
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One arm at one seed.
+
+    Attributes:
+        arm: The arm's short name.
+        seed: The seed.
+        config: The whole run config; `config.name` is the run's folder in the store.
+    """
+
+    arm: str
+    seed: int
+    config: Config
+
+
+def load_study(path: str | Path) -> StudyConfig:
+    """Read a study's YAML file.
+
+    Raises:
+        ConfigError: Missing or malformed file, unknown key, wrong type or an arm that is named but not there.
+    """
+    return make_study(read_mapping(path))
+
+
+def make_study(data: Mapping[str, Any]) -> StudyConfig:
+    """Validate plain data into a study, every run's config included.
+
+    Raises:
+        ConfigError: Naming the first field at fault and the fix.
+    """
+    try:
+        study = StudyConfig.model_validate_json(json.dumps(data), strict=True)
+    except ValidationError as error:
+        raise explain(error, StudyConfig) from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"cannot be written as JSON: {error}", field="study", fix="use plain values") from error
+    for field in ("reference", "main"):
+        arm = getattr(study, field)
+        if arm not in study.arms:
+            raise ConfigError(f"there is no arm {arm!r}", field=field, fix=f"one of {', '.join(study.arms)}")
+    if len(set(study.seeds)) != len(study.seeds):
+        raise ConfigError("a seed is listed twice", field="seeds", fix="list each once")
+    study_runs(study)
+    return study
+
+
+def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
+    """Every run, seed by seed: a study that is stopped early has whole seeds.
+
+    Args:
+        study: The study.
+        store: Where the runs lie; None takes the run config's.
+
+    Raises:
+        ConfigError: An arm's config is impossible; names the arm.
+    """
+    return [StudyRun(arm, seed, _config(study, arm, seed, store)) for seed in study.seeds for arm in study.arms]
+
+
+def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Config:
+    chosen = study.arms[arm]
+    data = deepcopy(study.run)
+    data["seed"] = seed
+    for assignment in (*study.per_seed, *chosen.set):
+        assign(data, assignment.replace(_SEED, str(seed)))
+    if store is not None:
+        assign(data, f"placement.store={store}")
+    try:
+        config = make_config(data)
+        config = as_vanilla(config) if chosen.vanilla else config
+    except ConfigError as error:
+        raise ConfigError(error.what, field=f"arms.{arm}: {error.field}", fix=error.fix) from None
+    return config.model_copy(update={"name": f"{study.name}-{arm}-{seed}"})
