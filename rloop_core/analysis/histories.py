@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import StageError
-from rloop_core.evaluation.outcomes import Outcomes
+from rloop_core.evaluation.outcomes import Outcomes, check_same_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ def histories(checkpoints: Sequence[Outcomes], labels: Sequence[str], rule: Solv
     chosen = rule or SolvedRule()
     if len(labels) != len(checkpoints) or not checkpoints:
         raise StageError(f"{len(checkpoints)} checkpoints, {len(labels)} labels", field="analysis")
-    if any(one.problem_ids != checkpoints[0].problem_ids for one in checkpoints):
-        raise StageError("the checkpoints were evaluated on different problems", field="analysis")
+    check_same_problems(*(one.problem_ids for one in checkpoints))
     table = [chosen(one.n, one.c).tolist() for one in checkpoints]
     counts = [one.c.tolist() for one in checkpoints]
     found = []

@@ -19,7 +19,7 @@ from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import CONFIDENCE
 from rloop_core.evaluation.metrics import Counts, checked_counts
-from rloop_core.evaluation.outcomes import Outcomes
+from rloop_core.evaluation.outcomes import Outcomes, check_same_problems
 
 Matrix = npt.NDArray[np.float64]
 
@@ -53,12 +53,7 @@ def transitions(checkpoints: Sequence[Outcomes], rule: SolvedRule | None = None)
     """
     if not checkpoints:
         raise StageError("there is no evaluated checkpoint to compare", field="analysis")
-    if any(one.problem_ids != checkpoints[0].problem_ids for one in checkpoints):
-        raise StageError(
-            "the checkpoints were evaluated on different problems",
-            field="analysis",
-            fix="evaluate all of them on the same problem set",
-        )
+    check_same_problems(*(one.problem_ids for one in checkpoints))
     return transitions_of_counts(
         np.stack([one.n for one in checkpoints]), np.stack([one.c for one in checkpoints]), rule
     )

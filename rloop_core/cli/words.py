@@ -57,11 +57,10 @@ def _rft(metrics: Mapping[str, Any]) -> str:
 def _evaluate(metrics: Mapping[str, Any]) -> str:
     parts = []
     for label, summary in metrics.items():
-        values = [
-            (name, value["value"]) for name, value in summary.items() if isinstance(value, dict) and "low" in value
-        ]
-        ends = dict([values[0], values[-1]])
-        parts.append(f"{label}: " + ", ".join(f"{name} {value:.1%}" for name, value in ends.items()))
+        names = [name for name in summary if name.startswith(("avg@", "pass@"))]
+        names.sort(key=lambda name: (not name.startswith("avg@"), int(name.partition("@")[2].partition("-")[0])))
+        ends = dict.fromkeys([names[0], names[-1]])
+        parts.append(f"{label}: " + ", ".join(f"{name} {summary[name]['value']:.1%}" for name in ends))
     return "; ".join(parts)
 
 

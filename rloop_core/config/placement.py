@@ -18,6 +18,8 @@ class PlacementConfig(Section):
     """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`)."""
     scratch: str | None = None
     """Local folder for unfinished work; null = `.scratch` in a local store, else `.rloop/scratch`."""
+    adopt: tuple[str, ...] = ()
+    """Runs of the same store whose artifacts are taken over where the fingerprint is the same, instead of computed."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the heavy stages compute."""
     threads: Count | None = 1

@@ -63,8 +63,17 @@ class Config(Section):
 
     @property
     def evaluation_tokens(self) -> int:
-        """Completion budget of evaluation, in tokens."""
+        """Completion budget of evaluation in tokens, where a set has none of its own."""
         return self.evaluate.max_completion_tokens or self.explore.max_completion_tokens
+
+    @property
+    def longest_evaluation(self) -> int:
+        """The greatest completion budget of any evaluation set, in tokens."""
+        return max((self.evaluation_tokens_of(one.label) for one in self.evaluate.sets), default=self.evaluation_tokens)
+
+    def evaluation_tokens_of(self, label: str) -> int:
+        """Completion budget of one evaluation set, in tokens."""
+        return self.evaluate.of(label).max_completion_tokens or self.explore.max_completion_tokens
 
     def stage_identity(self, stage: str) -> dict[str, Any]:
         """The config's share of a stage's fingerprint; inputs and code versions are added by the stage.
@@ -87,7 +96,7 @@ class Config(Section):
             "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed},
             "evaluate": {
                 **shared,
-                "evaluate": self.evaluate.model_dump(mode="json", exclude={"base", "sets"}),
+                "evaluate": self._evaluation_identity(),
                 "max_completion_tokens": self.evaluation_tokens,
             },
         }
@@ -95,6 +104,12 @@ class Config(Section):
             sampling = {"temperature": self.explore.temperature, "tokens": self.explore.max_completion_tokens}
             sections["harvest"] |= {**shared, "sampling": sampling}
         return sections[stage]
+
+    def _evaluation_identity(self) -> dict[str, Any]:
+        """How sets are sampled and summarised; a set appears only with settings of its own."""
+        shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "select_on", "select_by"})
+        own = {one.label: one.own for one in self.evaluate.sets if one.own}
+        return {**shared, "sets": own} if own else shared
 
     def _explore_shape(self) -> dict[str, int]:
         """What harvest proves complete: RL steps, and rollouts a group."""
@@ -113,6 +128,8 @@ class Config(Section):
             raise Impossible(
                 "harvest.snapshot_samples", "explore keeps no snapshots to sample from", "set explore.snapshot_every"
             )
+        if self.filter.source == "snapshots" and not self.harvest.snapshot_samples:
+            raise Impossible("filter.source", "harvest samples from no snapshots", "set harvest.snapshot_samples")
         micro = self.placement.micro_batch_rollouts
         if micro and self.explore.mini_batch_rollouts % micro:
             raise Impossible(
@@ -154,7 +171,7 @@ def check_context(config: Config, context_tokens: int | None, source: str) -> No
     """
     if context_tokens is None:
         return
-    longest = max(config.explore.max_completion_tokens, config.evaluation_tokens)
+    longest = max(config.explore.max_completion_tokens, config.longest_evaluation)
     if config.prompt.max_tokens + longest > context_tokens:
         raise Impossible(
             "prompt.max_tokens",

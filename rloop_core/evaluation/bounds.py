@@ -7,6 +7,9 @@ and least where some have a single correct sample and the others have n.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from rloop_core.errors import StageError
@@ -66,3 +69,32 @@ def check_consistent(avg: float, passes: dict[int, float], n: int, tolerance: fl
                 field="evaluate",
                 fix="take all metrics of a row from the same samples",
             )
+
+
+def check_summary(summary: Mapping[str, Any], avg_name: str, solved: float | None = None) -> None:
+    """Refuse a summary that cannot come from one set of samples.
+
+    Args:
+        summary: Metrics by name, each with a `value`; see `outcomes.summarise`.
+        avg_name: "avg@32". Where problems have unequal numbers of samples ("avg@8-32") nothing is checked.
+        solved: Share of problems with a correct sample, which is pass@n; None takes it from the summary.
+
+    Raises:
+        StageError: See `check_consistent`.
+    """
+    number = avg_name.removeprefix("avg@")
+    if not number.isdecimal():
+        return
+    n = int(number)
+    passes = {
+        int(name.removeprefix("pass@")): float(one["value"])
+        for name, one in summary.items()
+        if name.startswith("pass@")
+    }
+    if solved is not None and abs(passes.setdefault(n, solved) - solved) > _ROUNDING:
+        raise StageError(
+            f"pass@{n} = {passes[n]:.4f}, but {solved:.4f} of the problems have a correct one of {n} samples",
+            field="evaluate",
+            fix="take all metrics of a row from the same samples",
+        )
+    check_consistent(float(summary[avg_name]["value"]), passes, n)

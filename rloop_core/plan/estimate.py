@@ -76,12 +76,11 @@ def _counts(config: Config, work: Workload) -> dict[str, Any]:
 
 def _tokens(config: Config, work: Workload) -> dict[str, float]:
     rollouts = work.rollouts * config.iterations
-    evaluated = work.evaluated_known * work.policies_evaluated
     return {
         "explored": rollouts * work.completion_tokens,
         "explored_at_most": rollouts * config.explore.max_completion_tokens,
-        "evaluated": evaluated * work.evaluation_tokens,
-        "evaluated_at_most": evaluated * config.evaluation_tokens,
+        "evaluated": work.policies_evaluated * work.evaluated_tokens,
+        "evaluated_at_most": work.policies_evaluated * work.evaluated_tokens_at_most,
     }
 
 

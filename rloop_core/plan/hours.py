@@ -37,8 +37,9 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
         "rft (at most)": rft,
     }
     if config.evaluate.sets:
-        seconds["evaluate"] = generation_seconds(
-            shape, device, work.evaluated_known, batch, config, config.evaluation_tokens
+        seconds["evaluate"] = sum(
+            generation_seconds(shape, device, count or 0, batch, config, work.evaluation_budgets[label])
+            for label, count in work.evaluated.items()
         )
     return {name: value / 3600 for name, value in seconds.items()}
 

@@ -99,7 +99,7 @@ def _rft(config: Config, shape: ModelShape, available: float, devices: int) -> S
 
 def _evaluate(config: Config, shape: ModelShape, available: float) -> StageMemory:
     weights = {"weights": float(shape.parameters * _element(config))}
-    one = _sequence_bytes(config, shape, config.evaluation_tokens)
+    one = _sequence_bytes(config, shape, config.longest_evaluation)
     batch = config.placement.generation_batch
     room = available - sum(weights.values())
     fixes: list[str] = []

@@ -32,6 +32,7 @@ class Workload:
         evaluated: Set label to completions of one policy; None where the set's size is unknown.
         policies_evaluated: Over the whole run.
         prompt_tokens, completion_tokens: Assumed means.
+        evaluation_budgets: Set label to completion budget in tokens.
     """
 
     problems: int | None
@@ -45,12 +46,22 @@ class Workload:
     policies_evaluated: int
     prompt_tokens: float
     completion_tokens: float
-    evaluation_tokens: float
+    evaluation_budgets: dict[str, int]
 
     @property
     def evaluated_known(self) -> int:
         """Completions of one policy over the sets whose size is known."""
         return sum(count or 0 for count in self.evaluated.values())
+
+    @property
+    def evaluated_tokens_at_most(self) -> float:
+        """Completion tokens of one policy over the sets whose size is known, if every completion fills its budget."""
+        return sum((count or 0) * self.evaluation_budgets[label] for label, count in self.evaluated.items())
+
+    @property
+    def evaluated_tokens(self) -> float:
+        """The same with completions of the assumed mean."""
+        return MEAN_SHARE * self.evaluated_tokens_at_most
 
 
 def workload_of(config: Config) -> Workload:
@@ -71,11 +82,11 @@ def workload_of(config: Config) -> Workload:
         snapshots=snapshots,
         snapshot_rollouts=0 if not per_problem else problems * per_problem if problems else None,
         expert_at_most=min(rollouts, cap * problems) if cap and problems else None if cap else rollouts,
-        evaluated={label: size * config.evaluate.samples if size else None for label, size in sizes.items()},
+        evaluated={label: size * config.evaluate.of(label).samples if size else None for label, size in sizes.items()},
         policies_evaluated=(config.iterations + config.evaluate.base) if sizes else 0,
         prompt_tokens=min(MEAN_PROMPT, config.prompt.max_tokens),
         completion_tokens=MEAN_SHARE * explore.max_completion_tokens,
-        evaluation_tokens=MEAN_SHARE * config.evaluation_tokens,
+        evaluation_budgets={label: config.evaluation_tokens_of(label) for label in sizes},
     )
 
 
@@ -100,10 +111,7 @@ def storage_bytes(config: Config, work: Workload, shape: ModelShape | None) -> d
     stored = {
         # Explore's shards and harvest's consolidated copy: each artifact stands alone.
         "trajectories": rollouts * work.completion_tokens * BYTES_A_TOKEN_STORED * 2,
-        "evaluation samples": work.evaluated_known
-        * work.policies_evaluated
-        * work.evaluation_tokens
-        * BYTES_A_TOKEN_STORED,
+        "evaluation samples": work.policies_evaluated * work.evaluated_tokens * BYTES_A_TOKEN_STORED,
     }
     if shape:
         element = 2 if config.policy.dtype == "bfloat16" else 4

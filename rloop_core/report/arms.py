@@ -82,12 +82,15 @@ def read_arms(ours: RunRecord, theirs: RunRecord) -> tuple[Arm, Arm]:
     titles = [run.name if alike else names[run.config.arm] for run in (ours, theirs)]
     if ours.name == theirs.name:
         titles[1] += " (again)"
-    first, second = (
-        Arm(title, run, rl_steps(run), _checkpoints(run)) for title, run in zip(titles, (ours, theirs), strict=True)
-    )
+    first, second = (read_arm(title, run) for title, run in zip(titles, (ours, theirs), strict=True))
     for arm in (first, second):
         _note_what_is_missing(arm)
     return first, second
+
+
+def read_arm(title: str, run: RunRecord) -> Arm:
+    """One run's checkpoints and RL steps."""
+    return Arm(title, run, rl_steps(run), _checkpoints(run))
 
 
 def shared_sets(ours: Arm, theirs: Arm) -> list[str]:

@@ -10,12 +10,12 @@ from rloop_core.stages.job import STAGES
 def compute_table(arms: tuple[Arm, Arm]) -> Table:
     """One row a quantity, one column an arm; None where the run has not come so far."""
     columns = ("quantity", *(arm.title for arm in arms))
-    each = [_quantities(arm) for arm in arms]
+    each = [quantities(arm) for arm in arms]
     names = list(dict.fromkeys(name for one in each for name in one))
     return Table("compute", columns, tuple((name, *(one.get(name) for one in each)) for name in names))
 
 
-def _quantities(arm: Arm) -> dict[str, float]:
+def quantities(arm: Arm) -> dict[str, float]:
     """By name; counts are of what the finished artifacts hold."""
     manifests = arm.run.manifests
     found: dict[str, float] = {

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rloop_core.analysis.blocks import Differential, differential
 from rloop_core.analysis.histories import History, histories
-from rloop_core.analysis.similarity import Similarity, Units, similarity, words
+from rloop_core.analysis.similarity import Similarity
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.analysis.transitions import Matrix, Transitions, transitions
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.bootstrap import Interval, interval
+from rloop_core.evaluation.outcomes import check_same_problems
 from rloop_core.report.arms import Arm, Checkpoint, shared_sets
-
-SIMILARITY_PROBLEMS = 100
-"""Most problems of a set over which similarity is averaged: its cost grows with the square of the trajectories."""
+from rloop_core.report.arms_similarity import Unit, drawn_problems, similarity_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,7 @@ class SetDynamics:
         titles: What the two arms are called, RLoop first.
         problems: Its problems.
         similarity_problems: Over how many of them similarity is averaged.
+        unit: What it compares pairs of: words or tokens.
         arms: Each arm that has at least two evaluated policies.
         blocks: Both arms' forgetting at equal RL steps; None where there are too few.
         notes: What is missing, and how to get it.
@@ -83,30 +83,33 @@ class SetDynamics:
     titles: tuple[str, str]
     problems: int
     similarity_problems: int
+    unit: Unit
     arms: list[ArmDynamics]
     blocks: Blocks | None
     notes: list[str] = field(default_factory=list)
 
 
-def dynamics(ours: Arm, theirs: Arm, rule: SolvedRule, seed: int) -> list[SetDynamics]:
+def dynamics(ours: Arm, theirs: Arm, rule: SolvedRule, seed: int, unit: Unit = "words") -> list[SetDynamics]:
     """Analyse every set that both arms are evaluated on; what cannot be had becomes a note."""
-    return [_of_set(ours, theirs, label, rule, seed) for label in shared_sets(ours, theirs)]
+    return [_of_set(ours, theirs, label, rule, seed, unit) for label in shared_sets(ours, theirs)]
 
 
-def _of_set(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int) -> SetDynamics:
+def _of_set(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int, unit: Unit) -> SetDynamics:
     notes: list[str] = []
     ids = ours.checkpoints[label][0].outcomes.problem_ids
-    chosen = _sampled(ids, seed)
-    arms = [found for arm in (ours, theirs) if (found := _of_arm(arm, label, rule, chosen, notes))]
+    chosen = drawn_problems(ids, seed)
+    arms = [found for arm in (ours, theirs) if (found := _of_arm(arm, label, rule, chosen, unit, notes))]
     try:
         blocks = _blocks(ours, theirs, label, rule, seed, notes)
     except RLoopError as error:
         notes.append(f"The arms' forgetting on {label} cannot be compared: {error}")
         blocks = None
-    return SetDynamics(label, (ours.title, theirs.title), len(ids), len(chosen), arms, blocks, notes)
+    return SetDynamics(label, (ours.title, theirs.title), len(ids), len(chosen), unit, arms, blocks, notes)
 
 
-def _of_arm(arm: Arm, label: str, rule: SolvedRule, chosen: frozenset[str], notes: list[str]) -> ArmDynamics | None:
+def _of_arm(
+    arm: Arm, label: str, rule: SolvedRule, chosen: frozenset[str], unit: Unit, notes: list[str]
+) -> ArmDynamics | None:
     checkpoints = arm.checkpoints[label]
     outcomes = [one.outcomes for one in checkpoints]
     names = [one.label for one in checkpoints]
@@ -120,7 +123,7 @@ def _of_arm(arm: Arm, label: str, rule: SolvedRule, chosen: frozenset[str], note
         return None
     alike = None
     try:
-        alike = similarity(_texts(checkpoints, chosen))
+        alike = similarity_of(checkpoints, chosen, unit)
     except RLoopError as error:
         notes.append(f"Similarity of {arm.title} on {label}: {error}")
     return ArmDynamics(arm.title, checkpoints, moved, alike, told)
@@ -141,6 +144,7 @@ def _blocks(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int, not
             f"Differential forgetting on {label}: {len(steps)} RL steps are evaluated in both arms, others not."
         )
     pairs = [[side[step] for step in steps] for side in (mine, other)]
+    check_same_problems(*(side[0].outcomes.problem_ids for side in pairs))
     moved = [transitions([one.outcomes for one in side], rule) for side in pairs]
     iterations = [one.iteration for one in pairs[0]]
     found = differential(moved[1], moved[0], iterations)
@@ -179,28 +183,3 @@ def _weights(arm: Arm, checkpoint: Checkpoint) -> str:
     return " ".join(
         sorted(one.sha256 for one in files if one.path.startswith(folder) and one.path.endswith(".safetensors"))
     )
-
-
-def _sampled(ids: Sequence[str], seed: int) -> frozenset[str]:
-    if len(ids) <= SIMILARITY_PROBLEMS:
-        return frozenset(ids)
-    drawn = np.random.default_rng(seed).choice(len(ids), SIMILARITY_PROBLEMS, replace=False)
-    return frozenset(ids[place] for place in drawn)
-
-
-def _texts(checkpoints: Sequence[Checkpoint], chosen: frozenset[str]) -> Iterator[list[list[Units]]]:
-    """For each chosen problem the words of every checkpoint's trajectories."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    wanted = pa.array(sorted(chosen))
-    by_problem: dict[str, list[list[str]]] = {one: [[] for _ in checkpoints] for one in sorted(chosen)}
-    for place, checkpoint in enumerate(checkpoints):
-        for path in checkpoint.files:
-            table = pq.read_table(path, columns=["problem_id", "completion"])
-            table = table.filter(pc.is_in(table["problem_id"], value_set=wanted))
-            for problem, text in zip(table["problem_id"].to_pylist(), table["completion"].to_pylist(), strict=True):
-                by_problem[problem][place].append(text)
-    for texts in by_problem.values():
-        yield [[words(text) for text in side] for side in texts]

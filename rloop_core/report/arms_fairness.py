@@ -17,6 +17,9 @@ _FREE = {
     "explore": ("steps", "snapshot_every"),
     "evaluate": ("k", "snapshots", "base", "sets", "max_completion_tokens"),
 }
+_ONLY_REPORTED = frozenset(
+    ("explore.snapshot_every", *(f"evaluate.{name}" for name in ("snapshots", "base", "k", "select_on", "select_by")))
+)
 _ONLY_RLOOP = ("filter.", "rft.", "harvest.")
 
 
@@ -110,6 +113,11 @@ def _settings(run: RunRecord) -> dict[str, Any]:
         "evaluate": {
             **config.evaluate.model_dump(mode="json", include={"samples", "temperature", "top_p"}),
             "max_completion_tokens": config.evaluation_tokens,
+            "sets": {
+                one.label: own
+                for one in config.evaluate.sets
+                if (own := {name: value for name, value in one.own.items() if name != "k"})
+            },
         },
     }
 
@@ -154,7 +162,7 @@ def _declared(run: RunRecord) -> dict[str, set[str]]:
     """The same, as the config has it."""
     config = run.config
     sources = [(_TRAINING, config.problems), *((f"{_SET} {one.label!r}", one) for one in config.evaluate.sets)]
-    found = {name: {source.model_dump_json(exclude={"name"})} for name, source in sources}
+    found = {name: {json.dumps({**source.identity(), "name": None})} for name, source in sources}
     return {_POLICY: {f"{config.policy.path}@{config.policy.revision}"}, **found}
 
 
@@ -196,6 +204,6 @@ def _remark(name: str) -> str:
         return "by design"
     if name.startswith(_ONLY_RLOOP):
         return "vanilla RL does not use it"
-    if name in ("explore.snapshot_every", "evaluate.snapshots", "evaluate.base", "evaluate.k"):
+    if name in _ONLY_REPORTED:
         return "changes what is kept and reported, not what is trained"
     return "the arms should agree on it"

@@ -73,7 +73,8 @@ def _headlines(table: TableOne, claim: str) -> list[dict[str, Any]]:
     for block in blocks:
         row = next((row for row in block.rows if row.name == claim), None)
         if row is not None:
-            ends = dict.fromkeys([*list(row.cells)[:1], *list(row.cells)[-1:]])
+            passes = [name for name in row.cells if name.startswith("pass@")]
+            ends = dict.fromkeys([*list(row.cells)[:1], *passes[-1:]])
             cards += [{"set": block.label, "metric": metric, **row.cells[metric]} for metric in ends]
     return cards
 

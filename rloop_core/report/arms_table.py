@@ -26,7 +26,7 @@ class Row:
     Attributes:
         name: "base", "RL", "RLoop", "RLoop - RL".
         policy: Which policy that is; empty for a difference.
-        cells: Metric to {value, low, high}; avg@n first, then pass@k with rising k.
+        cells: Metric to {value, low, high}; avg@n first, then pass@k with rising k, then majority@n.
         difference: Whether this is a paired difference.
     """
 
@@ -78,26 +78,30 @@ def difference_name(first: str, second: str) -> str:
     return f"{first} \N{MINUS SIGN} {second}"
 
 
-def table_one(ours: Arm, theirs: Arm, ks: Sequence[int], seed: int) -> TableOne:
-    """Build the table from the stored samples.
+def table_one(ours: Arm, theirs: Arm, seed: int) -> TableOne:
+    """Build the table from the stored samples, with each set's own k of pass@k as RLoop's config has them.
 
     Args:
         ours: RLoop.
         theirs: Vanilla RL.
-        ks: The k of pass@k; 1 is left out, for pass@1 is avg@n.
         seed: Of the bootstrap.
     """
     table = TableOne()
-    wanted = sorted({k for k in ks if k > 1})
     for label in shared_sets(ours, theirs):
+        wanted = _wanted(ours, label)
         policies = _policies(ours, theirs, label)
         known = ours.run.data.known(label) if ours.run.data else frozenset()
         _add(table, label, policies, wanted, seed)
         if known and not any(known.issuperset(one.outcomes.problem_ids) for one in policies.values()):
             count = len(known.intersection(next(iter(policies.values())).outcomes.problem_ids))
             _add(table, f"{label}, without {count} contaminated", policies, wanted, seed, known)
-    _add_average(table, ours, theirs, wanted, seed)
+    _add_average(table, ours, theirs, seed)
     return table
+
+
+def _wanted(ours: Arm, label: str) -> list[int]:
+    """The k of pass@k on a set; 1 is left out, for pass@1 is avg@n."""
+    return sorted({k for k in ours.run.config.evaluate.of(label).k if k > 1})
 
 
 def _policies(ours: Arm, theirs: Arm, label: str) -> dict[str, Checkpoint]:
@@ -153,7 +157,7 @@ def _check(outcomes: Outcomes, cells: Cells) -> None:
     check_consistent(cells[outcomes.avg_name]["value"], passes, n)
 
 
-def _add_average(table: TableOne, ours: Arm, theirs: Arm, ks: Sequence[int], seed: int) -> None:
+def _add_average(table: TableOne, ours: Arm, theirs: Arm, seed: int) -> None:
     """The mean of the sets' values; only policies and metrics that every set has."""
     labels = shared_sets(ours, theirs)
     if len(labels) < 2:
@@ -162,10 +166,11 @@ def _add_average(table: TableOne, ours: Arm, theirs: Arm, ks: Sequence[int], see
     names = [name for name in ("base", theirs.title, ours.title) if all(name in one for one in sets)]
     if not names:
         return
-    possible = [k for k in ks if all(k <= one[name].outcomes.n.min() for one in sets for name in names)]
+    shared = set.intersection(*(set(_wanted(ours, label)) for label in labels))
+    possible = [k for k in sorted(shared) if all(k <= one[name].outcomes.n.min() for one in sets for name in names)]
     values = {name: [dict(problem_values(one[name].outcomes, possible)) for one in sets] for name in names}
     metrics = [metric for metric in values[names[0]][0] if all(metric in one for name in names for one in values[name])]
-    if len(metrics) <= len(possible):
+    if not any(metric.startswith("avg@") for metric in metrics):
         table.notes.append(f"{AVERAGE} has no avg@n: the sets have different numbers of samples.")
     if not metrics:
         return

@@ -122,7 +122,7 @@ def compare_runs(
         check_comparable(*records)
     chosen = records[0].config.seed if seed is None else seed
     arms = read_arms(*records)
-    table = table_one(*arms, records[0].config.evaluate.k, chosen)
+    table = table_one(*arms, chosen)
     found = dynamics(*arms, rule, chosen)
     notes = [note if note.startswith(one.name) else f"{one.name}: {note}" for one in records for note in one.notes]
     if not table.blocks:

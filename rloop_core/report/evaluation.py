@@ -25,7 +25,7 @@ class EvaluationRow:
         problem_set: Label of the set.
         iteration: What the policy came out of; -1 is the base.
         policy: "base", "theta_1", ...
-        metrics: Name to {value, low, high}: avg@n first, then pass@k with rising k.
+        metrics: Name to {value, low, high}: avg@n first, then pass@k with rising k, then majority@n.
         differences: The same names, policy minus base, paired over problems; empty for the base itself.
         problems, samples: What the metrics rest on.
         truncated: Share of samples that did not end within the budget.
@@ -87,7 +87,7 @@ def _rows_without(
             return []
         clean = outcomes.without(known)
         base = clean if iteration == BASE_ITERATION else base
-        summary = summarise(clean, run.config.evaluate.k, seed=run.config.seed)
+        summary = summarise(clean, run.config.evaluate.of(label).k, seed=run.config.seed)
         title = f"{label}, without {len(outcomes) - len(clean)} contaminated"
         rows.append(_row(run, iteration, title, summary, clean, base))
     return rows
@@ -129,8 +129,10 @@ def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, la
 def _row(
     run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any
 ) -> EvaluationRow:
+    from rloop_core.evaluation.outcomes import metric_order
+
     found = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
-    metrics = {name: found[name] for name in sorted(found, key=_metric_order)}
+    metrics = {name: found[name] for name in sorted(found, key=metric_order)}
     return EvaluationRow(
         problem_set=label,
         iteration=iteration,
@@ -143,12 +145,6 @@ def _row(
         mean_length=summary["mean_length"],
         sampling_sd=summary["sampling_sd"],
     )
-
-
-def _metric_order(name: str) -> tuple[bool, int]:
-    """avg@n first, then pass@k with rising k, whatever the order in the file."""
-    kind, _, number = name.partition("@")
-    return kind != "avg", int(number.partition("-")[0])
 
 
 def _differences(

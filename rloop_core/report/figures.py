@@ -88,8 +88,9 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     sets = list(dict.fromkeys(row.problem_set for row in rows))
     columns = min(2, len(sets))
     figure, axes = panels(-(-len(sets) // columns), columns, height=3.0, sharey=True)
-    # pass@1 is avg@n by definition: drawn, it would only hide the other.
-    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics if name != "pass@1"))
+    # pass@1 is avg@n by definition: drawn, it would only hide the other. majority@n is in the table.
+    drawn = [name for row in rows for name in row.metrics if name != "pass@1" and not name.startswith("majority@")]
+    metrics = list(dict.fromkeys(drawn))
     for axis, label in zip(axes, sets, strict=False):
         own = [row for row in rows if row.problem_set == label]
         for place, metric in enumerate(metrics):

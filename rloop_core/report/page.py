@@ -25,11 +25,11 @@ def render(parts: Sequence[RunReport], content: str) -> str:
 
 
 def fill_template(name: str, **values: Any) -> str:
-    """A page from a template beside this file: everything is escaped, and an unknown name is an error."""
+    """A page from a template of the report or the study: everything is escaped, and an unknown name is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "study"]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -88,11 +88,12 @@ def _tables(rows: Sequence[EvaluationRow]) -> list[dict[str, Any]]:
 
 
 def _headlines(rows: Sequence[EvaluationRow]) -> list[dict[str, Any]]:
-    """The last policy's first metric and its last pass@k on each set, against the base."""
+    """The last policy's avg@n and its pass@k of the greatest k on each set, against the base."""
     headlines = []
     for label in dict.fromkeys(row.problem_set for row in rows):
         last = [row for row in rows if row.problem_set == label][-1]
-        for name in dict.fromkeys([*list(last.metrics)[:1], *list(last.metrics)[-1:]]):
+        passes = [name for name in last.metrics if name.startswith("pass@")]
+        for name in dict.fromkeys([*list(last.metrics)[:1], *passes[-1:]]):
             difference = last.differences.get(name)
             headlines.append(
                 {"set": label, "policy": last.policy, "metric": name, **last.metrics[name], "difference": difference}

@@ -1,4 +1,4 @@
-"""Stage evaluate: avg@k and pass@k of a policy on every configured set, all samples stored (paper 5.1)."""
+"""Stage evaluate: avg@k, pass@k and majority@k of a policy on every configured set, all samples stored (paper 5.1)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def run(context: StageContext) -> StageOutcome:
         "snapshots": {str(step): found for step, found in by_step.items()},
     }
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
-    samples = context.config.evaluate.samples
-    counts = {label: {"problems": found["problems"], "samples": samples} for label, found in metrics.items()}
+    counts = {
+        label: {"problems": found["problems"], "samples": context.config.evaluate.of(label).samples}
+        for label, found in metrics.items()
+    }
     return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics)
 
 
@@ -78,18 +80,20 @@ class _Evaluation:
                 tell=self._tell,
             )
             files = consolidate(shards, context.out / place / _folder(index))
-            metrics[label] = summarise(problem_outcomes(files), context.config.evaluate.k, seed=context.config.seed)
+            ks = context.config.evaluate.of(label).k
+            metrics[label] = summarise(problem_outcomes(files), ks, seed=context.config.seed)
             self._done += 1
         return metrics
 
     def _sampling(self, label: str, step: int) -> SamplingSettings:
         """Every policy draws for itself: with one seed for all, equal policies would agree by more than chance."""
         config = self._context.config
+        asked = config.evaluate.of(label)
         return SamplingSettings(
-            samples=config.evaluate.samples,
-            temperature=config.evaluate.temperature,
-            top_p=config.evaluate.top_p,
-            max_tokens=config.evaluation_tokens,
+            samples=asked.samples,
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            max_tokens=config.evaluation_tokens_of(label),
             batch=config.placement.generation_batch,
             seed=derive_seed(config.seed, "evaluate", label, self._context.job.iteration, step),
         )

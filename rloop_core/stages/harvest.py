@@ -14,10 +14,8 @@ from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.trajectories.completeness import prove_complete
 from rloop_core.trajectories.consolidate import consolidate
-from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
+from rloop_core.trajectories.layout import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.success import success_rates, write_success_rates
-
-_SNAPSHOT_RANK = 10_000  # above every rank of the RL steps, so that the record keeps both kinds apart
 
 
 def run(context: StageContext) -> StageOutcome:
@@ -48,6 +46,8 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
         raise StageError("explore kept no snapshots", field="explore.snapshot_every", fix="set it, and run again")
+    if config.harvest.snapshots == "last":
+        snapshots = snapshots[-1:]
     shards: list[Path] = []
     with context.verifier() as verifier:
         for index, snapshot in enumerate(snapshots):
@@ -68,6 +68,6 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
 
             target = context.work / "snapshots" / snapshot.name
             shards += sampler.record(
-                problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=_SNAPSHOT_RANK
+                problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=SNAPSHOT_RANK
             )
     return shards

@@ -7,6 +7,7 @@ from rloop_core.errors import StageError
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
+from rloop_core.stages.order import explored_from, refined_from
 from rloop_core.stages.problem_store import ensure_problems
 from rloop_core.stages.training_set import ensure_clean, ensure_decontamination
 from rloop_core.store import Store, read_manifest, stage_folder
@@ -35,7 +36,7 @@ class Inputs:
         """
         config = self._config
         if stage == "explore":
-            return (self.policy(iteration), self.training())
+            return (self._policy(*explored_from(config, iteration)), self.training())
         if stage == "harvest":
             explored = (self._artifact("trajectories", iteration, "explore"),)
             needs_problems = config.harvest.snapshot_samples > 0
@@ -43,22 +44,24 @@ class Inputs:
         if stage == "filter":
             return (self._artifact("trajectories", iteration, "harvest"),)
         if stage == "rft":
-            return (self.policy(iteration), self._artifact("experts", iteration, "filter"))
+            return (self._policy(*refined_from(config, iteration)), self._artifact("experts", iteration, "filter"))
         if stage == "evaluate":
             return (*self._evaluated(iteration), *self.evaluation())
         raise StageError(f"there is no stage {stage!r}", field="stage")
 
     def _evaluated(self, iteration: int) -> tuple[InputRef, ...]:
         """What an iteration ended with, and the explore artifact whose snapshots are evaluated beside it."""
-        policy = self.policy(iteration + 1)
+        policy = self._policy(iteration, self._config.policy_stage)
         if iteration < 0 or not self._config.evaluate.snapshots:
             return (policy,)
         return (policy, self._artifact("explored", iteration, "explore"))
 
-    def policy(self, iteration: int) -> InputRef:
-        """theta_i: the model that the config names for i = 0, else what iteration i - 1 ended with."""
-        if iteration > 0:
-            return self._artifact("policy", iteration - 1, self._config.policy_stage)
+    def _policy(self, iteration: int, stage: str) -> InputRef:
+        """What a stage of an iteration made; theta_0 before the first."""
+        return self._artifact("policy", iteration, stage) if iteration >= 0 else self.base()
+
+    def base(self) -> InputRef:
+        """theta_0: the model that the config names."""
         if self._base is None:
             folder = resolve_policy(self._config.policy)
             uri = self._config.policy.path

@@ -17,14 +17,24 @@ def stages_of(config: Config) -> list[tuple[int, str]]:
 
 
 def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str]]:
-    """The (iteration, stage) whose artifacts a stage reads; rft of iteration -1 stands for theta_0."""
+    """The (iteration, stage) whose artifacts a stage reads; those of iteration -1 stand for theta_0."""
     return {
-        "explore": [(iteration - 1, "rft")],
+        "explore": [explored_from(config, iteration)],
         "harvest": [(iteration, "explore")],
         "filter": [(iteration, "harvest")],
-        "rft": [(iteration - 1, "rft"), (iteration, "filter")],
+        "rft": [refined_from(config, iteration), (iteration, "filter")],
         "evaluate": [
             (iteration, config.policy_stage),
             *([(iteration, "explore")] if config.evaluate.snapshots else []),
         ],
     }[stage]
+
+
+def explored_from(config: Config, iteration: int) -> tuple[int, str]:
+    """The (iteration, stage) that made what exploration starts from: theta_i, but in an ablation."""
+    return iteration - 1, "explore" if config.explore.start == "rl-endpoint" else config.policy_stage
+
+
+def refined_from(config: Config, iteration: int) -> tuple[int, str]:
+    """The (iteration, stage) that made what RFT starts from: theta_i, never the RL endpoint but in an ablation."""
+    return (iteration, "explore") if config.rft.start == "rl-endpoint" else (iteration - 1, config.policy_stage)

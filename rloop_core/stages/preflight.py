@@ -33,7 +33,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         check_context(config, _context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
-    refs = (inputs.policy(0), inputs.training(), *inputs.evaluation())
+    refs = (inputs.base(), inputs.training(), *inputs.evaluation())
     inputs.decontamination()
     return refs
 

@@ -95,6 +95,8 @@ class StageRunner:
             refs = self.inputs.of(stage, iteration)
             identity = self._identity(stage, iteration, refs)
             found, why = self._look(stage, iteration, identity)
+            if not found:
+                found, why = self._adopt(stage, iteration, refs, identity) or (None, why)
             if found:
                 self._tell(stage, iteration, {"kind": "cached", "note": why})
                 return StageResult(found, True, why)
@@ -185,6 +187,22 @@ class StageRunner:
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
 
+    def _adopt(
+        self, stage: str, iteration: int, refs: tuple[InputRef, ...], identity: dict[str, Any]
+    ) -> tuple[Manifest, str] | None:
+        """The artifact of another run that `placement.adopt` names, copied, where its fingerprint is the same."""
+        print_of = fingerprint(identity)
+        for run in self.config.placement.adopt:
+            with contextlib.suppress(ArtifactDamaged):
+                made = read_manifest(self.store, run, iteration, stage) if run != self.config.name else None
+                if made and made.fingerprint == print_of:
+                    folder = fetch(self.store, made, self._cache())
+                    outcome = StageOutcome(made.counts, made.metrics, made.seconds)
+                    names = [file.path for file in made.files]
+                    manifest = self._publish(stage, iteration, refs, identity, folder, outcome, made.versions, names)
+                    return manifest, f"adopted from {run}, {manifest.digest[:12]}"
+        return None
+
     def _compute(
         self,
         stage: str,
@@ -193,8 +211,7 @@ class StageRunner:
         identity: dict[str, Any],
         should_stop: Callable[[], bool],
     ) -> Manifest:
-        print_of = fingerprint(identity)
-        work = self.scratch() / stage_folder(self.config.name, iteration, stage) / print_of[:16]
+        work = self.scratch() / stage_folder(self.config.name, iteration, stage) / fingerprint(identity)[:16]
         job = self._job(stage, iteration, refs, work)
         outcome = read_outcome(work)
         if outcome is None or not (work / "out").is_dir():
@@ -205,27 +222,41 @@ class StageRunner:
                 timeout_seconds=minutes * 60 if minutes else None,
                 should_stop=should_stop,
             )
-        if self._lease:
-            self._lease.ensure_held()
-        manifest = publish(
-            self.store,
-            work / "out",
-            run=self.config.name,
-            iteration=iteration,
-            stage=stage,
-            fingerprint=print_of,
-            inputs=tuple(InputEntry(uri=ref.uri, digest=ref.digest) for ref in refs),
-            identity=identity,
-            counts=outcome.counts,
-            metrics=outcome.metrics,
-            versions=versions(),
-            seed=self.config.seed,
-            seconds=outcome.seconds,
-        )
+        manifest = self._publish(stage, iteration, refs, identity, work / "out", outcome, versions())
         forget_outcome(work)  # first, so that a crash in between leaves no outcome beside half of its files
         shutil.rmtree(work.parent, ignore_errors=True)
         self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})
         return manifest
+
+    def _publish(
+        self,
+        stage: str,
+        iteration: int,
+        refs: tuple[InputRef, ...],
+        identity: dict[str, Any],
+        folder: Path,
+        outcome: StageOutcome,
+        made_by: dict[str, str],
+        names: list[str] | None = None,
+    ) -> Manifest:
+        if self._lease:
+            self._lease.ensure_held()
+        return publish(
+            self.store,
+            folder,
+            run=self.config.name,
+            iteration=iteration,
+            stage=stage,
+            fingerprint=fingerprint(identity),
+            inputs=tuple(InputEntry(uri=ref.uri, digest=ref.digest) for ref in refs),
+            identity=identity,
+            counts=outcome.counts,
+            metrics=outcome.metrics,
+            versions=made_by,
+            seed=self.config.seed,
+            seconds=outcome.seconds,
+            names=names,
+        )
 
     def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
         """The stage as plain data, in a scratch folder that counts its starts."""

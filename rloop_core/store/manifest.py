@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -132,8 +133,9 @@ def publish(
     versions: dict[str, str],
     seed: int,
     seconds: float,
+    names: Iterable[str] | None = None,
 ) -> Manifest:
-    """Upload every file of a local folder, then the manifest with a single PUT, last.
+    """Upload every file of a local folder, or those named, then the manifest with a single PUT, last.
 
     An older manifest of the stage is removed first, so that its files are never taken for the new ones; what it left
     in the folder is deleted when the new artifact stands.
@@ -143,7 +145,9 @@ def publish(
         StoreError: The store refuses; nothing is published then.
     """
     target = stage_folder(run, iteration, stage)
-    entries = [(path.relative_to(folder).as_posix(), path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    if names is None:
+        names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    entries = [(name, folder / name) for name in names]
     try:
         files = tuple(
             FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path)) for name, path in entries

@@ -37,6 +37,7 @@ class FilterSettings:
         on_empty: An empty expert set is carried (theta_i goes on unchanged), retried with wider thresholds,
             or an error.
         widen_to: The thresholds tried in order when ``on_empty`` is "widen".
+        source: "all", or "snapshots" for what harvest sampled from snapshots alone; rates and ledger count the same.
         seed: Chooses which trajectories survive the cap.
     """
 
@@ -48,6 +49,7 @@ class FilterSettings:
     drop_multiple_boxes: bool = True
     on_empty: Literal["carry", "widen", "fail"] = "carry"
     widen_to: tuple[float, ...] = (0.2, 0.5)
+    source: Literal["all", "snapshots"] = "all"
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.trajectories.expert import LEDGER_STEPS, FilterReport, FilterSettings, LedgerRow
+from rloop_core.trajectories.layout import SNAPSHOT_RANK
 from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, canonical_rows, gather_rows
 from rloop_core.trajectories.scan import scan
 from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA
@@ -48,6 +49,8 @@ def filter_experts(paths: Sequence[str | Path], settings: FilterSettings, out_pa
     import polars as pl
 
     record = scan(paths)
+    if settings.source == "snapshots":
+        record = record.filter(pl.col("rank") >= SNAPSHOT_RANK)
     rates = (
         record.group_by("problem_id")
         .agg(pl.len().alias("attempts"), (pl.col("verdict") == CORRECT).sum().alias("correct"))

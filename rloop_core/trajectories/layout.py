@@ -2,6 +2,8 @@
 
 TRAJECTORIES_FOLDER = "trajectories"
 """Harvest: consolidated trajectories, `part-*.parquet`."""
+SNAPSHOT_RANK = 10_000
+"""First `rank` of rollouts that harvest sampled from snapshots: above every rank of the RL steps."""
 RATES_FILE = "success_rates.parquet"
 """Harvest: one row a problem."""
 EXPERTS_FILE = "experts.parquet"

@@ -39,6 +39,20 @@ def config(**sections):
         ({"evaluate": {"samples": 16}}, "evaluate.k", "samples to 32"),
         ({"evaluate": {"sets": [{"source": "aime24"}, {"source": "aime24"}]}}, "evaluate.sets", "`name`"),
         (
+            {"evaluate": {"sets": [{"source": "math500"}, {"source": "aime24", "samples": 8}]}},
+            "evaluate.sets.1.k",
+            "a k of its own",
+        ),
+        ({"evaluate": {"sets": [{"source": "aime24", "k": [64]}]}}, "evaluate.sets.0.k", "samples to 64"),
+        ({"evaluate": {"select_on": "aime24"}}, "evaluate.select_on", "evaluate.sets"),
+        ({"evaluate": {"select_on": "a", "sets": [{"source": "aime24"}]}}, "evaluate.select_on", "name one of aime24"),
+        (
+            {"evaluate": {"select_on": "aime24", "select_by": "pass@64", "sets": [{"source": "aime24"}]}},
+            "evaluate.select_by",
+            "pass@32",
+        ),
+        ({"evaluate": {"select_by": "avg"}}, "evaluate.select_by", "name the set"),
+        (
             {"policy": {"context_tokens": 4096}, "prompt": {"max_tokens": 2049}},
             "prompt.max_tokens",
             "lower prompt.max_tokens to at most 2048",

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, json_schema, make_config
-from rloop_core.config.identity import Section
+from rloop_core.config.identity import SAMPLING, Section
 from rloop_core.errors import ConfigError
 from rloop_core.store import fingerprint
 
@@ -27,15 +27,19 @@ ELSEWHERE = {
     ("iterations",): "says which artifacts exist",
     ("arm",): "says which artifacts exist",
     ("evaluate", "base"): "says whether theta_0's evaluation exists",
+    ("evaluate", "select_on"): "chooses among what was evaluated",
+    ("evaluate", "select_by"): "chooses among what was evaluated",
     ("policy", "path"): "its content's digest is an input of the stages",
     ("policy", "revision"): "its content's digest is an input of the stages",
+    ("explore", "start"): "the digest of the policy that it leads to is an input of the stage",
+    ("rft", "start"): "the digest of the policy that it leads to is an input of the stage",
     ("policy", "context_tokens"): "only refuses configs",
     **{("problems", field): "the problems' digest is an input of the stages" for field in ProblemSource.model_fields},
     **{
         ("decontaminate", field): "the digest of the problems that are left is an input of the stages"
         for field in DecontaminateConfig.model_fields
     },
-    **{("evaluate", "sets"): "the sets' names and digests are inputs of the stage"},
+    ("evaluate", "sets"): "the sets' names and digests are inputs of the stage; their own settings are tested apart",
 }
 # Values that their neighbours in BASE allow, where the generic ones cannot be.
 ALLOWED: dict[tuple[str, ...], list[Any]] = {
@@ -154,6 +158,24 @@ def test_a_change_reaches_the_stages_that_read_it_and_no_other(path, value, stag
     before, other = identities(make_config(BASE)), changed(path, value)
     assert other is not None
     assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == stages
+
+
+SAMPLING_OF_A_SET = {"samples": 64, "k": [1, 2], "temperature": 0.6, "top_p": 0.95, "max_completion_tokens": 32}
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_a_sets_own_sampling_reaches_evaluate_alone_and_not_the_problems(name):
+    before = identities(make_config(BASE))
+    other = changed(("evaluate", "sets"), [{"source": "aime24", name: SAMPLING_OF_A_SET[name]}])
+    assert other is not None
+    assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == {"evaluate"}
+    assert other.evaluate.sets[0].identity() == make_config(BASE).evaluate.sets[0].identity()
+    assert other.evaluate.sets[0].identity() == ProblemSource(source="aime24", params={}).identity()
+
+
+def test_sets_without_settings_of_their_own_leave_the_fingerprint_as_it_was():
+    identity = make_config(BASE).stage_identity("evaluate")["evaluate"]
+    assert identity.keys() == {"samples", "k", "temperature", "top_p", "max_completion_tokens", "snapshots"}
 
 
 def test_harvest_depends_on_sampling_settings_only_when_it_samples():

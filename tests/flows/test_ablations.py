@@ -1,0 +1,111 @@
+"""RLoop with one part changed, by config alone; what the arms have in common is adopted, not computed again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import SMOKE, run_rloop
+
+STEPS = 3
+SHARED = ("--config", str(SMOKE), "--set", "evaluate.sets=[]", "--set", "explore.snapshot_every=1", "--json")
+ARMS = {
+    "rloop": (),
+    "endpoint": ("rft.start=rl-endpoint",),
+    "uninterrupted": ("explore.start=rl-endpoint",),
+    "last-checkpoint": ("harvest.snapshot_samples=8", "harvest.snapshots=last", "filter.source=snapshots"),
+    "other-seed": ("seed=8", "iterations=1"),
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which every arm has finished, each with `rloop` to adopt from."""
+    folder = tmp_path_factory.mktemp("ablations")
+    for name, fields in ARMS.items():
+        settings = [part for field in (*fields, "placement.adopt=[rloop]") for part in ("--set", field)]
+        usual = ("run", *SHARED, "--store", str(folder / "store"), "--name", name)
+        run_rloop(*usual, *settings, home=folder / "home")
+    return folder / "store"
+
+
+def _manifest(store: Path, run: str, iteration: int, stage: str) -> dict[str, Any]:
+    return json.loads((store / run / f"iteration-{iteration:03d}" / stage / "manifest.json").read_text())  # type: ignore[no-any-return]
+
+
+def _policy_digest(store: Path, run: str, iteration: int, stage: str) -> str:
+    """Digest of the policy that a stage started from."""
+    inputs = dict(_manifest(store, run, iteration, stage)["identity"]["inputs"])
+    return str(inputs["policy"])
+
+
+def _digest(store: Path, run: str, iteration: int, stage: str) -> str:
+    return str(_manifest(store, run, iteration, stage)["digest"])
+
+
+def test_rloop_itself_goes_on_from_theta(store: Path) -> None:
+    assert _policy_digest(store, "rloop", 0, "rft") == _policy_digest(store, "rloop", 0, "explore")
+    assert _policy_digest(store, "rloop", 1, "explore") == _digest(store, "rloop", 0, "rft")
+    assert _policy_digest(store, "rloop", 1, "rft") == _digest(store, "rloop", 0, "rft")
+
+
+def test_rft_from_the_rl_endpoint(store: Path) -> None:
+    for iteration in (0, 1):
+        endpoint = _digest(store, "endpoint", iteration, "explore")
+        assert _policy_digest(store, "endpoint", iteration, "rft") == endpoint
+    assert _policy_digest(store, "endpoint", 1, "explore") == _digest(store, "endpoint", 0, "rft")
+    assert _digest(store, "endpoint", 0, "rft") != _digest(store, "rloop", 0, "rft")
+
+
+def test_no_re_initialisation(store: Path) -> None:
+    assert _policy_digest(store, "uninterrupted", 1, "explore") == _digest(store, "uninterrupted", 0, "explore")
+    assert _policy_digest(store, "uninterrupted", 1, "rft") == _digest(store, "uninterrupted", 0, "rft")
+    assert _digest(store, "uninterrupted", 0, "rft") == _digest(store, "rloop", 0, "rft"), "the first phase is the same"
+    assert _digest(store, "uninterrupted", 1, "explore") != _digest(store, "rloop", 1, "explore")
+
+
+def test_experts_of_the_last_checkpoint_alone(store: Path) -> None:
+    harvested = store / "last-checkpoint/iteration-000/harvest/trajectories"
+    record = [row for file in sorted(harvested.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    sampled = [row for row in record if row["rank"] >= 10_000]
+    assert {row["step"] for row in sampled} == {STEPS}
+    assert len(sampled) == 8 * len({row["problem_id"] for row in sampled})
+    experts = pq.read_table(store / "last-checkpoint/iteration-000/filter/experts.parquet").to_pylist()
+    assert experts, "the smoke config finds experts"
+    assert all(row["rank"] >= 10_000 and row["verdict"] == "correct" for row in experts)
+    ledger = _manifest(store, "last-checkpoint", 0, "filter")["metrics"]["ledger"]
+    assert ledger[0]["trajectories"] == len(sampled), "success rates count the same rollouts as the experts come from"
+
+
+@pytest.mark.parametrize("run", ["endpoint", "uninterrupted", "last-checkpoint"])
+def test_the_shared_first_phase_is_adopted_and_says_so(store: Path, run: str) -> None:
+    ours, theirs = _manifest(store, run, 0, "explore"), _manifest(store, "rloop", 0, "explore")
+    assert ours["run"] == run
+    assert ours["digest"] == theirs["digest"]
+    assert ours["seconds"] == theirs["seconds"], "the cost is what it was"
+    assert ours["metrics"]["seconds_by_step"] == theirs["metrics"]["seconds_by_step"], "timings differ if computed"
+    shards = sorted((store / run / "iteration-000/explore/shards").glob("*.parquet"))
+    assert {row["run"] for row in pq.read_table(shards[0]).to_pylist()} == {"rloop"}, "its origin stays in the record"
+
+
+def test_another_fingerprint_is_not_adopted(store: Path) -> None:
+    assert _digest(store, "other-seed", 0, "explore") != _digest(store, "rloop", 0, "explore")
+
+
+def test_a_damaged_artifact_is_not_adopted(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store / "rloop", tmp_path / "store/rloop")
+    weights = tmp_path / "store/rloop/iteration-000/explore/policy/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
+    usual = ("run", *SHARED, "--store", str(tmp_path / "store"), "--name", "late", "--iterations", "1")
+    run_rloop(*usual, "--set", "placement.adopt=[rloop]", home=tmp_path / "home")
+    found, wanted = (_manifest(tmp_path / "store", run, 0, "explore") for run in ("late", "rloop"))
+    assert found["metrics"]["seconds_by_step"] != wanted["metrics"]["seconds_by_step"], "computed, not copied"
+    weights = [
+        {one["path"]: one["sha256"] for one in made["files"]}["policy/model.safetensors"] for made in (found, wanted)
+    ]
+    assert weights[0] == weights[1], "the same policy as the whole artifact had"
