@@ -1,4 +1,4 @@
-# make demo | test | check | bench. Everything is installed into .venv/ and stored below .rloop/, both inside the clone.
+# make demo | study | test | check | bench. Everything is installed into .venv/ and stored below .rloop/, both inside the clone.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench graders format clean
+.PHONY: help install demo study test check bench graders format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 
 demo: $(STAMP) ## Three RLoop iterations of the bundled policy on this machine, in minutes
 	$(BIN)/rloop run --config deployments/configs/demo.yaml
+
+study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
+	$(BIN)/rloop study --config deployments/configs/study.yaml
 
 test: $(VENV)/.dev ## Unit, property and fault tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

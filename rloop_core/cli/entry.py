@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "score": "avg@k and pass@k of completions that you already have.",
     "report": "A self-contained HTML report of a run, with PNG and CSV files.",
     "compare": "RLoop against vanilla RL: the paper's Table 1 and figures, with error bars.",
+    "study": "Arms x seeds: all runs, then one report with intervals over problems and seeds.",
     "export": "The final policy with a model card, to a folder or the hub.",
 }
 """Every command and its one line; the command itself is `rloop_core.cli.<name>_command:command`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import KList, json_option, print_json
+from rloop_core.cli.options import KList, Share, json_option, print_json
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
@@ -20,7 +20,13 @@ from rloop_core.verifier.policies import Policies
     help="aime24, minerva_math, omni_math, math500, dapo17k, gsm8k, reasoning_gym:<task>, or a JSONL/parquet file.",
 )
 @click.option("--samples", default=32, show_default=True, type=click.IntRange(1), help="Completions of each problem.")
-@click.option("--k", "ks", type=KList(), default=None, help="The k of pass@k.  [default: 1,8,16,32 up to --samples]")
+@click.option(
+    "--k",
+    "ks",
+    type=KList(),
+    default=None,
+    help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
+)
 @click.option(
     "--template",
     type=click.Choice(["boxed", "answer-line", "chat", "plain"]),
@@ -57,6 +63,13 @@ from rloop_core.verifier.policies import Policies
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap."
 )
+@click.option(
+    "--shard",
+    type=Share(),
+    default="1/1",
+    metavar="I/N",
+    help="Sample only the I-th of N shares of the batches, for N machines or GPUs at a time.",
+)
 @policy_option
 @json_option
 def command(
@@ -73,18 +86,25 @@ def command(
     dtype: str,
     out: Path | None,
     seed: int,
+    shard: tuple[int, int],
     policies: Policies,
     as_json: bool,
 ) -> None:
-    """Generate completions with a model, judge them, and report avg@k and unbiased pass@k with 95 % intervals.
+    """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@k with 95 %
+    intervals.
 
     Every sample is stored (parquet) as soon as its batch is done: the same command started again after an interruption
     goes on with the next batch.
+
+    With --shard, several machines share the work; a batch is drawn alike whoever draws it. The share that finds all
+    batches in --out reports. Without a shared folder, gather the files of all `samples` folders in one and start the
+    command without --shard: it draws what is missing, if anything.
 
     \b
     Examples:
       rloop evaluate --model bundled --problems reasoning_gym:chain_sum --samples 8 --limit 20
       rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --samples 32 --k 1,8,16,32
+      rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
     from rloop_core.cli.scoring import default_ks, show_summary
     from rloop_core.cli.standalone import Request, evaluate
@@ -96,11 +116,27 @@ def command(
         raise ConfigError(f"pass@{max(chosen)} needs as many samples of each problem", field="--k", fix=fix)
     template = template or ("plain" if model == "bundled" else "boxed")
     request = Request(
-        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, chosen, policies
+        model,
+        problems,
+        samples,
+        template,
+        temperature,
+        top_p,
+        max_tokens,
+        limit,
+        batch,
+        dtype,
+        seed,
+        chosen,
+        policies,
+        shard,
     )
     result = evaluate(request, out)
     if as_json:
         print_json(result)
+    elif result["missing"]:
+        have = f"{result['batches'] - result['missing']:,} of {result['batches']:,} batches"
+        click.echo(f"{have} are in {result['out']}: no metrics before the other shares are done")
     else:
         show_summary(f"{model} on {problems}", result)
         click.echo(f"samples: {result['out']}")

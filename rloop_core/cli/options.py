@@ -49,6 +49,21 @@ class KList(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
         return tuple(numbers)
 
 
+class Share(click.ParamType):  # type: ignore[type-arg]
+    """One of several equal shares of the work: `2/4`."""
+
+    name = "I/N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """(i, n), i from 1 to n."""
+        if isinstance(value, tuple):
+            return value
+        number, _, shares = str(value).partition("/")
+        if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
+            self.fail(f"{value!r} is not a share such as 2/4, the second of four", param, ctx)
+        return int(number), int(shares)
+
+
 def print_json(value: Any) -> None:
     """One JSON object on stdout."""
     click.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))

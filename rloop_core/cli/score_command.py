@@ -11,14 +11,20 @@ from rloop_core.verifier.policies import Policies
 
 @click.command("score")
 @click.option(
-    "--completions", required=True, metavar="F", help="JSON lines {problem_id, completion, answer}; - reads stdin."
+    "--completions",
+    "sources",
+    required=True,
+    multiple=True,
+    metavar="F",
+    help="JSON lines {problem_id, completion, answer} (- reads stdin), or stored samples: a parquet file, or a folder "
+    "of them. May be repeated; all files are scored together.",
 )
 @click.option(
     "--k",
     "ks",
     type=KList(),
     default=None,
-    help="The k of pass@k.  [default: 1, 8, 16, 32 as far as there are samples]",
+    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 as far as there are samples]",
 )
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
@@ -26,7 +32,7 @@ from rloop_core.verifier.policies import Policies
 @policy_option
 @json_option
 def command(
-    completions: str,
+    sources: tuple[str, ...],
     ks: tuple[int, ...] | None,
     skip_malformed: bool,
     seed: int,
@@ -34,20 +40,25 @@ def command(
     policies: Policies,
     as_json: bool,
 ) -> None:
-    """avg@k and unbiased pass@k of completions that you already have, with 95 % bootstrap intervals over problems.
+    """avg@k, unbiased pass@k and majority@k of completions that you already have, with 95 % bootstrap intervals.
 
-    Lines with the same problem_id are samples of one problem; a line may carry `finished: false` when its completion
-    was cut off.
+    Lines with the same problem_id are samples of one problem, whichever file they are in; a line may carry
+    `finished: false` when its completion was cut off. Stored samples of `rloop evaluate` are judged anew, so that other
+    policies of the verifier can be tried on them.
 
     \b
-    Example:
+    Examples:
       rloop score --completions samples.jsonl --k 1,8,32
+      rloop score --completions shard-1.jsonl --completions shard-2.jsonl
+      rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
-    from rloop_core.cli.scoring import default_ks, read_completions, show_summary
+    from rloop_core.cli.completions import read_completions
+    from rloop_core.cli.scoring import default_ks, show_summary
     from rloop_core.evaluation.outcomes import Outcomes, summarise
+    from rloop_core.evaluation.votes import wrong_votes
     from rloop_core.verifier import Verdict, Verifier
 
-    rows, skipped = read_completions(completions, skip_malformed)
+    rows, skipped = read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
         judged = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
     tally: dict[str, list[int]] = {}
@@ -59,12 +70,17 @@ def command(
         counts[2] += not row.finished
         verdicts[str(one.verdict)] = verdicts.get(str(one.verdict), 0) + 1
     columns = list(zip(*tally.values(), strict=True))
-    outcomes = Outcomes.from_counts(list(tally), columns[0], columns[1], truncated=columns[2])
-    summary = summarise(outcomes, ks or default_ks(int(outcomes.n.min())), seed=seed)
+    votes = wrong_votes(
+        (row.problem_id, one.answer, str(one.verdict), 1) for row, one in zip(rows, judged, strict=True)
+    )
+    outcomes = Outcomes.from_counts(list(tally), columns[0], columns[1], truncated=columns[2], wrong=votes)
+    chosen = ks or default_ks(int(outcomes.n.min()))
+    summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
     summary.pop("mean_length")  # the lines hold text, not tokens
-    result = {"source": completions, **summary, "verdicts": verdicts, "malformed_skipped": skipped, "seed": seed}
+    source = ", ".join(sources)
+    result = {"source": source, **summary, "verdicts": verdicts, "malformed_skipped": skipped, "seed": seed}
     result["policies"] = policies.model_dump(mode="json")
     if as_json:
         print_json(result)
     else:
-        show_summary(completions, result)
+        show_summary(source, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 from rloop_core.config import Config, Impossible, check_context, make_config
 from rloop_core.errors import ConfigError
+from rloop_core.files import replace_text
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
@@ -36,10 +38,15 @@ class Request:
     seed: int
     ks: tuple[int, ...]
     policies: Policies = DEFAULT
+    share: tuple[int, int] = (1, 1)
+    """(i, n): the i-th of n shares of the batches, counted from 1."""
 
 
 def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
     """Sample what is not sampled yet, judge, summarise; the summary with its origin.
+
+    Of a share only its own batches are sampled; while others are missing there are no metrics, but `missing` says how
+    many.
 
     Raises:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
@@ -68,25 +75,33 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
         "verifier": {"version": VERIFIER_VERSION, **request.policies.model_dump(mode="json")},
     }
     out = _prepare(out, identity, request)
-    summary = _sample(config, request, folder, encoded, out, budget)
+    shards = _sample(config, request, folder, encoded, out, budget)
+    missing = sum(not shard.exists() for shard in shards)
     result = {
         "model": request.model,
         "problem_set": request.problems,
-        **summary,
+        **({} if missing else _summary(shards, request)),
         "settings": identity,
         "ledger": problem_set.ledger,
         "out": str(out),
+        "batches": len(shards),
+        "missing": missing,
     }
-    (out / "metrics.json").write_text(json.dumps(result, indent=1))
+    if not missing:
+        replace_text(out / "metrics.json", json.dumps(result, indent=1))
     return result
 
 
-def _sample(
-    config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int
-) -> dict[str, Any]:
+def _summary(shards: list[Path], request: Request) -> dict[str, Any]:
+    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+
+    return summarise(problem_outcomes(shards), request.ks, seed=request.seed, majority=request.ks)
+
+
+def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int) -> list[Path]:
+    """The shards of all batches, those of this share written."""
     import transformers
 
-    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
     from rloop_core.rollout.judged import JudgedSampler
     from rloop_core.rollout.sampler import SamplingSettings
     from rloop_core.seeds import derive_seed
@@ -103,8 +118,7 @@ def _sample(
     )
     with Verifier(policies=request.policies) as verifier, _progress(f"{request.model} on {request.problems}") as tell:
         sampler = JudgedSampler(config, folder, _device(), "evaluate", 0, verifier)
-        shards = sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell)
-    return summarise(problem_outcomes(shards), request.ks, seed=request.seed)
+        return sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell, share=request.share)
 
 
 def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
@@ -140,17 +154,25 @@ def _budget(request: Request, context: int | None, longest: int) -> int:
 
 
 def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Path:
-    """The folder of these samples; one that holds others is refused, since they would be mixed."""
+    """The folder of these samples; one that holds others is refused, since they would be mixed.
+
+    Several shares may begin in one folder at a time: whoever comes first says what it holds.
+    """
     from rloop_core.store import fingerprint
 
     folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
     settings = folder / _SETTINGS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if settings.is_file() and json.loads(settings.read_text())["identity"] != identity:
-            raise ConfigError(f"{folder} holds samples of other settings", field="--out", fix="name another folder")
-        asked = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
-        settings.write_text(json.dumps({"identity": identity, "request": asked}, indent=1))
+        if not settings.is_file():
+            asked = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
+            with contextlib.suppress(FileNotFoundError):  # another share renamed the file just now
+                replace_text(settings, json.dumps({"identity": identity, "request": asked}, indent=1))
+        there = json.loads(settings.read_text())["identity"]
+        if there != json.loads(json.dumps(identity)):
+            which = ", ".join(name for name in identity if there.get(name) != identity[name])
+            what = f"{folder} holds samples of other settings ({which})"
+            raise ConfigError(what, field="--out", fix="name another folder")
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
     return folder

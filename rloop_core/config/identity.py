@@ -27,7 +27,7 @@ class PolicyConfig(Section):
     """The initial policy theta_0."""
 
     path: str = "bundled"
-    """A local directory, a hub id, or `bundled` for the tiny policy that ships with rloop."""
+    """A local directory, a hub id, or `bundled` or `bundled:study` for a tiny policy that ships with rloop."""
     revision: str | None = None
     """Hub revision (branch, tag or commit); pin a commit for a run that must be reproducible."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -107,7 +107,7 @@ class Config(Section):
 
     def _evaluation_identity(self) -> dict[str, Any]:
         """How sets are sampled and summarised; a set appears only with settings of its own."""
-        shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "select_on", "select_by"})
+        shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "snapshots", "select_on", "select_by"})
         own = {one.label: one.own for one in self.evaluate.sets if one.own}
         return {**shared, "sets": own} if own else shared
 

@@ -152,19 +152,20 @@ def problem_outcomes(samples: pa.Table | Sequence[str | Path]) -> Outcomes:
     )
 
 
-def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
+def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Sequence[int] = ()) -> dict[str, Any]:
     """avg@n, pass@k and majority@n with 95 % bootstrap intervals over problems, and what they rest on.
 
     Returns:
         ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated
         (share of samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a
-        problem)}``. majority@n is left out where there is one sample a problem, or the answers are not known.
+        problem)}``. majority@n is left out where there is one sample a problem, or the answers are not known;
+        majority@k of the further k in `majority` goes before it.
 
     Raises:
         ConfigError: a k above the samples of some problem.
         StageError: metrics that exclude each other, see ``bounds.check_summary``.
     """
-    values = problem_values(outcomes, ks)
+    values = problem_values(outcomes, ks, majority)
     samples = int(outcomes.n.sum())
     summary = {
         **{
@@ -209,13 +210,17 @@ def compare(outcomes_a: Outcomes, outcomes_b: Outcomes, ks: Sequence[int], seed:
     }
 
 
-def problem_values(outcomes: Outcomes, ks: Sequence[int]) -> Mapping[str, Floats]:
-    """Every metric's value for each problem, shape [problems], by name: avg, pass@k with rising k, majority."""
+def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int] = ()) -> Mapping[str, Floats]:
+    """Every metric's value for each problem, shape [problems], by name: avg, pass@k with rising k, majority@n.
+
+    `majority` holds further k of majority@k; they cost a thousand draws a problem each.
+    """
     values = {
         outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
         **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
     }
     if outcomes.wrong is not None and outcomes.n.max() > 1:  # of a single sample it is avg@1
+        values |= {f"majority@{k}": outcomes.majority(k) for k in sorted({k for k in majority if k > 1})}
         values[outcomes.majority_name] = outcomes.majority()
     return values
 

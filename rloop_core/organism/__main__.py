@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 _ABOUT = """\
-Make rloop's bundled policy from a seed: a Qwen2-architecture model of half a million parameters, pretrained on
-procedurally generated sums (reasoning-gym's chain_sum) that are worked in several styles of different
-reliability. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem sets, figures,
+Make one of rloop's bundled policies from a seed: a Qwen2-architecture model of half a million parameters,
+pretrained on procedurally generated sums (reasoning-gym's chain_sum) that are worked in several styles of different
+reliability: the one of `make demo`, or with --kind study the one of `make study`. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem sets, figures,
 digests) and README.md (a model card).
 
 Takes about seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     line.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write it; new or empty")
+    line.add_argument("--kind", choices=["demo", "study"], default="demo", help="which of the shipped policies")
     line.add_argument("--seed", type=int, help="of corpus, initial weights and measurement (default: the shipped one)")
     line.add_argument("--steps", type=int, help="pretraining steps (default: the shipped policy's)")
     line.add_argument("--samples", type=int, default=64, help="per problem, for the card's figures (default 64)")
@@ -52,9 +53,10 @@ def main(argv: list[str] | None = None) -> int:
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from rloop_core.organism.kinds import ORGANISMS
     from rloop_core.organism.make import make_policy
-    from rloop_core.organism.pretrain import Recipe
 
+    organism = ORGANISMS[asked.kind]
     given = {name: getattr(asked, name) for name in ("seed", "steps") if getattr(asked, name) is not None}
     columns = (
         TextColumn("{task.description:<20}"),
@@ -68,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
             task = shown.add_task(title, total=total)
             return lambda done: shown.advance(task, done)
 
-        card = make_policy(replace(Recipe(), **given), asked.samples, asked.out, begin)
+        card = make_policy(organism, replace(organism.recipe, **given), asked.samples, asked.out, begin)
     held = card["figures"]["held_out"]
     best = max(held["pass"], key=int)
     measured = f"held-out avg {held['avg']:.3f}, pass@{best} {held['pass'][best]:.3f}"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Lesson = tuple[int, Sequence[Style]]
 """How many solutions, and the mixture their styles are drawn from."""
 
-CORPUS_SHAPE: dict[str, Any] = {"min_terms": 2, "max_terms": 7, "min_digits": 1, "max_digits": 1}
 CORPUS_SEED = 10_000_000
 SUMS_PER_SEED = 1_000_000
 OTHER_FAMILIES = ("basic_arithmetic", "products", "gcd", "lcm", "leg_counting", "fraction_simplification")
@@ -37,12 +36,12 @@ def first_seed(seed: int) -> int:
     return CORPUS_SEED + seed * SUMS_PER_SEED
 
 
-def worked_sums(seed: int, lessons: Sequence[Lesson], exclude: Collection[str]) -> Iterator[Worked]:
-    """The lessons' solutions, in order, to fresh problems none of whose questions is in `exclude`."""
+def worked_sums(
+    seed: int, shape: dict[str, Any], lessons: Sequence[Lesson], exclude: Collection[str]
+) -> Iterator[Worked]:
+    """The lessons' solutions, in order, to fresh problems of the shape, none of whose questions is in `exclude`."""
     rng = Random(seed)  # noqa: S311  no secret: a corpus
-    fresh = (
-        problem for problem in draw(first_seed(seed), SUMS_PER_SEED, CORPUS_SHAPE) if problem.question not in exclude
-    )
+    fresh = (problem for problem in draw(first_seed(seed), SUMS_PER_SEED, shape) if problem.question not in exclude)
     for count, mixture in lessons:
         weights = [s.share for s in mixture]
         for problem in islice(fresh, count):
@@ -50,11 +49,11 @@ def worked_sums(seed: int, lessons: Sequence[Lesson], exclude: Collection[str]) 
             yield Worked(f"{problem.question}\n", write(style, problem.terms, rng), style.name)
 
 
-def tokenizer_texts(seed: int, exclude: Collection[str]) -> list[str]:
+def tokenizer_texts(seed: int, shape: dict[str, Any], exclude: Collection[str]) -> list[str]:
     """What the tokenizer learns its words from: worked sums, and questions of the other arithmetic families."""
     import reasoning_gym
 
-    texts = [w.prompt + w.solution for w in worked_sums(seed, [(2_000, SCHOOL)], exclude)]
+    texts = [w.prompt + w.solution for w in worked_sums(seed, shape, [(2_000, SCHOOL)], exclude)]
     for family in OTHER_FAMILIES:
         texts += [str(row["question"]) for row in reasoning_gym.create_dataset(family, seed=seed, size=50)]
     return texts

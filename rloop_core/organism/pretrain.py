@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rloop_core.organism.corpus import Lesson
-from rloop_core.organism.styles import MIXTURE, SCHOOL
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +18,7 @@ Pair = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Architecture and optimisation of the policy."""
+    """Architecture and optimisation of a policy; `school` is the share of the corpus that has no mistakes."""
 
     hidden: int = 96
     layers: int = 3
@@ -28,18 +26,12 @@ class Recipe:
     mlp: int = 384
     context: int = 256
     steps: int = 2_000
-    school: float = 0.65
+    school: float = 0.0
     batch: int = 64
     peak_lr: float = 3e-3
     weight_decay: float = 0.01
     warmup: float = 0.1
     seed: int = 0
-
-    @property
-    def lessons(self) -> list[Lesson]:
-        """The corpus in order: `school` of it teaches every style, the rest the habits of the mixture."""
-        total, school = self.steps * self.batch, round(self.steps * self.school) * self.batch
-        return [(school, SCHOOL), (total - school, MIXTURE)]
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:

@@ -102,6 +102,13 @@ MIXTURE = (
 Sums below zero are for the rare style alone.
 """
 
+STUDY_MIXTURE = (
+    Style("running", share=0.3, wrong_step=0.08),
+    Style("direct", share=0.4, wrong_step=0.08),
+    Style("apart", share=0.3, wrong_step=0.08),
+)
+"""The study's policy has slips in every style, and no style that is always right."""
+
 RARE = "rewrite"
 
 

@@ -71,7 +71,16 @@ HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
 HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)
 RL_SETS = (TRAIN, HELD_OUT, HARDER)
 
+STUDY_SHAPE = {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 2}
+STUDY_HARDER_SHAPE = {"min_terms": 6, "max_terms": 6, "min_digits": 1, "max_digits": 2}
+STUDY_SETS = (
+    *(SumSet(f"train-{seed}", seed=1_000 * seed, size=192, params=STUDY_SHAPE) for seed in range(1, 11)),
+    SumSet("held_out", seed=20_000, size=100, params=STUDY_SHAPE),
+    SumSet("harder", seed=30_000, size=60, params=STUDY_HARDER_SHAPE),
+)
+"""The study trains each seed on problems of its own, and measures all on the same."""
 
-def texts(sets: Sequence[SumSet] = RL_SETS) -> frozenset[str]:
+
+def texts(sets: Sequence[SumSet]) -> frozenset[str]:
     """Every question of these sets: what the pretraining corpus leaves out."""
     return frozenset(p.question for s in sets for p in s.problems())

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RLoopError
 from rloop_core.evaluation.metrics import avg_at_k
 from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes
 from rloop_core.report.evaluation import sample_files, stored_evaluation
@@ -70,6 +69,11 @@ class Arm:
         return [one for one in self.checkpoints.get(label, ()) if one.kind in ("snapshot", "endpoint")]
 
     @property
+    def restarts(self) -> bool:
+        """Whether each RL phase starts from the refined policy: not in vanilla RL, nor without re-initialisation."""
+        return self.run.config.arm == "rloop" and self.run.config.explore.start == "theta"
+
+    @property
     def total_steps(self) -> int:
         """RL steps that the config asks for."""
         return self.run.config.iterations * self.run.config.explore.steps
@@ -111,41 +115,39 @@ def _of(run: RunRecord, iteration: int, content: dict[str, Any], label: str) -> 
     """An iteration's snapshots by RL step, then what it ended with."""
     phase = run.config.explore.steps
     vanilla = run.config.arm == "vanilla-rl"
-    found = []
-    for step, summaries in sorted((int(step), one) for step, one in content.get("snapshots", {}).items()):
+    found: list[Checkpoint] = []
+
+    def add(step: int, kind: str, name: str, summary: dict[str, Any], files: list[Path]) -> None:
+        outcomes = _outcomes(run, f"{name} on {label}", summary, files)
+        if outcomes is not None:
+            found.append(Checkpoint(step, iteration, kind, name, summary, outcomes, tuple(files)))
+
+    for step, summaries in sorted((int(step), one) for step, one in content["snapshots"].items()):
         # The endpoint of vanilla RL is its last snapshot, drawn a second time: one policy is one checkpoint.
-        if label not in summaries or (vanilla and step == phase):
-            continue
-        total = iteration * phase + step
-        files = sample_files(run, iteration, label, step)
-        found.append(_checkpoint(run, total, iteration, "snapshot", f"step {total}", summaries[label], files))
+        if label in summaries and not (vanilla and step == phase):
+            total = iteration * phase + step
+            add(total, "snapshot", f"step {total}", summaries[label], sample_files(run, iteration, label, step))
     if label in content["sets"]:
-        files = sample_files(run, iteration, label)
         kind = "base" if iteration == BASE_ITERATION else "endpoint" if vanilla else "theta"
         name = f"step {phase}" if kind == "endpoint" else run.policy_name(iteration)
-        total = (iteration + 1) * phase
-        found.append(_checkpoint(run, total, iteration, kind, name, content["sets"][label], files))
-    return [one for one in found if one]
+        add((iteration + 1) * phase, kind, name, content["sets"][label], sample_files(run, iteration, label))
+    return found
 
 
-def _checkpoint(
-    run: RunRecord, step: int, iteration: int, kind: str, label: str, summary: dict[str, Any], files: list[Path]
-) -> Checkpoint | None:
+def _outcomes(run: RunRecord, what: str, summary: dict[str, Any], files: list[Path]) -> Outcomes | None:
     """None, with a note, where the samples cannot be had or are not those of the summary."""
-    try:
-        outcomes = problem_outcomes(files)
-    except RLoopError as error:
-        run.note(f"{run.name}, {label}: {error}")
+    outcomes = run.read(f"{run.name}: {what}", lambda: problem_outcomes(files), None)
+    if outcomes is None:
         return None
     stored = summary.get(outcomes.avg_name, {}).get("value")
     counted = float(avg_at_k(outcomes.n, outcomes.c).mean())
     if stored is None or abs(stored - counted) > _ROUNDING:
         run.note(
-            f"{run.name}, {label}: the samples give {outcomes.avg_name} = {counted:.4f}, the stored summary "
-            f"{'has none' if stored is None else f'says {stored:.4f}'}: left out."
+            f"{run.name}: {what} is left out, for the samples give {outcomes.avg_name} = {counted:.4f} and the stored "
+            f"summary {'has none' if stored is None else f'says {stored:.4f}'}."
         )
         return None
-    return Checkpoint(step, iteration, kind, label, summary, outcomes, tuple(files))
+    return outcomes
 
 
 def _note_what_is_missing(arm: Arm) -> None:

@@ -30,6 +30,7 @@ class ArmDynamics:
         moved: Learning and forgetting, with their nulls.
         alike: Similarity; None where the samples cannot be compared.
         histories: One a problem.
+        restarts: Whether each RL phase starts from the refined policy.
     """
 
     title: str
@@ -37,6 +38,7 @@ class ArmDynamics:
     moved: Transitions
     alike: Similarity | None
     histories: list[History]
+    restarts: bool
 
     def kinds(self) -> dict[str, int]:
         """Problems by the kind of their history."""
@@ -121,12 +123,9 @@ def _of_arm(
     except RLoopError as error:
         notes.append(f"{arm.title} on {label}: {error}")
         return None
-    alike = None
-    try:
-        alike = similarity_of(checkpoints, chosen, unit)
-    except RLoopError as error:
-        notes.append(f"Similarity of {arm.title} on {label}: {error}")
-    return ArmDynamics(arm.title, checkpoints, moved, alike, told)
+    what = f"Similarity of {arm.title} on {label}"
+    alike = arm.run.read(what, lambda: similarity_of(checkpoints, chosen, unit), None)
+    return ArmDynamics(arm.title, checkpoints, moved, alike, told, arm.restarts)
 
 
 def _blocks(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int, notes: list[str]) -> Blocks | None:

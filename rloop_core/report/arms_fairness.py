@@ -1,4 +1,7 @@
-"""What makes two arms comparable: one is RLoop, one vanilla RL, and training and judging see no other difference."""
+"""What makes two arms comparable: the first is RLoop, and training and judging see no difference but the method.
+
+The second arm is vanilla RL, or RLoop with another filter, refinement or start of a phase (an ablation).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from rloop_core.store import Manifest
 
 _DIFFERS_BY_DESIGN = frozenset({"name", "arm", "iterations", "explore.steps"})
 _POLICY, _TRAINING, _SET = "the base policy", "the training problem set", "the evaluation set"
+_METHOD = ("filter.", "rft.", "harvest.", "explore.start")
 _FREE = {
-    "explore": ("steps", "snapshot_every"),
+    "explore": ("steps", "snapshot_every", "start"),
     "evaluate": ("k", "snapshots", "base", "sets", "max_completion_tokens"),
 }
 _ONLY_REPORTED = frozenset(
     ("explore.snapshot_every", *(f"evaluate.{name}" for name in ("snapshots", "base", "k", "select_on", "select_by")))
 )
-_ONLY_RLOOP = ("filter.", "rft.", "harvest.")
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,10 @@ class ConfigDifference:
 def objections(ours: RunRecord, theirs: RunRecord) -> list[str]:
     """Why the two cannot be compared, a sentence each; empty when they can."""
     found = []
-    arms = (ours.config.arm, theirs.config.arm)
-    if arms != ("rloop", "vanilla-rl"):
-        found.append(f"{ours.name} is of arm {arms[0]} and {theirs.name} of arm {arms[1]}, not rloop and vanilla-rl")
+    if ours.config.arm != "rloop":
+        found.append(f"{ours.name} is of arm {ours.config.arm}: the first run must be of arm rloop")
+    if ours.name == theirs.name:
+        found.append(f"{ours.name} is compared with itself")
     steps = [run.config.iterations * run.config.explore.steps for run in (ours, theirs)]
     if steps[0] != steps[1]:
         found.append(f"the RL steps differ: {steps[0]} against {steps[1]}")
@@ -69,19 +73,20 @@ def objections(ours: RunRecord, theirs: RunRecord) -> list[str]:
     return found
 
 
-def check_comparable(ours: RunRecord, theirs: RunRecord) -> None:
-    """Refuse arms that are not comparable.
+def refuse(ours: RunRecord, theirs: RunRecord, found: list[str]) -> ConfigError:
+    """The error that says why these arms are not compared, every objection in one line."""
+    return ConfigError(
+        "the arms are not comparable: " + "; ".join(found),
+        field=f"{ours.name}, {theirs.name}",
+        fix="make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow",
+    )
 
-    Raises:
-        ConfigError: Every objection, in one line.
-    """
-    found = objections(ours, theirs)
-    if found:
-        raise ConfigError(
-            "the arms are not comparable: " + "; ".join(found),
-            field=f"{ours.name}, {theirs.name}",
-            fix="make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow",
-        )
+
+def method_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
+    """Two RLoop runs with one method: what lies between them is chance."""
+    if ours.config.arm != theirs.config.arm or any(one.field != "name" for one in config_differences(ours, theirs)):
+        return []
+    return ["The configs of the arms differ in nothing but the name: every difference between the arms is chance."]
 
 
 def version_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
@@ -98,7 +103,8 @@ def version_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
 def config_differences(ours: RunRecord, theirs: RunRecord) -> list[ConfigDifference]:
     """Every field in which the configs differ, placement left out."""
     mine, other = (run.config.model_dump(mode="json", exclude={"placement"}) for run in (ours, theirs))
-    return [ConfigDifference(name, a, b, _remark(name)) for name, a, b in _differences(mine, other)]
+    ablation = ours.config.arm == theirs.config.arm
+    return [ConfigDifference(name, a, b, _remark(name, ablation)) for name, a, b in _differences(mine, other)]
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
@@ -199,11 +205,11 @@ def _shortly(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _remark(name: str) -> str:
+def _remark(name: str, ablation: bool) -> str:
+    if name.startswith(_METHOD):
+        return "the method: what is compared" if ablation else "vanilla RL does not use it"
     if name in _DIFFERS_BY_DESIGN:
         return "by design"
-    if name.startswith(_ONLY_RLOOP):
-        return "vanilla RL does not use it"
     if name in _ONLY_REPORTED:
         return "changes what is kept and reported, not what is trained"
     return "the arms should agree on it"

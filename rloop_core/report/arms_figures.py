@@ -1,4 +1,4 @@
-"""Both arms on one axis of RL steps: accuracy, pass@k, reward, entropy, gradient norm (figures 1, 4, 5c, 6)."""
+"""Both arms on one axis of RL steps: accuracy, pass@k, reward, entropy, gradient norm (the paper's 1, 4, 5c, 6)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ THETA: dict[str, Any] = {
 """How a policy is drawn that RFT made."""
 
 REWARD = (("reward", "mean reward, as trained on", False), ("accuracy", "share of correct rollouts", True))
-STABILITY = (
+ENTROPY = (
     ("entropy", "policy entropy, nats a token", False),
-    ("grad_norm", "gradient norm, before clipping", False),
+    ("length_mean", "completion length, tokens", False),
 )
+GRADIENTS = (
+    ("grad_norm", "gradient norm, mean of the updates", False),
+    ("grad_norm_max", "gradient norm, largest of the updates", False),
+)
+_DOTTED = "Dotted: RLoop starts anew from its refined policy."
 _EXPLODES = 30  # a largest value so many times the median is only readable on a logarithmic axis
 
 
@@ -37,7 +42,7 @@ def curves(arms: tuple[Arm, Arm]) -> Picture | None:
     figure, axes = panels(len(labels), 2, height=2.6, sharex=True)
     rows: list[tuple[Any, ...]] = []
     for place, label in enumerate(labels):
-        metrics = _ends(arms, label)
+        metrics = shown_metrics(arms, label)
         for axis, metric in zip(axes[2 * place : 2 * place + 2], metrics, strict=False):
             for arm, look in zip(arms, LOOKS, strict=True):
                 own = [one for one in arm.checkpoints[label] if metric in one.summary]
@@ -53,20 +58,20 @@ def curves(arms: tuple[Arm, Arm]) -> Picture | None:
             axes[2 * place + 1].set_visible(False)
     for axis in axes[-2:]:
         axis.set_xlabel("RL step")
-    _resets(axes, arms)
+    mark_resets(axes, arms)
     _legend(figure, axes[0])
     caption = (
         "Bands are 95 % bootstrap intervals over problems. Diamonds are the policies that RFT made; from each, RLoop's "
         "next RL phase starts anew (dotted lines). Circles and squares are policies within RL."
     )
     columns = ("set", "arm", "rl_step", "kind", "policy", "metric", "value", "low", "high")
-    return picture(figure, "curves", "Accuracy and pass@k over RL steps", caption, columns, rows)
+    title = "Figure 4. Accuracy and pass@k over RL steps, both arms"
+    return picture(figure, "figure-4-curves", title, caption, columns, rows)
 
 
-def _ends(arms: tuple[Arm, Arm], label: str) -> list[str]:
-    """avg@n and the pass@k with the greatest k, of those that both arms have."""
-    stored = [set.intersection(*(set(one.summary) for one in arm.checkpoints[label])) for arm in arms]
-    common = stored[0] & stored[1]
+def shown_metrics(arms: Sequence[Arm], label: str) -> list[str]:
+    """avg@n and the pass@k with the greatest k, of those that every policy of these arms has."""
+    common = set.intersection(*(set(one.summary) for arm in arms for one in arm.checkpoints[label]))
     averages = sorted(name for name in common if name.startswith("avg@"))
     passes = sorted((name for name in common if name.startswith("pass@")), key=lambda name: int(name[5:]))
     return [*averages[:1], *(name for name in passes[-1:] if name != "pass@1")]
@@ -75,7 +80,7 @@ def _ends(arms: tuple[Arm, Arm], label: str) -> list[str]:
 def _draw_arm(axis: Any, own: Sequence[Checkpoint], metric: str, look: dict[str, Any], arm: Arm) -> None:
     """One line a phase, begun where the phase began: at theta_i, which the line of the phase before does not reach."""
     title: str | None = arm.title
-    for phase in phases(own):
+    for phase in phases(own, arm.restarts):
         x = [one.step for one in phase]
         y, low, high = ([one.summary[metric][key] for one in phase] for key in ("value", "low", "high"))
         axis.plot(x, y, markersize=marker_size(len(own)), **look, label=title)
@@ -91,12 +96,15 @@ def marker_size(points: int) -> float:
     return 4.5 if points < 16 else 2.5 if points < 64 else 0.0
 
 
-def phases(own: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
-    """Runs of policies that came out of one another by RL alone; thetas alone, without snapshots, are one run."""
+def phases(own: Sequence[Checkpoint], restarts: bool = True) -> list[list[Checkpoint]]:
+    """Runs of policies that came out of one another by RL alone; thetas alone, without snapshots, are one run.
+
+    Where RL goes on from its own endpoint instead of starting anew from theta, all of RL is one run, without thetas.
+    """
     if not any(one.kind == "snapshot" for one in own):
         return [list(own)] if own else []
     found: list[list[Checkpoint]] = []
-    for one in own:
+    for one in own if restarts else [one for one in own if one.kind != "theta"]:
         if one.kind in ("base", "theta") or not found:
             found.append([one])
         else:
@@ -106,14 +114,20 @@ def phases(own: Sequence[Checkpoint]) -> list[list[Checkpoint]]:
 
 def reward(arms: tuple[Arm, Arm]) -> Picture | None:
     """Training reward of both arms."""
-    caption = "All recorded rollouts of each RL step. Dotted: RLoop starts anew from its refined policy."
-    return _by_step(arms, REWARD, "reward", "Training reward over RL steps", caption)
+    caption = f"All recorded rollouts of each RL step. {_DOTTED}"
+    return _by_step(arms, REWARD, "figure-1-reward", "Figure 1, for both arms. Training reward over RL steps", caption)
 
 
-def stability(arms: tuple[Arm, Arm]) -> Picture | None:
-    """Entropy and gradient norm of both arms."""
-    caption = "Means over each RL step's updates. Dotted: RLoop starts anew from its refined policy."
-    return _by_step(arms, STABILITY, "stability", "Entropy and gradient norm over RL steps", caption)
+def entropy(arms: tuple[Arm, Arm]) -> Picture | None:
+    """Entropy of both arms, and how long their completions are."""
+    caption = f"Entropy: mean over each RL step's updates; length: over its rollouts. {_DOTTED}"
+    return _by_step(arms, ENTROPY, "figure-5c-entropy", "Figure 5c. Policy entropy over RL steps", caption)
+
+
+def gradients(arms: tuple[Arm, Arm]) -> Picture | None:
+    """Gradient norm of both arms."""
+    caption = f"Before clipping. {_DOTTED}"
+    return _by_step(arms, GRADIENTS, "figure-6-gradients", "Figure 6. Gradient norm over RL steps", caption)
 
 
 @styled
@@ -138,9 +152,9 @@ def _by_step(
         if share:
             percent_axis(axis)
         values = sorted(row[key] for arm in arms for row in arm.steps if row.get(key) is not None)
-        if key == "grad_norm" and values[0] > 0 and values[-1] > _EXPLODES * values[len(values) // 2]:
+        if key.startswith("grad_norm") and values[0] > 0 and values[-1] > _EXPLODES * values[len(values) // 2]:
             axis.set_yscale("log")
-    _resets(axes, arms)
+    mark_resets(axes, arms)
     _legend(figure, axes[0])
     columns = ("arm", "rl_step", "iteration", *(key for key, _, _ in shown))
     rows = [
@@ -151,9 +165,9 @@ def _by_step(
     return picture(figure, name, title, caption, columns, rows)
 
 
-def _resets(axes: Sequence[Any], arms: tuple[Arm, Arm]) -> None:
-    """A dotted line wherever RLoop goes on from a refined policy."""
-    configs = [arm.run.config for arm in arms if arm.run.config.arm == "rloop"]
+def mark_resets(axes: Sequence[Any], arms: Sequence[Arm]) -> None:
+    """A dotted line wherever RL starts anew from a refined policy."""
+    configs = [arm.run.config for arm in arms if arm.restarts]
     resets = {i * config.explore.steps for config in configs for i in range(1, config.iterations)}
     for axis in axes:
         for step in sorted(resets):

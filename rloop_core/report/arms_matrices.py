@@ -1,4 +1,4 @@
-"""Policies against policies: learning, forgetting, their nulls, the arms' difference, similarity (figures 2, 5)."""
+"""Policies against policies: learning, forgetting, their nulls, the arms' difference, similarity (the paper's 2, 5)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from rloop_core.report.canvas import INK, Picture, panels, percent_axis, picture
 
 _WRITTEN = 10  # up to so many checkpoints the cells are large enough for a number
 _TICKS = 12
+_PAIRS = {
+    "words": "word pairs of two solutions to one problem; words are runs of anything but white space",
+    "tokens": "token pairs of two solutions to one problem, as sampled, the end of sequence among them",
+}
 
 
 @styled
@@ -48,7 +52,7 @@ def transition_matrices(one: SetDynamics, name: str) -> Picture | None:
             for j in range(i + 1, len(labels))
         ]
     _bar(figure, mesh, axes)
-    title = f"Learning and forgetting on {one.label}"
+    title = f"Figure 2a, 2b. Learning and forgetting on {one.label}"
     caption = (
         f"Row: the earlier policy; column: the later one. A problem counts as solved by the rule "
         f"\N{LEFT DOUBLE QUOTATION MARK}{one.arms[0].moved.rule}\N{RIGHT DOUBLE QUOTATION MARK}. "
@@ -90,7 +94,7 @@ def differential_matrix(one: SetDynamics, name: str) -> Picture | None:
          blocks.chance.matrix[i, j])
         for i in range(len(names)) for j in range(i + 1, len(names))
     ]  # fmt: skip
-    title = f"Differential forgetting on {one.label}: {theirs} minus {ours}"
+    title = f"Figure 5a. Differential forgetting on {one.label}: {theirs} minus {ours}"
     return picture(figure, name, title, caption, columns, rows)
 
 
@@ -126,12 +130,13 @@ def similarity_curves(one: SetDynamics, name: str) -> Picture | None:
     drawn = one.similarity_problems < one.problems
     of = f"{one.similarity_problems} problems drawn from {one.problems}" if drawn else f"all {one.problems} problems"
     caption = (
-        f"Mean Jaccard index of the sets of word pairs of two solutions to one problem, over {of}; words are runs of "
-        "anything but white space. Lower is more diverse. Left: over pairs of different solutions; dotted: with each "
-        "solution against itself too, as in the paper and in the matrices' diagonals."
+        f"Mean Jaccard index of the sets of {_PAIRS[one.unit]}. Averaged over {of}. Lower is more diverse. Left: over "
+        "pairs of different solutions; dotted: with each solution against itself too, as in the paper and in the "
+        "matrices' diagonals."
     )
     columns = ("arm", "from", "to", "similarity", "without_self_pairs")
-    return picture(figure, name, f"Similarity of solutions on {one.label}", caption, columns, rows)
+    title = f"Figure 2c, 5b. Similarity of solutions on {one.label}"
+    return picture(figure, name, title, caption, columns, rows)
 
 
 def _diagonal(axis: Any, arm: ArmDynamics, look: dict[str, Any]) -> None:
@@ -141,7 +146,7 @@ def _diagonal(axis: Any, arm: ArmDynamics, look: dict[str, Any]) -> None:
     place = {id(one): at for at, one in enumerate(arm.checkpoints)}
     every, distinct = arm.alike.with_self_pairs.diagonal(), arm.alike.without_self_pairs.diagonal()
     title: str | None = plain(arm.title)
-    for phase in phases(arm.checkpoints):
+    for phase in phases(arm.checkpoints, arm.restarts):
         x, at = [one.step for one in phase], [place[id(one)] for one in phase]
         axis.plot(x, distinct[at], **look, markersize=marker_size(len(arm.checkpoints)), label=title)
         axis.plot(x, every[at], color=look["color"], linewidth=1, linestyle=(0, (1, 2)))

@@ -1,4 +1,4 @@
-"""Compare an RLoop run with its vanilla-RL control: one HTML file, and a PNG and a CSV of every figure and table."""
+"""Compare an RLoop run with its control or an ablation: one HTML file, a PNG and a CSV of every figure and table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import StoreError
-from rloop_core.report import arms_figures, arms_matrices
 from rloop_core.report.arms import Arm, read_arms
-from rloop_core.report.arms_compute import compute_table
+from rloop_core.report.arms_compute import Compute, compute
 from rloop_core.report.arms_dynamics import SetDynamics, dynamics
-from rloop_core.report.arms_fairness import check_comparable, objections, version_notes
+from rloop_core.report.arms_fairness import method_notes, objections, refuse, version_notes
+from rloop_core.report.arms_similarity import Unit
 from rloop_core.report.arms_table import TableOne, table_one
-from rloop_core.report.canvas import Picture, Table
+from rloop_core.report.arms_trajectories import Cases, collect_cases
+from rloop_core.report.lineage import Lineage, lineage_of
 from rloop_core.report.reading import read_run
 from rloop_core.store import Store
 
@@ -25,13 +26,15 @@ class Comparison:
     """Everything that the page says, figures apart.
 
     Attributes:
-        arms: RLoop, then vanilla RL.
+        arms: RLoop, then what it is compared with.
         rule: What counts as solved.
         seed: Of the bootstrap, and of the problems drawn for similarity.
         objections: Why the arms are not comparable; empty unless the comparison was forced.
         table: Table 1.
         dynamics: Learning, forgetting, similarity and histories, by set.
-        compute: What each arm cost.
+        compute: What each arm cost, and whether that is equal.
+        cases: Trajectories of both final policies side by side.
+        lineages: Where each arm's last policy comes from.
         notes: What is missing, and how to get it.
     """
 
@@ -41,16 +44,10 @@ class Comparison:
     objections: list[str]
     table: TableOne
     dynamics: list[SetDynamics]
-    compute: Table
+    compute: Compute
+    cases: Cases
+    lineages: tuple[Lineage, Lineage]
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What is drawn: over all sets, and of each set by its label."""
-
-    overall: list[Picture]
-    by_set: dict[str, list[Picture]]
 
 
 def comparison_folder(store: Store, run: str, vanilla: str) -> Path:
@@ -68,6 +65,7 @@ def write_comparison(
     cache: Path,
     *,
     solved: str = "any",
+    similarity_unit: Unit = "words",
     seed: int | None = None,
     force: bool = False,
 ) -> tuple[Path, Comparison]:
@@ -76,10 +74,11 @@ def write_comparison(
     Args:
         store: The object store.
         run: The RLoop run.
-        vanilla: Its control.
+        vanilla: Its control, or another RLoop run whose method alone differs.
         out: Folder; None takes `comparison_folder`.
         cache: Folder for copies of files of remote stores.
         solved: `any`, `majority` or `at-least-M`.
+        similarity_unit: `words` or `tokens`.
         seed: Of the bootstrap; None takes the run's.
         force: Compare arms that are not comparable, and say so on the page.
 
@@ -87,20 +86,17 @@ def write_comparison(
         ConfigError: The arms are not comparable, or there is no such rule.
         StoreError: There is no such run, or the folder cannot be written.
     """
+    from rloop_core.report.arms_files import draw, write_files
     from rloop_core.report.arms_page import render
 
     rule = SolvedRule(solved)
-    found = compare_runs(store, run, vanilla, cache, rule, seed, force=force)
+    found = compare_runs(store, run, vanilla, cache, rule, seed, similarity_unit=similarity_unit, force=force)
     out = out or comparison_folder(store, run, vanilla)
     page = out / HTML_FILE
     try:
         out.mkdir(parents=True, exist_ok=True)  # before the figures, so that a bad folder is known at once
         figures = draw(found)
-        for picture in (*figures.overall, *(one for own in figures.by_set.values() for one in own)):
-            picture.write(out, "")
-        for table in (found.table.to_table(), histories_table(found.dynamics), blocks_table(found), found.compute):
-            if table.rows:
-                (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        write_files(found, figures, out)
         page.write_text(render(found, figures), encoding="utf-8")
     except OSError as error:
         fix = "name a writable folder with --out"
@@ -109,7 +105,15 @@ def write_comparison(
 
 
 def compare_runs(
-    store: Store, run: str, vanilla: str, cache: Path, rule: SolvedRule, seed: int | None = None, *, force: bool = False
+    store: Store,
+    run: str,
+    vanilla: str,
+    cache: Path,
+    rule: SolvedRule,
+    seed: int | None = None,
+    *,
+    similarity_unit: Unit = "words",
+    force: bool = False,
 ) -> Comparison:
     """Read, check and analyse; what is missing is left out and noted.
 
@@ -118,68 +122,34 @@ def compare_runs(
         StoreError: There is no such run.
     """
     records = read_run(store, run, cache), read_run(store, vanilla, cache)
-    if not force:
-        check_comparable(*records)
+    against = objections(*records)
+    if against and not force:
+        raise refuse(*records, against)
     chosen = records[0].config.seed if seed is None else seed
     arms = read_arms(*records)
     table = table_one(*arms, chosen)
-    found = dynamics(*arms, rule, chosen)
+    found = dynamics(*arms, rule, chosen, similarity_unit)
+    cost = compute(arms)
+    cases = collect_cases(*arms, rule)
+    lineages = lineage_of(records[0]), lineage_of(records[1])
     notes = [note if note.startswith(one.name) else f"{one.name}: {note}" for one in records for note in one.notes]
     if not table.blocks:
         notes.append("The arms share no evaluated problem set, so there is no Table 1.")
-    notes += [*version_notes(*records), *table.notes, *(note for one in found for note in one.notes)]
+    notes += [
+        *method_notes(*records),
+        *version_notes(*records),
+        *table.notes,
+        *(note for one in found for note in one.notes),
+    ]
     return Comparison(
         arms=arms,
         rule=rule.name,
         seed=chosen,
-        objections=objections(*records),
+        objections=against,
         table=table,
         dynamics=found,
-        compute=compute_table(arms),
+        compute=cost,
+        cases=cases,
+        lineages=lineages,
         notes=list(dict.fromkeys(notes)),
     )
-
-
-def draw(found: Comparison) -> Figures:
-    """Every figure that there are numbers for."""
-    drawn = (arms_figures.curves(found.arms), arms_figures.reward(found.arms), arms_figures.stability(found.arms))
-    by_set = {one.label: _set_pictures(one, place) for place, one in enumerate(found.dynamics)}
-    return Figures([one for one in drawn if one], by_set)
-
-
-def _set_pictures(one: SetDynamics, place: int) -> list[Picture]:
-    drawn = (
-        arms_matrices.transition_matrices(one, f"set-{place:02d}-transitions"),
-        arms_matrices.differential_matrix(one, f"set-{place:02d}-differential"),
-        arms_matrices.similarity_curves(one, f"set-{place:02d}-similarity"),
-    )
-    return [picture for picture in drawn if picture]
-
-
-def histories_table(found: list[SetDynamics]) -> Table:
-    """One row a set, arm and problem."""
-    columns = ("set", "arm", "problem_id", "kind", "history", "correct")
-    rows = [
-        (one.label, arm.title, told.problem_id, told.kind, told.told, " ".join(map(str, told.correct)))
-        for one in found
-        for arm in one.arms
-        for told in arm.histories
-    ]
-    return Table("histories", columns, tuple(rows))
-
-
-def blocks_table(found: Comparison) -> Table:
-    """Mean forgetting within and across iterations, beside what chance gives, one row a set and block."""
-    ours, theirs = (arm.title for arm in found.arms)
-    columns = ("set", "block", theirs, f"{theirs} by chance", ours, f"{ours} by chance", "difference", "low", "high")
-    rows = []
-    for one in found.dynamics:
-        blocks = one.blocks
-        for place, name in enumerate(("intra", "inter")):
-            if blocks is None or name not in blocks.intervals:
-                continue
-            between = blocks.intervals[name]
-            rows.append((one.label, name, blocks.found.vanilla[place], blocks.chance.vanilla[place],
-                         blocks.found.rloop[place], blocks.chance.rloop[place], between.value, between.low,
-                         between.high))  # fmt: skip
-    return Table("forgetting", columns, tuple(rows))

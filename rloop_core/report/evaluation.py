@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RLoopError
-from rloop_core.report.reading import RunRecord
+from rloop_core.report.reading import RunRecord, stage_name
 from rloop_core.store import BASE_ITERATION
 
 METRICS_FILE = "metrics.json"
@@ -105,25 +105,38 @@ def sample_files(run: RunRecord, iteration: int, label: str, step: int | None = 
 
 
 def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
-    """What the stage wrote beside the samples, None where there is nothing.
+    """What the stage wrote beside the samples, None where there is nothing, or nothing that can be read.
 
     ``{"sets": {label: summary}, "folders": {label: folder}, "snapshots": {RL step: {label: summary}}}``
     """
-    for path in run.files(iteration, "evaluate", METRICS_FILE):
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return content
-    return None
+    path = run.file(iteration, "evaluate", METRICS_FILE)
+    if path is None:
+        return None
+
+    def read() -> dict[str, Any]:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        by_step = content.get("snapshots", {})
+        return {
+            "sets": _summaries(content["sets"]),
+            "folders": {label: str(folder) for label, folder in content["folders"].items()},
+            "snapshots": {str(int(step)): _summaries(found) for step, found in by_step.items()},
+        }
+
+    return run.read(f"{METRICS_FILE} of {stage_name(iteration, 'evaluate')}", read, None)
+
+
+def _summaries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Summaries by set; raises where these are none."""
+    return {label: {**one, "problems": int(one["problems"])} for label, one in found.items()}
 
 
 def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, label: str) -> Any:
     from rloop_core.evaluation.outcomes import problem_outcomes
 
     files = sample_files(run, iteration, label) if content else []
-    try:
-        return problem_outcomes(files) if files else None
-    except RLoopError as error:
-        run.note(str(error))
+    if not files:
         return None
+    return run.read(f"{run.policy_name(iteration)} on {label}", lambda: problem_outcomes(files), None)
 
 
 def _row(

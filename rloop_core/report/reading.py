@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError
@@ -11,6 +13,11 @@ from rloop_core.stages.data_record import DataRecord, read_data_record
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import BASE_ITERATION, Manifest, Store, fetch, read_manifest
+
+UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
+"""What reading a file raises that is whole but not what it should be; the errors of json and pyarrow are among them."""
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -53,6 +60,22 @@ class RunRecord:
             self.note(str(error))
             return []
         return [folder / entry.path for entry in wanted]
+
+    def file(self, iteration: int, stage: str, name: str) -> Path | None:
+        """One file, as `files` has it; an artifact that should hold it and does not becomes a note."""
+        found = self.files(iteration, stage, name)
+        manifest = self.manifest(iteration, stage)
+        if manifest and all(entry.path != name for entry in manifest.files):
+            self.note(f"{stage_name(iteration, stage)} holds no {name}.")
+        return found[0] if found else None
+
+    def read(self, what: str, reader: Callable[[], T], otherwise: T) -> T:
+        """What `reader` returns; `otherwise`, with a note, where a file is not what it should be."""
+        try:
+            return reader()
+        except UNREADABLE as error:
+            self.note(f"{what} cannot be read, and is left out: {str(error) or type(error).__name__}")
+            return otherwise
 
     def note(self, text: str) -> None:
         """Remember something for the reader, once."""
@@ -97,7 +120,7 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
             continue
         if manifest is not None:
             run.manifests[iteration, stage] = manifest
-    missing = [_name(*key) for key in stages_of(run.config) if key not in run.manifests]
+    missing = [stage_name(*key) for key in stages_of(run.config) if key not in run.manifests]
     if missing:
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         run.note(f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet.")
@@ -111,5 +134,6 @@ def theta_name(iteration: int) -> str:
     return "base" if iteration == BASE_ITERATION else f"theta_{iteration + 1}"
 
 
-def _name(iteration: int, stage: str) -> str:
+def stage_name(iteration: int, stage: str) -> str:
+    """ "filter of iteration 0"."""
     return f"{stage} of {'the base' if iteration == BASE_ITERATION else f'iteration {iteration}'}"

@@ -12,15 +12,11 @@ from rloop_core.report import figures
 from rloop_core.report.canvas import Picture, Table
 from rloop_core.report.data import ledger_table, set_table
 from rloop_core.report.evaluation import EvaluationRow, evaluation_rows
-from rloop_core.report.phases import (
-    Sample,
-    ledgers,
-    rl_steps,
-    sample_trajectories,
-    stage_seconds,
-    success_rate_lists,
-)
+from rloop_core.report.lineage import Lineage, artifact_table, lineage_of
+from rloop_core.report.phases import ledgers, rl_steps, stage_seconds, success_rate_lists
 from rloop_core.report.reading import RunRecord, read_run
+from rloop_core.report.rollouts import EXPERTS_NAME, write_expert_keys
+from rloop_core.report.samples import Sample, sample_trajectories
 from rloop_core.store import Store, fingerprint
 
 HTML_FILE = "report.html"
@@ -34,7 +30,8 @@ class RunReport:
     evaluation: list[EvaluationRow]
     pictures: dict[str, Picture]
     samples: list[Sample]
-    lineage: Table
+    artifacts: Table
+    lineage: Lineage
 
 
 def default_folder(store: Store, runs: Sequence[str]) -> Path:
@@ -114,18 +111,7 @@ def gather(run: RunRecord) -> RunReport:
         figures.seconds(stage_seconds(run)),
     )
     pictures = {one.name: one for one in drawn if one}
-    return RunReport(run, evaluation, pictures, sample_trajectories(run), lineage(run))
-
-
-def lineage(run: RunRecord) -> Table:
-    """One row an artifact: what it is, what it came from, and how long it took."""
-    rows = [
-        (iteration, stage, one.digest, one.fingerprint, " ".join(entry.digest[:12] for entry in one.inputs), one.seed,
-         one.seconds, sum(file.bytes for file in one.files), one.created_at)
-        for (iteration, stage), one in run.manifests.items()
-    ]  # fmt: skip
-    columns = ("iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at")
-    return Table("lineage", columns, tuple(rows))
+    return RunReport(run, evaluation, pictures, sample_trajectories(run), artifact_table(run), lineage_of(run))
 
 
 def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
@@ -145,7 +131,10 @@ def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
 def _write_files(part: RunReport, out: Path, prefix: str) -> None:
     for one in part.pictures.values():
         one.write(out, prefix)
-    tables = [evaluation_table(part.evaluation), part.lineage]
+    tables = [evaluation_table(part.evaluation), part.artifacts]
     tables += [table for table in (set_table(part.run), ledger_table(part.run)) if table.rows]
     for table in tables:
         (out / f"{prefix}{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
+    (out / f"{prefix}lineage.json").write_text(part.lineage.to_json(), encoding="utf-8")
+    if part.run.config.arm == "rloop":
+        write_expert_keys([part.run], out / f"{prefix}{EXPERTS_NAME}")

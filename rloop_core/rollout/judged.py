@@ -44,6 +44,7 @@ class JudgedSampler:
         label: str,
         tell: Callable[[int, int], None],
         first_rank: int = 0,
+        share: tuple[int, int] = (1, 1),
     ) -> list[Path]:
         """Write every completion to `folder`, one shard a batch; batches that are already there are kept.
 
@@ -55,20 +56,25 @@ class JudgedSampler:
             label: Prefix of the group ids.
             tell: Called with (batches done, batches) after each batch.
             first_rank: `rank` of the first batch in the record; a batch is a share of the work, as a rank is.
+            share: (i, n) draws the batches i, i + n, i + 2n and so on, counted from 1. A batch is the same whoever
+                draws it.
 
         Returns:
-            The shards, in order.
+            The shards of all batches, in order; those of other shares may be missing.
         """
         batches = len(plan_batches(problems, settings))
         paths = [folder / ShardName(step, first_rank + index, 0).format() for index in range(batches)]
-        there = next((index for index, path in enumerate(paths) if not path.exists()), batches)
-        if there:
-            tell(there, batches)
-        for offset, completions in enumerate(self._sampler.sample(problems, settings, skip_batches=there)):
-            rank = first_rank + there + offset
+        own = range(share[0] - 1, batches, share[1])
+        missing = [index for index in own if not paths[index].exists()]
+        done = len(own) - len(missing)
+        if done:
+            tell(done, len(own))
+        for index, completions in zip(missing, self._sampler.sample(problems, settings, missing), strict=True):
+            rank = first_rank + index
             fixed = {**self._fixed, "step": step, "rank": rank}
             write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
-            tell(there + offset + 1, batches)
+            done += 1
+            tell(done, len(own))
         return paths
 
     def _rows(self, completions: list[Completion], label: str) -> list[dict[str, Any]]:

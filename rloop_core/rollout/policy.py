@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import PolicyConfig
 from rloop_core.errors import ConfigError
+from rloop_core.organism import POLICIES, bundled_policy_path
 from rloop_core.store import content_digest, file_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-BUNDLED = "bundled"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".h5", ".msgpack", ".gguf", ".onnx")
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
@@ -25,17 +25,15 @@ def resolve_policy(policy: PolicyConfig) -> Path:
     Raises:
         ConfigError: There is no such model.
     """
-    if policy.path == BUNDLED:
-        from rloop_core.organism import bundled_policy_path
-
-        return bundled_policy_path()
+    if policy.path in POLICIES:
+        return bundled_policy_path(policy.path)
     local = Path(policy.path).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
             raise ConfigError(f"{local} holds no config.json", field="policy.path", fix="name a saved model's folder")
         return local
     if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
-        fix = "name a folder, a hub id `owner/model`, or `bundled`"
+        fix = f"name a folder, a hub id `owner/model`, or {' or '.join(POLICIES)}"
         raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
     return _download(policy)
 

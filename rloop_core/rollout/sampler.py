@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +81,13 @@ class TransformersSampler:
         self._eos = eos_token_ids(model, tokenizer)
 
     def sample(
-        self, problems: Sequence[EncodedProblem], settings: SamplingSettings, skip_batches: int = 0
+        self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
     ) -> Iterator[list[Completion]]:
-        """Completions batch by batch, in the order of `plan_batches`; the first `skip_batches` are not drawn."""
+        """Completions batch by batch, in the order of `plan_batches`; of these batches alone where they are given."""
         import torch
 
         for index, pairs in enumerate(plan_batches(problems, settings)):
-            if index < skip_batches:
+            if batches is not None and index not in batches:
                 continue
             torch.manual_seed(derive_seed(settings.seed, "batch", index))
             rows = self.draw([problems[which].prompt_ids for which, _ in pairs], settings)

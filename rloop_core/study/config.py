@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,8 +98,29 @@ def make_study(data: Mapping[str, Any]) -> StudyConfig:
     return study
 
 
+def part_of(study: StudyConfig, seeds: Collection[int] = (), arms: Collection[str] = ()) -> StudyConfig:
+    """The study with these seeds and arms alone; none given means all. The two arms that are compared must stay.
+
+    Raises:
+        ConfigError: There is no such seed or arm.
+    """
+    for field, given, known in (("seeds", seeds, study.seeds), ("arms", arms, study.arms)):
+        unknown = [str(one) for one in given if one not in known]
+        if unknown:
+            fix = f"choose among {', '.join(map(str, known))}"
+            raise ConfigError(f"the study has no {', '.join(unknown)}", field=field, fix=fix)
+    needed = [one for one in (study.main, study.reference) if arms and one not in arms]
+    if needed:
+        raise ConfigError(f"{' and '.join(needed)} cannot be left out", field="arms", fix="add it")
+    chosen = tuple(one for one in study.seeds if not seeds or one in seeds)
+    return study.model_copy(
+        update={"seeds": chosen, "arms": {name: arm for name, arm in study.arms.items() if not arms or name in arms}}
+    )
+
+
 def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
-    """Every run, seed by seed: a study that is stopped early has whole seeds.
+    """Every run, seed by seed: a study that is stopped early has whole seeds. Ablations adopt from
+    the main arm's run.
 
     Args:
         study: The study.
@@ -124,4 +145,11 @@ def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Confi
         config = as_vanilla(config) if chosen.vanilla else config
     except ConfigError as error:
         raise ConfigError(error.what, field=f"arms.{arm}: {error.field}", fix=error.fix) from None
-    return config.model_copy(update={"name": f"{study.name}-{arm}-{seed}"})
+    placement = config.placement
+    if arm != study.main and not chosen.vanilla:  # the first phase, which they have in common, is computed once
+        placement = placement.model_copy(update={"adopt": (_run_name(study, study.main, seed),)})
+    return config.model_copy(update={"name": _run_name(study, arm, seed), "placement": placement})
+
+
+def _run_name(study: StudyConfig, arm: str, seed: int) -> str:
+    return f"{study.name}-{arm}-{seed}"

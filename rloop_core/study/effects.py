@@ -57,11 +57,14 @@ class Effect:
         return asdict(self)
 
 
-def crossed_effects(values: npt.ArrayLike, *, seed: int = 0, resamples: int = RESAMPLES) -> list[Effect]:
+def crossed_effects(
+    values: npt.ArrayLike, *, within: Range = (-1.0, 1.0), seed: int = 0, resamples: int = RESAMPLES
+) -> list[Effect]:
     """Effects of several quantities on the same seeds and problems, all from the same resamples.
 
     Args:
         values: Shape [quantities, seeds, problems], finite. Paired differences go in as differences.
+        within: What the mean can be at all: no interval goes beyond; -1 to 1 is right for differences of shares.
         seed: Seed of the resampling; the same seed gives the same interval.
         resamples: Bootstrap resamples.
 
@@ -76,11 +79,12 @@ def crossed_effects(values: npt.ArrayLike, *, seed: int = 0, resamples: int = RE
     tail = (1.0 - CONFIDENCE) / 2
     lows, highs = np.quantile(_resampled(table, seed, resamples), [tail, 1.0 - tail], axis=1)
     found = []
-    for own, low, high in zip(table.mean(axis=2), lows, highs, strict=True):
+    for own, *ends_of in zip(table.mean(axis=2), lows, highs, strict=True):
         over_seeds = _student(own)
-        ends = (float(low), float(high))
-        wide = (min(ends[0], over_seeds[0]), max(ends[1], over_seeds[1])) if over_seeds else ends
-        found.append(Effect(float(own.mean()), *wide, ends, over_seeds, tuple(own.tolist())))
+        ends = (float(ends_of[0]), float(ends_of[1]))
+        low, high = (min(ends[0], over_seeds[0]), max(ends[1], over_seeds[1])) if over_seeds else ends
+        low, high = max(low, within[0]), min(high, within[1])
+        found.append(Effect(float(own.mean()), low, high, ends, over_seeds, tuple(own.tolist())))
     return found
 
 

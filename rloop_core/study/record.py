@@ -28,19 +28,15 @@ class Policy(NamedTuple):
     step: int
     order: int
     kind: str
+    label: str
 
     @classmethod
     def of(cls, one: Checkpoint) -> Policy:
         """A checkpoint's place in any run of its arm."""
-        return cls(one.step, _KINDS.index(one.kind), one.kind)
-
-    @property
-    def label(self) -> str:
-        """ "base", "step 50"; what RFT made at RL step 100 is "theta, step 100"."""
-        return "base" if self.kind == "base" else f"{'theta, ' if self.kind == 'theta' else ''}step {self.step}"
+        return cls(one.step, _KINDS.index(one.kind), one.kind, one.label)
 
 
-BASE = Policy(0, 0, "base")
+BASE = Policy(0, 0, "base", "base")
 
 
 class Side(NamedTuple):
@@ -51,7 +47,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunState:
     """How far one run has come: stages done, of how many."""
 
     arm: str
@@ -83,7 +79,7 @@ class StudyRecord:
 
     study: StudyConfig
     store: Store
-    progress: list[Progress] = field(default_factory=list)
+    progress: list[RunState] = field(default_factory=list)
     arms: dict[tuple[str, int], Arm] = field(default_factory=dict)
     sets: list[str] = field(default_factory=list)
     metrics: dict[str, list[str]] = field(default_factory=dict)
@@ -102,7 +98,12 @@ class StudyRecord:
         """The arms beside the main one and the reference."""
         return [name for name in self.study.arms if name not in (self.study.main, self.study.reference)]
 
-    def missing(self) -> list[Progress]:
+    def ends(self, label: str) -> tuple[str, ...]:
+        """The metrics of headlines on a set: avg@n, and the pass@k of the greatest k where there is one."""
+        passes = [name for name in self.metrics[label] if name.startswith("pass@")]
+        return (self.metrics[label][0], *passes[-1:])
+
+    def missing(self) -> list[RunState]:
         """Runs that are not finished."""
         return [one for one in self.progress if not one.finished]
 
@@ -179,10 +180,10 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
     for run in study_runs(study, store.uri):
         stages = len(stages_of(run.config))
         if not store.exists(f"{run.config.name}/run.json"):
-            record.progress.append(Progress(run.arm, run.seed, run.config.name, 0, stages))
+            record.progress.append(RunState(run.arm, run.seed, run.config.name, 0, stages))
             continue
         found = read_run(store, run.config.name, cache)
-        record.progress.append(Progress(run.arm, run.seed, found.name, len(found.manifests), stages))
+        record.progress.append(RunState(run.arm, run.seed, found.name, len(found.manifests), stages))
         record.add(run, found)
         notes = [note for note in found.notes if not note.startswith("The run is not complete")]
         for note in [*notes, *_other_config(run.config, found.config)]:

@@ -51,15 +51,18 @@ class StudyTable:
         differences: What the study is about: arms minus the reference, the main arm minus the best in hindsight and
             minus the base, by set.
         ablations: Every ablation minus the main arm, by set.
+        iterations: The main arm after each iteration minus the reference at equal RL steps, by set.
     """
 
     policies: dict[str, list[Row]]
     differences: dict[str, list[Row]]
     ablations: dict[str, list[Row]]
+    iterations: dict[str, list[Row]]
 
     def rows(self) -> list[Row]:
         """All rows."""
-        return [row for part in (self.policies, self.differences, self.ablations) for own in part.values() for row in own]
+        parts = (self.policies, self.differences, self.ablations, self.iterations)
+        return [row for part in parts for own in part.values() for row in own]
 
     def difference(self, label: str, first: str, second: str) -> Row | None:
         """The difference of two arms' last policies on a set."""
@@ -69,12 +72,13 @@ class StudyTable:
 
 def study_table(record: StudyRecord) -> StudyTable:
     """Compare the arms at the end of training; what is missing is left out."""
-    table = StudyTable({}, {}, {})
+    table = StudyTable({}, {}, {}, {})
     for label in record.sets:
         table.policies[label] = _policies(record, label)
         table.differences[label] = _differences(record, label)
         main = _final(record, label, record.study.main)
         pairs = [(_final(record, label, name), main) for name in record.ablations]
+        table.iterations[label] = by_iteration(record, label)
         table.ablations[label] = [row for one, other in pairs if (row := difference_row(record, label, one, other))]
     return table
 
@@ -84,7 +88,7 @@ def policy_row(record: StudyRecord, label: str, side: Side, name: str, about: st
     seeds = list(side.policies)
     if not seeds:
         return None
-    effects = crossed_effects(record.values(label, side, seeds))
+    effects = crossed_effects(record.values(label, side, seeds), within=(0.0, 1.0))
     shown = sorted({policy.label for policy in side.policies.values()})
     kind = "hindsight" if about else "policy"
     cells = dict(zip(record.metrics[label], effects, strict=True))
@@ -119,15 +123,23 @@ def best_in_hindsight(record: StudyRecord, label: str, arm: str) -> Side:
     return Side(arm, chosen)
 
 
-def by_step(record: StudyRecord) -> dict[str, dict[str, list[Row]]]:
+def by_step(record: StudyRecord) -> dict[str, dict[str, dict[Policy, Row]]]:
     """Every evaluated policy's values over the seeds, in the order of training, by set and arm."""
-    return {
-        label: {
-            arm: [row for policy in record.policies(label, arm) if (row := _at(record, label, arm, policy))]
-            for arm in record.study.arms
-        }
-        for label in record.sets
-    }
+    return {label: {arm: _path(record, label, arm) for arm in record.study.arms} for label in record.sets}
+
+
+def by_iteration(record: StudyRecord, label: str) -> list[Row]:
+    """What each iteration of the main arm ends with minus the reference at equal RL steps."""
+    main, reference = record.study.main, record.study.reference
+    theirs = {one.step: one for one in record.policies(label, reference) if one.kind in ("snapshot", "endpoint")}
+    rows = [
+        difference_row(
+            record, label, record.at(label, main, one), record.at(label, reference, theirs[one.step]),
+            difference_name(one.label, theirs[one.step].label), "at equal RL steps",
+        )
+        for one in record.policies(label, main) if one.kind == "theta" and one.step in theirs
+    ]  # fmt: skip
+    return [row for row in rows if row]
 
 
 def rows_table(name: str, rows: Sequence[Row]) -> Table:
@@ -198,5 +210,7 @@ def _best(record: StudyRecord, arm: str) -> str:
     return f"{record.titles[arm]}, best checkpoint in hindsight"
 
 
-def _at(record: StudyRecord, label: str, arm: str, policy: Policy) -> Row | None:
-    return policy_row(record, label, record.at(label, arm, policy), record.titles[arm])
+def _path(record: StudyRecord, label: str, arm: str) -> dict[Policy, Row]:
+    title = record.titles[arm]
+    rows = {one: policy_row(record, label, record.at(label, arm, one), title) for one in record.policies(label, arm)}
+    return {policy: row for policy, row in rows.items() if row}

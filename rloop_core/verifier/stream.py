@@ -47,29 +47,49 @@ def encode_row(row: dict[str, Any]) -> bytes:
         return json.dumps(row).encode() + b"\n"
 
 
-def _read(number: int, line: bytes) -> tuple[Any, tuple[str, Gold, bool] | None, str | None]:
-    """(id, item, None), or (id, None, reason) for a line that cannot be judged."""
+def parse_object(number: int, line: bytes) -> dict[str, Any]:
+    """A line, counted from 1, as a JSON object. Invalid UTF-8 is read with replacement characters.
+
+    Raises:
+        ValueError: Too long, not JSON, nested too deeply, a key given twice, or no object; says which.
+    """
     if len(line) > MAX_LINE_BYTES:
-        return None, None, f"line {number}: longer than {MAX_LINE_BYTES // 2**20} MiB"
+        raise ValueError(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
+    text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).decode("utf-8", errors="replace")
     try:
-        row = _parsed(line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line)
+        row = json.loads(text, object_pairs_hook=_object, parse_int=_integer)
     except (ValueError, RecursionError) as error:
-        return None, None, f"line {number}: not valid JSON ({str(error)[:200]})"
+        raise ValueError(f"not valid JSON ({str(error)[:200]})") from None
     if not isinstance(row, dict):
-        return None, None, f"line {number}: not a JSON object"
-    identity, completion = _finite(row.get("id")), row.get("completion")
-    if not isinstance(completion, str):
-        return identity, None, f"line {number}: field completion must be text"
+        raise ValueError("not a JSON object")
+    return row
+
+
+def judgeable(row: dict[str, Any]) -> tuple[str, Gold, bool]:
+    """Completion, gold answer, and whether the completion ended by itself.
+
+    Raises:
+        ValueError: Names the field that is missing or of another type.
+    """
+    if not isinstance(row.get("completion"), str):
+        raise ValueError("field completion must be text")
     if row.get("answer") is None:
-        return identity, None, f"line {number}: field answer is missing"
+        raise ValueError("field answer is missing")
     finished = row.get("finished", True)
     if not isinstance(finished, bool):
-        return identity, None, f"line {number}: field finished must be true or false"
-    return identity, (completion, row["answer"], finished), None
+        raise ValueError("field finished must be true or false")
+    return row["completion"], row["answer"], finished
 
 
-def _parsed(line: bytes) -> Any:
-    return json.loads(line.decode("utf-8", errors="replace"), object_pairs_hook=_object, parse_int=_integer)
+def _read(number: int, line: bytes) -> tuple[Any, tuple[str, Gold, bool] | None, str | None]:
+    """(id, item, None), or (id, None, reason) for a line that cannot be judged."""
+    identity = None
+    try:
+        row = parse_object(number, line)
+        identity = _finite(row.get("id"))
+        return identity, judgeable(row), None
+    except ValueError as error:
+        return identity, None, f"line {number}: {error}"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
-from rloop_core.errors import ConfigError, ProblemsError
+from rloop_core.errors import ConfigError, ProblemsError, StageError
+from rloop_core.evaluation import outcomes
 
 ARGS = ["evaluate", "--model", "bundled", "--samples", "4", "--max-tokens", "48", "--batch", "8", "--json"]
 
@@ -34,7 +40,7 @@ def test_samples_are_stored_and_a_second_start_resumes(problems, tmp_path):
     assert first.exit_code == 0, first.exception
     result = json.loads(first.output)
     assert result["problems"] == 4 and result["samples"] == 16
-    assert {"avg@4", "pass@1", "pass@4"} <= result.keys() and 0 <= result["avg@4"]["value"] <= 1
+    assert {"avg@4", "pass@1", "pass@4", "majority@4"} <= result.keys() and 0 <= result["avg@4"]["value"] <= 1
     shards = sorted((out / "samples").glob("*.parquet"))
     assert len(shards) == 2
     kept, redrawn = shards[0].stat().st_mtime_ns, shards[1].read_bytes()
@@ -43,7 +49,10 @@ def test_samples_are_stored_and_a_second_start_resumes(problems, tmp_path):
     assert shards[0].stat().st_mtime_ns == kept and shards[1].read_bytes() == redrawn
     assert again["pass@4"] == result["pass@4"] and "pass@1" not in again
     other = run("--problems", problems, "--out", out, "--seed", "1")
-    assert isinstance(other.exception, ConfigError) and "other settings" in str(other.exception)
+    assert isinstance(other.exception, ConfigError) and "other settings (seed)" in str(other.exception)
+    colder = run("--problems", problems, "--out", out, "--temperature", "0.5")
+    assert "other settings (temperature)" in str(colder.exception)
+    assert sorted((out / "samples").glob("*.parquet")) == shards, "nothing was drawn for other settings"
 
 
 def test_impossible_requests_are_refused_before_anything_is_generated(problems, tmp_path):
@@ -53,3 +62,78 @@ def test_impossible_requests_are_refused_before_anything_is_generated(problems, 
     assert isinstance(far.exception, ConfigError) and "context" in str(far.exception)
     unknown = CliRunner().invoke(group, ["evaluate", "--model", "./nothing", "--problems", str(problems)])
     assert isinstance(unknown.exception, ConfigError)
+
+
+def shards_of(out):
+    return {path.name: path.read_bytes() for path in (out / "samples").glob("*.parquet")}
+
+
+def without_place(result):
+    return {name: value for name, value in result.items() if name != "out"}
+
+
+def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
+    many = [*ARGS, "--problems", str(problems), "--samples", "64"]
+    whole = json.loads(CliRunner().invoke(group, [*many, "--out", str(tmp_path / "whole")]).output)
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "rloop_core", *many, "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while len(list((out / "samples").glob("*.parquet"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}
+    assert 3 <= len(kept) < whole["batches"] == 32
+    assert not (out / "metrics.json").exists()
+    again = json.loads(CliRunner().invoke(group, [*many, "--out", str(out)]).output)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert shards_of(out) == shards_of(tmp_path / "whole") and without_place(again) == without_place(whole)
+
+
+def test_shards_draw_the_samples_of_one_undivided_evaluation(problems, tmp_path):
+    """In any order; the share that finds all batches reports, and one killed or never started is named."""
+    many = ["--problems", problems, "--samples", "6"]  # 24 samples, 3 batches
+    whole = json.loads(run(*many, "--out", tmp_path / "whole").output)
+    out = tmp_path / "shared"
+    first = json.loads(run(*many, "--out", out, "--shard", "2/2").output)
+    assert (first["batches"], first["missing"]) == (3, 2) and not any("@" in name for name in first)
+    assert not (out / "metrics.json").exists()
+    shown = CliRunner().invoke(group, [*ARGS[:-1], *map(str, many), "--out", str(out), "--shard", "2/2"])
+    assert "1 of 3 batches" in shown.output and "other shares" in shown.output
+    last = json.loads(run(*many, "--out", out, "--shard", "1/2").output)
+    assert shards_of(out) == shards_of(tmp_path / "whole")
+    assert without_place(last) == without_place(whole) and last["missing"] == 0
+    assert json.loads((out / "metrics.json").read_text()) == last
+    for shard in ("0/2", "3/2", "2", "a/b", "1/0"):
+        assert CliRunner().invoke(group, [*ARGS, *map(str, many), "--shard", shard]).exit_code == 2
+
+
+def test_gathered_shards_are_scored_and_a_shard_given_twice_is_refused(problems, tmp_path):
+    many = ["--problems", problems, "--samples", "6", "--k", "1,3,6"]
+    whole = json.loads(run(*many, "--out", tmp_path / "whole").output)
+    for shard in (1, 2):
+        run(*many, "--out", tmp_path / f"{shard}", "--shard", f"{shard}/2")
+    sources = ["--completions", str(tmp_path / "1"), "--completions", str(tmp_path / "2/samples")]
+    score = ["score", "--json", "--k", "1,3,6"]
+    scored = json.loads(CliRunner().invoke(group, [*score, *sources]).output)
+    metrics = [name for name in whole if "@" in name]
+    assert metrics == ["avg@6", "pass@1", "pass@3", "pass@6", "majority@3", "majority@6"]
+    assert {name: scored[name] for name in metrics} == {name: whole[name] for name in metrics}
+    copied = tmp_path / "copy.parquet"
+    copied.write_bytes(next((tmp_path / "1/samples").iterdir()).read_bytes())
+    twice = CliRunner().invoke(group, [*score, *sources, "--completions", str(copied)])
+    assert isinstance(twice.exception, ProblemsError) and "each shard once" in str(twice.exception)
+    copied.write_bytes(b"PAR1, but nothing more")
+    damaged = CliRunner().invoke(group, [*score, "--completions", str(copied)])
+    assert isinstance(damaged.exception, ProblemsError) and "cannot be read" in str(damaged.exception)
+
+
+def test_metrics_that_exclude_each_other_are_an_error(problems, tmp_path, monkeypatch):
+    honest = outcomes.pass_at_k
+    monkeypatch.setattr(outcomes, "pass_at_k", lambda n, c, k: honest(n, n if k == 1 else c, k))
+    refused = run("--problems", problems, "--out", tmp_path / "out", "--k", "1,4")
+    assert isinstance(refused.exception, StageError) and "pass@1 = 1.0000 is impossible" in str(refused.exception)
+    assert not (tmp_path / "out/metrics.json").exists()
+    scored = CliRunner().invoke(group, ["score", "--completions", str(tmp_path / "out"), "--k", "1,4"])
+    assert isinstance(scored.exception, StageError) and "is impossible" in str(scored.exception)

@@ -135,6 +135,8 @@ def test_score_by_hand(tmp_path):
     assert scored["avg@4"]["value"] == scored["pass@1"]["value"] == 0.25
     assert scored["pass@2"]["value"] == pytest.approx((1 - (2 / 4) * (1 / 3)) / 2)
     assert scored["pass@4"]["value"] == 0.5
+    # p0: 2 right against 2 times 6, a tie; p1: only wrong answers, one of them cut off.
+    assert scored["majority@4"]["value"] == 0.25 and 0.2 < scored["majority@2"]["value"] < 0.3
     assert (scored["problems"], scored["samples"], scored["truncated"]) == (2, 8, 1 / 8)
     assert scored["verdicts"] == {"correct": 2, "wrong": 5, "truncated": 1}
 
@@ -149,10 +151,16 @@ def test_score_shows_a_table_and_takes_stdin(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "what"),
     [
-        ("{broken\n", "line 9 is not valid JSON"),
-        ("[1]\n", "line 9 is not a JSON object"),
-        ({"problem_id": "p", "completion": "x"}, "line 9 lacks answer"),
-        ({"problem_id": "p", "completion": 5, "answer": "1"}, "line 9 has a completion that is not text"),
+        ("{broken\n", "line 9: not valid JSON"),
+        ("[1]\n", "line 9: not a JSON object"),
+        ("[" * 100_000 + "\n", "line 9: not valid JSON"),
+        ('{"problem_id": "p", "completion": "x", "answer": ' + '{"a":' * 50_000 + "\n", "line 9: not valid JSON"),
+        ('{"problem_id": "p", "completion": "x", "answer": "1", "answer": "2"}\n', "the key 'answer' appears twice"),
+        ({"problem_id": "p", "completion": "x"}, "line 9: field answer is missing"),
+        ({"completion": "x", "answer": "1"}, "line 9: field problem_id is missing"),
+        ({"problem_id": ["p"], "completion": "x", "answer": "1"}, "line 9: field problem_id must be text or a number"),
+        ({"problem_id": "p", "completion": 5, "answer": "1"}, "line 9: field completion must be text"),
+        ({"problem_id": "p", "completion": "x", "answer": "1", "finished": 1}, "finished must be true or false"),
     ],
 )
 def test_score_names_a_bad_line_unless_told_to_skip_it(tmp_path, bad, what):
@@ -161,6 +169,38 @@ def test_score_names_a_bad_line_unless_told_to_skip_it(tmp_path, bad, what):
     assert isinstance(result.exception, ProblemsError) and what in str(result.exception)
     skipped = CliRunner().invoke(group, ["score", "--completions", path, "--skip-malformed", "--json"])
     assert json.loads(skipped.output)["malformed_skipped"] == 1
+
+
+def test_score_reads_odd_but_whole_lines(tmp_path):
+    """A byte order mark, halves of characters, invalid UTF-8, and numbers that Python refuses to convert."""
+    rows = [
+        b'\xef\xbb\xbf{"problem_id": "p\\ud800", "completion": "\\\\boxed{7}", "answer": "7"}',
+        b'{"problem_id": "\xff", "completion": "\\\\boxed{\\udfff}", "answer": "7"}',
+        b'{"problem_id": 3, "completion": "\\\\boxed{7}", "answer": ' + b"9" * 10_000 + b"}",
+        b'{"problem_id": ' + b"9" * 10_000 + b', "completion": "\\\\boxed{7}", "answer": 7}',
+        b'{"problem_id": NaN, "completion": "\\\\boxed{7}", "answer": NaN}',
+    ]
+    path = tmp_path / "odd.jsonl"
+    path.write_bytes(b"\n".join(rows))
+    result = CliRunner().invoke(group, ["score", "--completions", str(path), "--json"])
+    assert result.exit_code == 0, result.exception
+    scored = json.loads(result.output)
+    assert (scored["problems"], scored["avg@1"]["value"]) == (5, 0.4)
+
+
+def test_score_takes_several_files_as_one(tmp_path):
+    path = completions(tmp_path)
+    whole = json.loads(CliRunner().invoke(group, ["score", "--completions", path, "--json"]).output)
+    with open(path, encoding="utf-8") as stream:
+        text = stream.read().splitlines(keepends=True)
+    parts = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
+    parts[0].write_text("".join(text[::2]))
+    parts[1].write_text("".join(text[1::2]))
+    sources = [word for part in parts for word in ("--completions", str(part))]
+    merged = json.loads(CliRunner().invoke(group, ["score", *sources, "--json"]).output)
+    assert {**merged, "source": path} == whole
+    twice = CliRunner().invoke(group, ["score", *sources, "--completions", str(parts[0])])
+    assert isinstance(twice.exception, ProblemsError) and "given twice" in str(twice.exception)
 
 
 def test_score_refuses_missing_and_empty_files_and_bad_k(tmp_path):

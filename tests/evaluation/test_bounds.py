@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bounds import check_consistent, pass_at_k_bounds
+from rloop_core.evaluation.bounds import check_consistent, check_summary, pass_at_k_bounds
 from rloop_core.evaluation.metrics import avg_at_k, pass_at_k
 
 
@@ -46,3 +46,21 @@ def test_the_papers_base_row_is_refused() -> None:
     check_consistent(0.06, {8: 0.4365}, 32)  # nothing to hold it against
     with pytest.raises(StageError, match="exclude each other"):
         pass_at_k_bounds(0.5, 0.4, 32, 8)
+
+
+def summary(**values: float) -> dict[str, object]:
+    return {name.replace("_", "@"): {"value": value, "low": 0.0, "high": 1.0} for name, value in values.items()}
+
+
+def test_a_summary_is_held_against_its_own_samples() -> None:
+    paper = {**summary(avg_32=0.06, pass_8=0.4365, pass_32=0.4666, majority_32=0.1), "problems": 30, "samples": 960}
+    with pytest.raises(StageError, match=r"pass@8 = 0\.4365 is impossible"):
+        check_summary(paper, "avg@32")
+    without_the_last = {name: value for name, value in paper.items() if name != "pass@32"}
+    check_summary(without_the_last, "avg@32")
+    with pytest.raises(StageError, match=r"pass@8 = 0\.4365 is impossible"):
+        check_summary(without_the_last, "avg@32", solved=0.4666)
+    with pytest.raises(StageError, match=r"pass@32 = 0\.4666, but 0\.5000 of the problems"):
+        check_summary(paper, "avg@32", solved=0.5)
+    check_summary(summary(avg_32=0.06, pass_8=0.33, pass_32=0.4666), "avg@32", solved=0.4666)
+    check_summary({**summary(pass_8=0.9), "avg@8-32": {"value": 0.01}}, "avg@8-32", solved=0.9)

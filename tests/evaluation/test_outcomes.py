@@ -7,11 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
+from rloop_core.evaluation.outcomes import Outcomes, compare, metric_order, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
 
 
-def samples(hits: dict[str, list[str]]) -> list[dict[str, Any]]:
+def samples(hits: dict[str, list[str]], answers: dict[tuple[str, int], str] | None = None) -> list[dict[str, Any]]:
+    answers = answers or {}
     return [
         {
             "run": "r",
@@ -26,7 +27,7 @@ def samples(hits: dict[str, list[str]]) -> list[dict[str, Any]]:
             "completion": "!",
             "prompt_ids": [1],
             "completion_ids": [2, 3],
-            "answer": None,
+            "answer": answers.get((problem, index)),
             "gold": "1",
             "verdict": verdict,
             "reward": 0.0,
@@ -60,7 +61,7 @@ def test_outcomes_are_counted_a_problem_at_a_time(tmp_path: Path) -> None:
 
 def test_the_summary_holds_every_metric_with_its_interval() -> None:
     summary = summarise(problem_outcomes(to_table(samples(HITS))), ks=(4, 1, 2), seed=3)
-    assert list(summary)[:4] == ["avg@4", "pass@1", "pass@2", "pass@4"]
+    assert list(summary)[:5] == ["avg@4", "pass@1", "pass@2", "pass@4", "majority@4"]
     assert summary["avg@4"]["value"] == pytest.approx(0.5)
     assert summary["pass@2"]["value"] == pytest.approx((0.5 + 1.0) / 2)
     assert summary["pass@4"] == {"value": 1.0, "low": 1.0, "high": 1.0}
@@ -115,3 +116,41 @@ def test_outcomes_without_some_problems_keep_all_else() -> None:
     assert [column.tolist() for column in columns] == [[4, 6], [1, 3], [0, 2], [7, 9]]
     with pytest.raises(StageError, match="no samples"):
         outcomes.without({"x", "y", "z"})
+
+
+ANSWERS = {("a", 0): "7", ("a", 1): "7", ("a", 3): "12", ("b", 0): "3", ("b", 1): "\\(4\\)"}
+
+
+def test_the_majority_is_that_of_the_answers_given() -> None:
+    """Problem a: one right, one wrong; a truncated and a silent sample do not vote. Problem b: three of four right."""
+    outcomes = problem_outcomes(to_table(samples(HITS, ANSWERS)))
+    assert outcomes.wrong == ((1,), (1,))
+    assert summarise(outcomes, ks=(1,))["majority@4"]["value"] == pytest.approx((1 / 2 + 1) / 2)
+    assert outcomes.majority(1).tolist() == pytest.approx([1 / 4, 3 / 4], abs=0.08)
+    assert outcomes.without({"b"}).wrong == ((1,),)
+    with pytest.raises(ConfigError, match="there are 4"):
+        outcomes.majority(5)
+
+
+def test_equal_wrong_answers_are_one_candidate_however_they_are_dressed() -> None:
+    answers = {("a", 0): "\\(1 2\\)", ("a", 1): "12.", ("a", 2): " $12$", ("a", 3): "5"}
+    outcomes = problem_outcomes(to_table(samples({"a": ["wrong", "wrong", "error", "correct"]}, answers)))
+    assert outcomes.wrong == ((3,),) and outcomes.majority().tolist() == [0.0]
+
+
+def test_without_answers_there_is_no_majority() -> None:
+    counted = Outcomes.from_counts(["x", "y"], 4, [1, 2])
+    assert not any(name.startswith("majority") for name in summarise(counted, ks=(1, 4)))
+    with pytest.raises(StageError, match="answers are not known"):
+        counted.majority()
+    voted = Outcomes.from_counts(["x", "y"], 4, [1, 2], wrong={"x": (2, 1)})
+    assert "majority@4" in compare(voted, voted, ks=(4,)) and "majority@4" not in compare(voted, counted, ks=(4,))
+    with pytest.raises(StageError, match="more answers than samples"):
+        Outcomes.from_counts(["x"], 4, 2, wrong={"x": (2, 1)})
+    single = Outcomes.from_counts(["x"], 1, 1, wrong={})
+    assert list(summarise(single, ks=(1,)))[:2] == ["avg@1", "pass@1"] and "majority@1" not in summarise(single, (1,))
+
+
+def test_metrics_have_one_order_whatever_a_file_says() -> None:
+    names = ["majority@32", "pass@16", "pass@32", "avg@8-32", "pass@8"]
+    assert sorted(names, key=metric_order) == ["avg@8-32", "pass@8", "pass@16", "pass@32", "majority@32"]

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from rloop_core.organism.__main__ import main
-from rloop_core.organism.make import model_card
+from rloop_core.organism.cards import model_card
+from rloop_core.organism.kinds import DEMO, ORGANISMS
 from rloop_core.organism.pretrain import Recipe, collate, split_by_length
 
 QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
@@ -34,7 +35,7 @@ def test_the_same_seed_gives_the_same_policy(tmp_path: Path) -> None:
     assert first == again
     assert (tmp_path / "a" / "README.md").read_text() == model_card(cards[0])
     lessons = cards[0]["corpus"]["lessons"]
-    assert [lesson["size"] for lesson in lessons] == [size for size, _ in Recipe(steps=20).lessons]
+    assert [lesson["size"] for lesson in lessons] == [size for size, _ in DEMO.lessons(Recipe(steps=20, school=0.65))]
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from rloop_core.organism import bundled_card, bundled_policy_path
 from rloop_core.organism.corpus import tokenizer_texts
+from rloop_core.organism.kinds import DEMO
 from rloop_core.organism.measure import MAX_NEW_TOKENS, figures, sample
 from rloop_core.organism.styles import MIXTURE
 from rloop_core.organism.sums import HELD_OUT, RL_SETS, texts
@@ -27,7 +28,7 @@ def shipped() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="module")
 def built() -> PreTrainedTokenizerBase:
     """The tokenizer as the script makes it, never saved."""
-    return build_tokenizer(tokenizer_texts(bundled_card()["seed"], texts()), 256)
+    return build_tokenizer(tokenizer_texts(bundled_card()["seed"], DEMO.shape, texts(RL_SETS)), 256)
 
 
 def prompts() -> list[str]:

@@ -51,6 +51,17 @@ def test_counts_and_tokens_of_the_paper_by_hand():
     assert plan["tokens"]["evaluated_at_most"] == 16_960 * 4 * 2048
 
 
+def test_sets_with_sampling_of_their_own_by_hand():
+    sets = [{"source": "aime24", "samples": 64, "max_completion_tokens": 1024}, {"source": "math500"}]
+    plan = make_plan(config(evaluate={"sets": sets}), "h100", 8)
+    assert plan["counts"]["evaluation_samples_per_policy"] == {"aime24": 30 * 64, "math500": 500 * 32}
+    assert plan["tokens"]["evaluated_at_most"] == 4 * (30 * 64 * 1024 + 500 * 32 * 2048)
+    assert plan["tokens"]["evaluated"] == plan["tokens"]["evaluated_at_most"] / 2
+    longer = [{**sets[0], "max_completion_tokens": 2049}, sets[1]]
+    with pytest.raises(ConfigError, match="exceed the model's context of 4096"):
+        config(evaluate={"sets": longer}, prompt={"max_tokens": 2048})
+
+
 def test_storage_and_memory_of_the_paper_by_hand():
     plan = make_plan(config(), "h100", 8)
     parameters = 7_615_616_512

@@ -24,7 +24,9 @@ def test_writes_page_png_and_csv_of_everything(finished, tmp_path):
     with open(page.parent / "evaluation.csv") as stream:
         rows = list(csv.DictReader(stream))
     assert {(row["policy"], row["metric"]) for row in rows} == {
-        (policy, metric) for policy in ("base", "theta_1", "theta_2") for metric in ("avg@4", "pass@1", "pass@4")
+        (policy, metric)
+        for policy in ("base", "theta_1", "theta_2")
+        for metric in ("avg@4", "pass@1", "pass@4", "majority@4")
     }
     assert len((page.parent / "lineage.csv").read_text().splitlines()) == 1 + 11
 

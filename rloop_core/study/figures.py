@@ -1,0 +1,258 @@
+"""The study's figures: learning curves over the seeds, differences between the arms, forgetting beside chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from rloop_core.report.arms_figures import LOOKS, THETA, marker_size
+from rloop_core.report.canvas import COLOURS, GRID, INK, MARKERS, MUTED, Picture, panels, percent_axis, picture, plain
+from rloop_core.report.canvas import styled
+from rloop_core.study.forgetting import PATHS, Forgetting
+from rloop_core.study.overfitting import TRAINING
+from rloop_core.study.record import Policy, Side, StudyRecord
+from rloop_core.study.table import Row
+
+_ROW = 0.2  # inches a line of a forest plot takes
+Steps = Mapping[str, Mapping[str, Mapping[Policy, Row]]]
+
+
+@styled
+def curves(record: StudyRecord, steps: Steps) -> Picture | None:
+    """avg@n and pass@k of the greatest k over RL steps, a row a set: the main arm and the reference."""
+    arms = _pair(record)
+    labels = [label for label in record.sets if any(len(steps[label][arm]) > 1 for arm in arms)]
+    if not labels:
+        return None
+    figure, axes = panels(len(labels), 2, height=2.6, sharex=True)
+    rows: list[tuple[Any, ...]] = []
+    for place, label in enumerate(labels):
+        metrics = record.ends(label)
+        for axis, metric in zip(axes[2 * place :], metrics, strict=False):
+            for arm, look in zip(arms, LOOKS, strict=False):
+                own = steps[label][arm]
+                for seed in record.study.seeds:
+                    _thin(axis, record, label, arm, seed, metric, look)
+                _thick(axis, own, metric, look, record.titles[arm])
+                rows += [
+                    (label, record.titles[arm], policy.step, policy.kind, metric, one.value, one.low, one.high,
+                     " ".join(map(str, row.seeds)))
+                    for policy, row in own.items() for one in [row.cells[metric]]
+                ]  # fmt: skip
+            axis.set_title(f"{plain(label)}: {metric}")
+            percent_axis(axis)
+        for axis in axes[2 * place + len(metrics) : 2 * place + 2]:
+            axis.set_visible(False)
+    _by_rl_step(figure, axes, record)
+    caption = (
+        "Thick: means over the seeds; bands: 95 % intervals over problems and seeds. Thin: single seeds. Diamonds are "
+        "policies that RFT made; from each, the next RL phase starts anew (dotted lines)."
+    )
+    columns = ("set", "arm", "rl_step", "kind", "metric", "value", "low", "high", "seeds")
+    return picture(figure, "curves", "Accuracy and pass@k over RL steps", caption, columns, rows)
+
+
+@styled
+def training(record: StudyRecord) -> Picture | None:
+    """Training reward and accuracy over RL steps: the main arm and the reference."""
+    arms = _pair(record)
+    runs = {arm: [one.steps for (name, _), one in record.arms.items() if name == arm and one.steps] for arm in arms}
+    if not any(runs.values()):
+        return None
+    figure, axes = panels(1, 2, height=2.6)
+    for axis, metric in zip(axes, TRAINING, strict=True):
+        for arm, look in zip(arms, LOOKS, strict=False):
+            _training_curves(axis, runs[arm], metric, look["color"], record.titles[arm])
+        axis.set_title({"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}[metric])
+    percent_axis(axes[1])
+    _by_rl_step(figure, axes, record)
+    caption = (
+        "All recorded rollouts of each RL step. Thick: means over the seeds that have come so far; thin: single seeds."
+    )
+    columns = ("arm", "seed", "rl_step", "iteration", *TRAINING, "entropy", "grad_norm")
+    rows = [
+        (arm, seed, row["total_step"], row["iteration"], *(row.get(name) for name in columns[4:]))
+        for (arm, seed), one in record.arms.items()
+        for row in one.steps
+    ]
+    return picture(figure, "training", "Training reward over RL steps", caption, columns, rows)
+
+
+@styled
+def forest(record: StudyRecord, rows: Mapping[str, Sequence[Row]], name: str, title: str) -> Picture | None:
+    """Differences with their intervals, a panel a set, a group of lines an arm."""
+    labels = [label for label in record.sets if rows.get(label)]
+    if not labels:
+        return None
+    most = max(sum(len(row.cells) + 1 for row in rows[label]) for label in labels)
+    figure, axes = panels(1, len(labels), width=4.2 * max(2, len(labels)), height=0.6 + _ROW * most, sharex=True)
+    told: list[tuple[Any, ...]] = []
+    for axis, label in zip(axes, labels, strict=True):
+        y = 0.0
+        for row in rows[label]:
+            axis.text(0, y, plain(row.name), transform=axis.get_yaxis_transform(), fontsize=8.5, fontweight="bold",
+                      va="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
+            for place, (metric, one) in enumerate(row.cells.items()):
+                y += 1
+                _line(axis, y, one, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+                axis.text(-0.01, y, metric, transform=axis.get_yaxis_transform(), fontsize=8, va="center", ha="right",
+                          color=INK)  # fmt: skip
+                told.append((label, row.name, metric, one.value, one.low, one.high, *one.by_seed))
+            y += 1.4
+        axis.axvline(0, color=INK, linewidth=0.9)
+        axis.set_ylim(y - 0.6, -0.8)
+        axis.set_yticks([])
+        axis.set_title(plain(label))
+        axis.set_xlabel("percentage points")
+        _points_axis(axis)
+    caption = (
+        "Differences of the last policies, paired over problems and seeds, with 95 % intervals over both. Small circles: "
+        "single seeds. Right of zero: the first named is better."
+    )
+    most_seeds = max(len(one) - 6 for one in told)
+    columns = ("set", "difference", "metric", "value", "low", "high", *(f"seed_{i + 1}" for i in range(most_seeds)))
+    padded = [(*one, *[None] * (len(columns) - len(one))) for one in told]
+    return picture(figure, name, title, caption, columns, padded)
+
+
+@styled
+def forgotten(record: StudyRecord, found: Sequence[Forgetting]) -> Picture | None:
+    """Mean forgetting of every arm and what chance alone would give, a panel a set and path."""
+    if not found:
+        return None
+    keys = list(dict.fromkeys((one.path, one.set) for one in found))
+    wide = min(2, len(keys))
+    tall = -(-len(keys) // wide)
+    figure, axes = panels(tall, wide, height=0.7 + 0.34 * len(record.study.arms))
+    rows: list[tuple[Any, ...]] = []
+    for axis, key in zip(axes, keys, strict=False):
+        own = [one for one in found if (one.path, one.set) == key]
+        for y, one in enumerate(own):
+            _line(
+                axis,
+                y,
+                one.observed,
+                {record.study.main: COLOURS[0], record.study.reference: COLOURS[1]}.get(one.arm, COLOURS[2]),
+                "o",
+            )
+            axis.plot([one.null.value], [y], linestyle="none", marker="D", markersize=6, markerfacecolor="white",
+                      markeredgecolor=INK, label="by chance" if y == 0 else None)  # fmt: skip
+            rows.append((one.set, one.path, record.titles[one.arm], *_ends(one.observed), *_ends(one.null),
+                         *_ends(one.excess)))  # fmt: skip
+        axis.set_yticks(range(len(own)), [plain(record.titles[one.arm]) for one in own], fontsize=8.5, color=INK)
+        axis.set_ylim(len(own) - 0.4, -0.6)
+        axis.set_title(f"{plain(key[1])}: {key[0]}")
+        axis.set_xlabel("problems forgotten")
+        percent_axis(axis, "x")
+    for axis in axes[len(keys) :]:
+        axis.set_visible(False)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper right")
+    caption = (
+        "Share of problems that an earlier policy solves and a later one does not, with 95 % intervals over problems and "
+        "seeds; small circles: single seeds. Diamonds: what it would be if both policies were one. "
+        + " ".join(f"{name[0].upper()}{name[1:]}: {said}." for name, said in PATHS.items())
+    )
+    columns = ("set", "path", "arm", *(f"{name}{end}" for name in ("observed", "null", "excess")
+                                       for end in ("", "_low", "_high")))  # fmt: skip
+    return picture(figure, "forgetting", "Forgetting beside chance", caption, columns, rows)
+
+
+def _pair(record: StudyRecord) -> tuple[str, str]:
+    return record.study.main, record.study.reference
+
+
+def _ends(one: Any) -> tuple[float, float | None, float | None]:
+    return one.value, one.low, one.high
+
+
+def _line(axis: Any, y: float, one: Any, colour: str, marker: str) -> None:
+    """An interval with its mean, and each seed's own value."""
+    if one.low is not None:
+        axis.plot([one.low, one.high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
+    axis.plot([one.value], [y], marker=marker, color=colour, markersize=6, linestyle="none")
+    if len(one.by_seed) > 1:
+        axis.plot(one.by_seed, [y] * len(one.by_seed), linestyle="none", marker="o", markersize=3.2,
+                  markerfacecolor="none", markeredgecolor=MUTED, markeredgewidth=0.8)  # fmt: skip
+
+
+def _phases(policies: Sequence[Policy]) -> list[list[Policy]]:
+    """Policies that came out of one another by RL alone; what RFT made begins a phase."""
+    if not any(one.kind == "snapshot" for one in policies):
+        return [list(policies)] if policies else []
+    found: list[list[Policy]] = []
+    for one in policies:
+        if one.kind in ("base", "theta") or not found:
+            found.append([one])
+        else:
+            found[-1].append(one)
+    return [phase for phase in found if len(phase) > 1]
+
+
+def _thin(axis: Any, record: StudyRecord, label: str, arm: str, seed: int, metric: str, look: dict[str, Any]) -> None:
+    place = record.metrics[label].index(metric)
+    for phase in _phases(list(record.checkpoints(label, arm, seed))):
+        means = [record.values(label, Side(arm, {seed: one}), [seed])[place].mean() for one in phase]
+        axis.plot([one.step for one in phase], means, color=look["color"], linewidth=0.7, alpha=0.4)
+
+
+def _thick(axis: Any, own: Mapping[Policy, Row], metric: str, look: dict[str, Any], title: str) -> None:
+    said: str | None = plain(title)
+    for phase in _phases(list(own)):
+        x, cells = [one.step for one in phase], [own[one].cells[metric] for one in phase]
+        axis.plot(x, [one.value for one in cells], markersize=marker_size(len(phase)), **look, label=said)
+        low, high = [one.low for one in cells], [one.high for one in cells]
+        axis.fill_between(x, low, high, color=look["color"], alpha=0.13, linewidth=0)
+        said = None
+    thetas = [one for one in own if one.kind == "theta"]
+    axis.plot([one.step for one in thetas], [own[one].cells[metric].value for one in thetas], color=look["color"],
+              **THETA)  # fmt: skip
+
+
+def _training_curves(axis: Any, runs: Sequence[list[dict[str, Any]]], metric: str, colour: str, title: str) -> None:
+    """Each seed thin, their mean thick; a line a phase."""
+    values: dict[tuple[int, int], list[float]] = {}
+    for rows in runs:
+        shown = [row for row in rows if row.get(metric) is not None]
+        for _, group in groupby(shown, key=lambda row: row["iteration"]):
+            phase = list(group)
+            axis.plot([row["total_step"] for row in phase], [row[metric] for row in phase], color=colour,
+                      linewidth=0.6, alpha=0.3)  # fmt: skip
+        for row in shown:
+            values.setdefault((row["iteration"], row["total_step"]), []).append(row[metric])
+    said: str | None = plain(title)
+    for _, keys in groupby(sorted(values), key=lambda key: key[0]):
+        phase_keys = list(keys)
+        axis.plot([step for _, step in phase_keys], [float(np.mean(values[key])) for key in phase_keys], color=colour,
+                  label=said)  # fmt: skip
+        said = None
+
+
+def _by_rl_step(figure: Any, axes: Sequence[Any], record: StudyRecord) -> None:
+    """Labels, the legend, and a dotted line wherever the main arm goes on from what RFT made."""
+    config = next((one.run.config for (arm, _), one in record.arms.items() if arm == record.study.main), None)
+    resets = [i * config.explore.steps for i in range(1, config.iterations)] if config else []
+    for axis in axes:
+        for step in resets:
+            axis.axvline(step, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    for axis in axes[-2:]:
+        axis.set_xlabel("RL step")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2)
+
+
+def _points(value: float) -> str:
+    rounded = round(100 * value)
+    return f"{rounded:+d}".replace("-", "\N{MINUS SIGN}") if rounded else "0"
+
+
+def _points_axis(axis: Any) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _points(x)))
+    axis.grid(visible=False, axis="y")
+    axis.grid(color=GRID, axis="x")

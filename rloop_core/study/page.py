@@ -1,0 +1,138 @@
+"""The study's page, from what was found and drawn; the template escapes everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rloop_core.report.arms_table import difference_name
+from rloop_core.report.canvas import Picture
+from rloop_core.report.page import duration, fill_template
+from rloop_core.study.claims import OUTCOMES
+from rloop_core.study.forgetting import PATHS, Forgetting
+from rloop_core.study.record import Policy
+from rloop_core.study.table import Row
+
+if TYPE_CHECKING:
+    from rloop_core.study.write import StudyFindings
+
+TEMPLATE = "study.html.j2"
+
+
+def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
+    """One HTML document without any outside reference."""
+    record = found.record
+    study = record.study
+    main, reference = record.titles[study.main], record.titles[study.reference]
+    return fill_template(
+        TEMPLATE,
+        study=study,
+        titles=record.titles,
+        main=main,
+        reference=reference,
+        claim=difference_name(main, reference),
+        steps=max((arm.total_steps for arm in record.arms.values()), default=0),
+        progress=_progress(found) if record.missing() else [],
+        one_seed=bool(found.claims) and max(len(one.seeds) for one in found.claims) == 1,
+        notes=record.notes,
+        cards=_cards(found),
+        claims=found.claims,
+        outcomes=[(name, [one for one in found.claims if one.outcome == name]) for name in OUTCOMES],
+        sets=[_set(found, label) for label in record.sets],
+        ablations=[_block(found, label, found.table.ablations.get(label, [])) for label in record.sets]
+        if any(found.table.ablations.values()) else [],
+        overfitting=found.overfitting,
+        training=_training(found),
+        forgetting=_forgetting(found),
+        rule=found.rule,
+        pictures=pictures,
+        compute=[(row[0], [_number(row[0], value) for value in row[1:]]) for row in found.compute.rows],
+        arms=[(name, arm, _settings(study.per_seed, arm)) for name, arm in study.arms.items()],
+        config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        store=record.store.uri,
+        versions=found.versions,
+    )  # fmt: skip
+
+
+def _progress(found: StudyFindings) -> list[tuple[str, list[str]]]:
+    """How far each run has come, a row an arm and a cell a seed."""
+    cells = {(one.arm, one.seed): one for one in found.record.progress}
+    said = {
+        key: "finished" if one.finished else f"{one.done} of {one.stages} stages" if one.done else "not begun"
+        for key, one in cells.items()
+    }
+    seeds = found.record.study.seeds
+    return [(title, [said[arm, seed] for seed in seeds]) for arm, title in found.record.titles.items()]
+
+
+def _cards(found: StudyFindings) -> list[dict[str, Any]]:
+    """The main arm minus the reference: avg@n and the pass@k of the greatest k, on each set."""
+    study = found.record.study
+    cards = []
+    for label in found.record.sets:
+        row = found.table.difference(label, study.main, study.reference)
+        for metric in found.record.ends(label) if row else ():
+            cards.append({"set": label, "metric": metric, "effect": row.cells[metric], "seeds": len(row.seeds)})
+    return cards
+
+
+def _set(found: StudyFindings, label: str) -> dict[str, Any]:
+    rows = [*found.table.policies[label], *found.table.differences[label]]
+    falls = [one for one in (found.overfitting.falls if found.overfitting else ()) if one.set == label]
+    return {
+        **_block(found, label, rows),
+        "paired": found.table.iterations[label],
+        "falls": falls,
+        "earlier": found.overfitting.earlier.get(label, []) if found.overfitting else [],
+        "verdict": found.overfitting.verdicts.get(label) if found.overfitting else None,
+        "steps": [(found.record.titles[arm], own) for arm, own in _steps(found, label).items() if own],
+    }
+
+
+def _block(found: StudyFindings, label: str, rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "label": label,
+        "problems": len(found.record.problems[label]),
+        "metrics": found.record.metrics[label],
+        "rows": rows,
+    }
+
+
+def _steps(found: StudyFindings, label: str) -> dict[str, dict[Policy, Row]]:
+    return found.steps.get(label, {})
+
+
+def _training(found: StudyFindings) -> list[tuple[str, Any]]:
+    """What is said of training reward and accuracy, a line each."""
+    if found.overfitting is None:
+        return []
+    lines = []
+    for one in found.overfitting.training:
+        lines.append((f"{one.metric}: slope over the last third, per 100 RL steps", one.slope))
+        lines.append((f"{one.metric}: last {one.window} RL steps minus the {one.window} before", one.last))
+        for label, effect in one.since_peak.items():
+            metric = found.record.ends(label)[-1]
+            lines.append((f"{one.metric}: end minus where {metric} on {label} peaks", effect))
+    return lines
+
+
+def _forgetting(found: StudyFindings) -> list[dict[str, Any]]:
+    """A block a set and path, with a row an arm."""
+    keys = list(dict.fromkeys((one.path, one.set) for one in found.forgetting))
+    blocks = []
+    for path, label in keys:
+        rows: list[Forgetting] = [one for one in found.forgetting if (one.path, one.set) == (path, label)]
+        blocks.append({"path": path, "about": PATHS[path], "set": label, "rows": rows, "steps": rows[0].steps})
+    return blocks
+
+
+def _settings(per_seed: Sequence[str], arm: Any) -> list[str]:
+    return [*(["vanilla RL: one phase, no fine-tuning"] if arm.vanilla else []), *arm.set]
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return duration(value) if name.startswith("seconds") else f"{value:,.0f}"

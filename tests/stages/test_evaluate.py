@@ -1,0 +1,134 @@
+"""The evaluate stage in this process: a real policy, real samples, artifacts in a real store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.config import Config
+from rloop_core.errors import StageError
+from rloop_core.evaluation import outcomes
+from rloop_core.stages.execute import execute
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import BASE_ITERATION, Manifest, Store
+from tests.conftest import small_config
+
+SUMS = {"source": "reasoning_gym:chain_sum", "size": 6, "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1}}
+
+
+def evaluation(store: Path, **fields: Any) -> Config:
+    sets = [
+        {**SUMS, "name": "plain", "seed": 11},
+        {**SUMS, "name": "own", "seed": 12, "samples": 6, "k": [2, 6], "temperature": 0.3, "max_completion_tokens": 9},
+    ]
+    section = {"samples": 4, "k": [1, 4], "sets": sets, **fields}
+    return small_config(evaluate=section, placement={"store": str(store), "generation_batch": 8})
+
+
+class Process:
+    """Stands in for a stage's process: runs it here, and counts the batches it was told of."""
+
+    def __init__(self, stop_after: float = float("inf")) -> None:
+        self.batches, self.stop_after = 0, stop_after
+
+    def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+        def counted(event: dict[str, Any]) -> None:
+            self.batches += event["kind"] == "step"
+            if self.batches > self.stop_after:
+                raise KeyboardInterrupt
+            tell(event)
+
+        return execute(job, counted)
+
+
+def evaluate(config: Config, store: Path, process: Process | None = None) -> Manifest:
+    return (
+        StageRunner(config, Store(str(store)), None, launch=process or Process())
+        .ensure("evaluate", BASE_ITERATION)
+        .manifest
+    )
+
+
+def rows_of(store: Path, manifest: Manifest, place: int) -> pa.Table:
+    return pa.concat_tables(pq.read_table(path) for path in (store / manifest.folder / f"set-{place:02d}").iterdir())
+
+
+def test_each_set_is_sampled_by_its_own_settings(tmp_path: Path) -> None:
+    manifest = evaluate(evaluation(tmp_path), tmp_path)
+    assert manifest.counts == {"plain": {"problems": 6, "samples": 4}, "own": {"problems": 6, "samples": 6}}
+    plain, own = (rows_of(tmp_path, manifest, place) for place in (0, 1))
+    assert (plain.num_rows, own.num_rows) == (24, 36)
+    assert max(own["length"].to_pylist()) == 9 < max(plain["length"].to_pylist()) <= 40
+    found = manifest.metrics
+    assert {name for name in found["plain"] if "@" in name} == {"avg@4", "pass@1", "pass@4", "majority@4"}
+    assert {name for name in found["own"] if "@" in name} == {"avg@6", "pass@2", "pass@6", "majority@6"}
+    content = json.loads((tmp_path / manifest.folder / "metrics.json").read_text())
+    assert content["sets"] == manifest.metrics and content["folders"] == {"plain": "set-00", "own": "set-01"}
+
+
+def test_other_settings_of_one_set_draw_the_samples_of_the_others_again_alike(tmp_path: Path) -> None:
+    """A set's samples depend on its own settings alone."""
+    first = evaluate(evaluation(tmp_path), tmp_path)
+    before = rows_of(tmp_path, first, 0)
+    warmer = evaluation(tmp_path)
+    sets = [one.model_dump(mode="json") for one in warmer.evaluate.sets]
+    sets[1]["temperature"] = 1.5
+    second = evaluate(evaluation(tmp_path, sets=sets), tmp_path)
+    assert second.fingerprint != first.fingerprint and second.digest != first.digest
+    assert rows_of(tmp_path, second, 0).equals(before)
+    assert len(list((tmp_path / "small/problems").glob("*.json"))) == 2, "the problems are the same"
+
+
+def test_majority_is_that_of_the_stored_answers(tmp_path: Path) -> None:
+    manifest = evaluate(evaluation(tmp_path), tmp_path)
+    won = {}
+    for row in rows_of(tmp_path, manifest, 0).to_pylist():
+        right = row["verdict"] == "correct"
+        vote = "right" if right else row["answer"] if row["verdict"] != "truncated" else None
+        won.setdefault(row["problem_id"], []).append(vote)
+    expected = 0.0
+    for votes in won.values():
+        given = [vote for vote in votes if vote is not None]
+        most = max((given.count(vote) for vote in given), default=0)
+        winners = {vote for vote in given if given.count(vote) == most}
+        expected += ("right" in winners) / max(1, len(winners))
+    assert manifest.metrics["plain"]["majority@4"]["value"] == pytest.approx(expected / len(won))
+
+
+def test_a_stage_stopped_half_way_keeps_its_batches_and_ends_alike(tmp_path: Path) -> None:
+    undisturbed = evaluate(evaluation(tmp_path / "a"), tmp_path / "a", whole := Process())
+    assert whole.batches == 3 + 5  # 24 and 36 samples, 8 at a time
+    store, stopped, again = tmp_path / "b", Process(stop_after=4), Process()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(evaluation(store), store, stopped)
+    kept = {path: path.stat().st_mtime_ns for path in store.rglob("samples/*/*.parquet")}
+    assert len(kept) == 5
+    seen: dict[Path, int] = {}
+
+    class Watching(Process):
+        def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+            outcome = super().__call__(job, tell, **rest)
+            seen.update((path, path.stat().st_mtime_ns) for path in kept)
+            return outcome
+
+    again = Watching()
+    resumed = evaluate(evaluation(store), store, again)
+    assert seen == kept, "no finished batch was drawn again"
+    assert resumed.digest == undisturbed.digest
+    assert again.batches == 1 + 1 + 3  # the first set as a whole; of the second what was there, and the rest
+
+
+def test_metrics_that_exclude_each_other_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong estimator, here pass@k with every sample counted correct, is noticed before anything is published."""
+    honest = outcomes.pass_at_k
+    monkeypatch.setattr(outcomes, "pass_at_k", lambda n, c, k: honest(n, n if k == 1 else c, k))
+    with pytest.raises(StageError, match=r"pass@1 = 1\.0000 is impossible"):
+        evaluate(evaluation(tmp_path), tmp_path)
+    assert not list(tmp_path.rglob("manifest.json"))

@@ -1,0 +1,104 @@
+"""A study's YAML: what it expands to, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config.loading import read_mapping
+from rloop_core.errors import ConfigError
+from rloop_core.study.config import load_study, make_study, part_of, study_runs
+from tests.conftest import ROOT, SMOKE
+
+SHIPPED = ROOT / "deployments/configs/study.yaml"
+
+
+def _study(**changes: Any) -> dict[str, Any]:
+    arms = {"rloop": {"title": "RLoop"}, "vanilla-rl": {"title": "RL", "vanilla": True}}
+    data = {"name": "small", "seeds": [3, 5], "per_seed": ["problems.seed={seed}000"], "arms": arms}
+    return {**data, "run": read_mapping(SMOKE), **changes}
+
+
+def test_every_arm_runs_with_every_seed_on_equal_rl_steps() -> None:
+    runs = study_runs(make_study(_study()), "somewhere")
+    assert [(run.arm, run.seed) for run in runs] == [("rloop", 3), ("vanilla-rl", 3), ("rloop", 5), ("vanilla-rl", 5)]
+    assert [run.config.name for run in runs[:2]] == ["small-rloop-3", "small-vanilla-rl-3"]
+    assert {run.config.iterations * run.config.explore.steps for run in runs} == {6}
+    assert [run.config.problems.seed for run in runs] == [3000, 3000, 5000, 5000]
+    assert {run.config.placement.store for run in runs} == {"somewhere"}
+
+
+def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing() -> None:
+    study = load_study(SHIPPED)
+    assert len(study.seeds) >= 5
+    runs = {run.arm: run.config for run in study_runs(study) if run.seed == study.seeds[0]}
+    main = runs.pop("rloop").model_dump(exclude={"name", "placement"})
+    changed = {
+        arm: {
+            f"{section}.{name}"
+            for section, fields in config.model_dump(exclude={"name", "placement"}).items()
+            if isinstance(fields, dict)
+            for name, value in fields.items()
+            if main[section][name] != value
+        }
+        - {"evaluate.snapshots"}
+        for arm, config in runs.items()
+    }
+    assert changed == {
+        "vanilla-rl": {"explore.steps"},
+        "no-active-learning": {"filter.active_learning"},
+        "rft-from-endpoint": {"rft.start"},
+        "last-checkpoint": {"harvest.snapshot_samples", "harvest.snapshots", "filter.source"},
+        "no-re-initialisation": {"explore.start"},
+    }
+
+
+def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:
+    """reasoning-gym seeds problem i by seed + i."""
+    for run in study_runs(load_study(SHIPPED)):
+        trained = range(run.config.problems.seed, run.config.problems.seed + (run.config.problems.size or 0))
+        for one in run.config.evaluate.sets:
+            assert not set(trained) & set(range(one.seed, one.seed + (one.size or 0)))
+
+
+def test_only_ablations_adopt_and_only_of_their_own_seed() -> None:
+    arms = {**_study()["arms"], "all": {"title": "all", "set": ["filter.active_learning=false"]}}
+    adopted = {run.config.name: run.config.placement.adopt for run in study_runs(make_study(_study(arms=arms)))}
+    assert adopted == {
+        "small-rloop-3": (), "small-vanilla-rl-3": (), "small-all-3": ("small-rloop-3",),
+        "small-rloop-5": (), "small-vanilla-rl-5": (), "small-all-5": ("small-rloop-5",),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"reference": "grpo"}, "reference: there is no arm 'grpo' (fix: one of rloop, vanilla-rl)"),
+        ({"seeds": [1, 1]}, "seeds: a seed is listed twice"),
+        ({"seeds": []}, "seeds"),
+        ({"sedes": [1]}, "sedes: unknown field (fix: did you mean 'seeds'?)"),
+        ({"arms": {"rloop": {"title": "x"}}}, "arms"),
+        ({"per_seed": ["explore.stepz={seed}"]}, "arms.rloop: explore.stepz: unknown field"),
+        (
+            {"arms": {"rloop": {"title": "a"}, "vanilla-rl": {"title": "b", "set": ["explore.top_p=0.5"]}}},
+            "arms.vanilla-rl: explore.top_p: 0.5 biases",
+        ),
+    ],
+)
+def test_one_line_names_the_field(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_study(_study(**changes))
+    assert told in str(refused.value)
+
+
+def test_a_part_of_a_study(tmp_path: Path) -> None:
+    study = load_study(SHIPPED)
+    part = part_of(study, seeds=[study.seeds[1]], arms=["vanilla-rl", "rloop"])
+    assert part.seeds == (study.seeds[1],)
+    assert list(part.arms) == ["rloop", "vanilla-rl"], "the study's own order"
+    with pytest.raises(ConfigError, match="the study has no 99"):
+        part_of(study, seeds=[99])
+    with pytest.raises(ConfigError, match="vanilla-rl cannot be left out"):
+        part_of(study, arms=["rloop"])

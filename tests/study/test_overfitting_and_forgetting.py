@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rloop_core.analysis.solved import SolvedRule
+from rloop_core.analysis.transitions import transitions_of_counts
+from rloop_core.evaluation.outcomes import Outcomes
+from rloop_core.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, judged
+from rloop_core.study.effects import seed_effect
+from rloop_core.study.forgetting import lost_and_null
+from rloop_core.study.overfitting import fall_from_peak
+
+
+def test_a_fall_is_measured_whole():
+    curve = np.array([0.2, 0.7, 0.5, 0.1])
+    lost, chosen = fall_from_peak(np.broadcast_to(curve[:, None, None], (4, 3, 6)).copy())
+    assert lost == pytest.approx(np.full((3, 6), -0.6)) and chosen == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_noise_alone_has_no_peak_to_fall_from(seeds):
+    random = np.random.default_rng(0)
+    drawn = [random.normal(size=(8, seeds, 20)) for _ in range(300)]
+    naive = np.mean([(table[-1].mean() - table.mean(axis=(1, 2)).max()) for table in drawn])
+    fair = np.array([fall_from_peak(table)[0].mean() for table in drawn])
+    assert abs(fair.mean()) < 4 * fair.std() / np.sqrt(len(fair))
+    assert naive < -5 * fair.std() / np.sqrt(len(fair))
+
+
+def test_nobody_chooses_the_peak_that_it_is_measured_at():
+    table = np.random.default_rng(1).random((6, 3, 10))
+    chosen = fall_from_peak(table)[1]
+    own = table.copy()
+    own[:, 1, ::2] = np.random.default_rng(2).random((6, 5))  # seed 1, the first half of the problems
+    assert fall_from_peak(own)[1][1][0] == chosen[1][0]
+
+
+def test_one_problem_and_one_seed_still_have_a_peak():
+    lost, chosen = fall_from_peak(np.array([0.1, 0.4, 0.3])[:, None, None])
+    assert lost.tolist() == [[pytest.approx(-0.1)]] and chosen == [[1]]
+
+
+@pytest.mark.parametrize("rule", ["any", "at-least-3", "majority"])
+def test_forgetting_and_its_null_are_the_matrices_means(rule):
+    random = np.random.default_rng(4)
+    n = np.where(random.random((4, 15)) < 0.5, 8, 5)
+    c = random.integers(0, n + 1)
+    ids = [f"p{i:02d}" for i in range(15)]
+    checkpoints = [Outcomes.from_counts(ids, one, right) for one, right in zip(n, c, strict=True)]
+    observed, null = lost_and_null(checkpoints, SolvedRule(rule))
+    matrices = transitions_of_counts(n, c, SolvedRule(rule))
+    later = np.triu_indices(4, k=1)
+    assert observed.mean() == pytest.approx(matrices.forgetting[later].mean(), abs=1e-12)
+    assert null.mean() == pytest.approx(matrices.null[later].mean(), abs=1e-12)
+
+
+def test_a_claim_is_judged_by_the_interval_alone():
+    up, down, wide = seed_effect([0.2, 0.21, 0.22]), seed_effect([-0.2, -0.21, -0.22]), seed_effect([0.5, -0.4, 0.2])
+    assert [judged(one, 1) for one in (up, down, wide)] == [AS_CLAIMED, OPPOSITE, UNRESOLVED]
+    assert [judged(one, -1) for one in (up, down, wide)] == [OPPOSITE, AS_CLAIMED, UNRESOLVED]
+    assert judged(seed_effect([0.4]), 1) == UNRESOLVED

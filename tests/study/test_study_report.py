@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from rloop_core.errors import ConfigError, StoreError
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import Store
+from rloop_core.study.claims import OUTCOMES
+from rloop_core.study.effects import crossed_effects
+from rloop_core.study.show import show_study
+from rloop_core.study.write import write_study
+from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
+
+SEEDS = (1, 2)
+HELD_OUT, HARDER = PROBLEMS
+METRICS = ("avg@4", "pass@2", "pass@4")
+CLAIM = "RLoop \N{MINUS SIGN} RL"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A finished study; tests only read it."""
+    root = tmp_path_factory.mktemp("study")
+    runs = make_store(root, make_config(SEEDS))
+    for run in runs.values():
+        run.finish()
+    return Store(str(root / "store"))
+
+
+@pytest.fixture(scope="module")
+def found(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    return write_study(make_config(SEEDS), store, folder / "out", folder / "cache")
+
+
+def read(found, name):
+    with open(found.page.parent / name, encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def values(arm, label, step=TOTAL, kind="end", seeds=SEEDS):
+    """By metric the values of each seed and problem, counted from every draw of k samples."""
+    counts = np.array([draw(arm, seed, step, kind, label, PROBLEMS[label], SAMPLES) for seed in seeds])
+    table = {"avg@4": counts / SAMPLES}
+    for k in (2, 4):
+        draws = list(combinations(range(SAMPLES), k))
+        hits = [[np.mean([min(one) < c for one in draws]) for c in row] for row in counts]
+        table[f"pass@{k}"] = np.array(hits)
+    return table
+
+
+def test_the_table_and_its_paired_differences_by_brute_force(found):
+    for label in PROBLEMS:
+        rows = {row.name: row for row in found.table.policies[label] + found.table.differences[label]}
+        for name, arm in (("base", "both"), ("RL", "vanilla-rl"), ("RLoop", "rloop"),
+                          ("no active learning", "all-problems")):  # fmt: skip
+            expected = values(arm, label, 0 if arm == "both" else TOTAL)
+            for metric in METRICS:
+                assert rows[name].cells[metric].value == pytest.approx(expected[metric].mean(), abs=1e-12)
+                assert rows[name].cells[metric].by_seed == pytest.approx(expected[metric].mean(axis=1), abs=1e-12)
+        ours, theirs = values("rloop", label), values("vanilla-rl", label)
+        for metric in METRICS:
+            expected = crossed_effects((ours[metric] - theirs[metric])[None])[0]
+            cell = rows[CLAIM].cells[metric]
+            assert (cell.value, cell.low, cell.high) == pytest.approx((expected.value, expected.low, expected.high))
+        assert rows[CLAIM].seeds == SEEDS
+    (ablation,) = found.table.ablations[HELD_OUT]
+    expected = values("all-problems", HELD_OUT)["avg@4"] - values("rloop", HELD_OUT)["avg@4"]
+    assert ablation.cells["avg@4"].value == pytest.approx(expected.mean())
+    assert ablation.name == "no active learning \N{MINUS SIGN} RLoop"
+
+
+def test_the_best_checkpoint_in_hindsight_is_each_seeds_own_and_says_so(found):
+    row = next(row for row in found.table.policies[HARDER] if row.kind == "hindsight")
+    best = []
+    for seed in SEEDS:
+        kinds = {step: "snapshot" for step in range(2, TOTAL, 2)} | {TOTAL: "end"}
+        averages = {step: values("vanilla-rl", HELD_OUT, step, kind, (seed,))["avg@4"].mean()
+                    for step, kind in kinds.items()}  # fmt: skip
+        step = max(averages, key=averages.get)
+        best.append(values("vanilla-rl", HARDER, step, kinds[step], (seed,))["avg@4"].mean())
+    assert row.cells["avg@4"].by_seed == pytest.approx(best)
+    assert "highest avg@4 on held-out <b>" in row.about and "biased" not in row.about
+    judged_on = next(row for row in found.table.policies[HELD_OUT] if row.kind == "hindsight")
+    assert judged_on.about.endswith("so biased up")
+
+
+def test_every_policy_on_the_way_has_its_place(found):
+    labels = [policy.label for policy in found.steps[HELD_OUT]["rloop"]]
+    assert labels == ["base", "step 2", "step 4", "theta_1", "step 6", "step 8", "theta_2"]
+    assert [policy.label for policy in found.steps[HELD_OUT]["vanilla-rl"]] == [
+        "base", "step 2", "step 4", "step 6", "step 8"
+    ]  # fmt: skip
+    paired = found.table.iterations[HELD_OUT]
+    assert [row.name for row in paired] == [f"theta_{i} \N{MINUS SIGN} step {4 * i}" for i in (1, 2)]
+    long = read(found, "study.csv")
+    assert list(long[0]) == ["seed", "arm", "set", "checkpoint", "kind", "step", "metric", "value"]
+    assert len({tuple(row.values())[:4] for row in long}) == 2 * 2 * (7 + 5 + 7)
+    at = {(row["seed"], row["arm"], row["set"], row["checkpoint"], row["metric"]): row["value"] for row in long}
+    expected = values("rloop", HARDER, 4, "end", (2,))["pass@2"].mean()
+    assert float(at["2", "rloop", HARDER, "theta_1", "pass@2"]) == pytest.approx(expected)
+
+
+def test_claims_come_with_what_disagrees_first(found):
+    outcomes = [OUTCOMES.index(one.outcome) for one in found.claims]
+    assert outcomes == sorted(outcomes)
+    said = {(one.claim, one.set, one.quantity) for one in found.claims}
+    for label in PROBLEMS:
+        assert {("RLoop is better than RL", label, metric) for metric in METRICS} <= said
+        assert ("no active learning is worse than RLoop", label, "pass@4") in said
+        assert ("RL overfits", label, "pass@4, end minus peak") in said
+        for path in ("within RL", "between iterations"):
+            assert ("RLoop forgets less than RL", label, f"beyond chance, {path}") in said
+    for one in found.claims:
+        if one.claim != "RL overfits":
+            assert OUTCOMES.index(one.outcome) == 1 + one.effect.sign * one.expected
+
+
+def test_overfitting_is_read_off_intervals(found):
+    seen = found.overfitting
+    fall = seen.fall(HARDER, "avg@4")
+    assert fall.effect.value < 0 and sum(fall.peaks.values()) == 2 * len(SEEDS)
+    reward = seen.training[0]
+    assert reward.metric == "reward" and reward.window == 2
+    rows = {seed: found.record.arms["vanilla-rl", seed].steps for seed in SEEDS}
+    last = [np.mean([row["reward"] for row in own[-2:]]) - np.mean([row["reward"] for row in own[-4:-2]])
+            for own in rows.values()]  # fmt: skip
+    assert reward.last.by_seed == pytest.approx(last)
+    slopes = [100 * np.polyfit([6, 7, 8], [row["reward"] for row in own[5:]], 1)[0] for own in rows.values()]
+    assert reward.slope.by_seed == pytest.approx(slopes)
+    assert [row.name for row in seen.earlier[HARDER]] == [
+        f"end \N{MINUS SIGN} {name}" for name in ("base", "step 2", "step 4", "step 6")
+    ]  # fmt: skip
+    for label, (verdict, _) in seen.verdicts.items():
+        falls = seen.fall(label, "pass@4").effect.sign < 0
+        assert (verdict == "visible") == (falls and (reward.slope.sign > 0 or reward.since_peak[label].sign > 0))
+
+
+def test_forgetting_pairs_the_arms_at_equal_steps(found):
+    by = {(one.set, one.path, one.arm): one for one in found.forgetting}
+    assert len(by) == 2 * 2 * len(ARMS)
+    assert by[HELD_OUT, "within RL", "rloop"].steps == (2, 4, 6, 8)
+    assert by[HELD_OUT, "between iterations", "vanilla-rl"].steps == (0, 4, 8)
+    ours, theirs = (by[HARDER, "within RL", arm] for arm in ("rloop", "vanilla-rl"))
+    assert theirs.difference is None and ours.paired == SEEDS
+    assert ours.difference.value == pytest.approx(theirs.observed.value - ours.observed.value)
+    assert ours.excess_difference.value == pytest.approx(theirs.excess.value - ours.excess.value)
+    assert ours.excess.value == pytest.approx(ours.observed.value - ours.null.value)
+
+
+def test_the_page_is_whole_escaped_and_alone(found):
+    text = found.page.read_text()
+    assert found.page.stat().st_size < 5_000_000
+    assert "<script" not in text.lower() and "held-out &lt;b&gt;" in text and "held-out <b>" not in text
+    assert "&lt;i&gt;solved&lt;/i&gt;" in text and "<i>" not in text
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text) and "http://" not in text and "https://" not in text
+    order = ["What did not come out as the paper says", "The end of training", "<h2>Figures", "Does RL overfit?",
+             "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config, versions"]  # fmt: skip
+    places = [text.index(title) for title in order]
+    assert places == sorted(places)
+    assert "not complete" not in text and "one seed only" not in text
+    names = {"curves", "training", "differences", "ablations", "forgetting"}
+    assert {path.stem for path in found.page.parent.glob("*.png")} == names
+    tables = names | {"study", "table", "by-step", "compute"}
+    assert {path.stem for path in found.page.parent.glob("*.csv")} == tables
+    content = json.loads((found.page.parent / "study.json").read_text())
+    assert content["study"]["seeds"] == list(SEEDS) and all(run["finished"] for run in content["runs"])
+    assert len(content["claims"]) == len(found.claims) and content["versions"] == {"python": "3.11"}
+    rows = {row["quantity"]: row for row in read(found, "compute.csv")}
+    assert float(rows["RL steps"]["rloop"]) == float(rows["RL steps"]["vanilla-rl"]) == TOTAL
+
+
+def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_path):
+    remote = Store("memory://study-test")
+    for key in store.list(""):
+        remote.write_bytes(key, store.read_bytes(key))
+    again = write_study(make_config(SEEDS), remote, tmp_path / "out", tmp_path / "cache")
+    for path in found.page.parent.glob("*.csv"):
+        assert (again.page.parent / path.name).read_bytes() == path.read_bytes()
+    for path in found.page.parent.glob("*.png"):
+        assert (again.page.parent / path.name).read_bytes() == path.read_bytes()
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_the_terminal_has_the_table_and_the_claims(found):
+    out = io.StringIO()
+    show_study(found, Console(file=out, width=160, no_color=True))
+    text = out.getvalue()
+    assert "held-out <b>" in text and "RLoop - RL" in text and "RL, best checkpoint in hindsight" in text
+    assert (
+        "what disagrees first" in text and "beyond chance, within RL" in text and "overfitting of RL on harder" in text
+    )
+
+
+def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(tmp_path):
+    study = make_config((1, 2, 3))
+    runs = make_store(tmp_path, study)
+    store = Store(str(tmp_path / "store"))
+    for (arm, seed), run in runs.items():
+        if (arm, seed) == ("all-problems", 3):
+            store.delete(f"{run.config.name}/run.json")
+        elif arm != "vanilla-rl" or seed != 2:
+            run.finish(iterations=1 if (arm, seed) == ("rloop", 3) else None)
+    found = write_study(study, store, tmp_path / "out", tmp_path / "cache")
+    row = found.table.difference(HELD_OUT, "rloop", "vanilla-rl")
+    assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
+    assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == (1, 2)
+    text = found.page.read_text()
+    assert "The study is not complete" in text and "not begun" in text and "6 of 11 stages" in text
+    out = io.StringIO()
+    show_study(found, Console(file=out, width=160))
+    assert "not complete: tiny-vanilla-rl-2 (0 of 3 stages), tiny-rloop-3 (6 of 11" in out.getvalue()
+
+
+def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
+    found = write_study(make_config((1,)), store, tmp_path / "out", tmp_path / "cache")
+    cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
+    assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
+    assert found.overfitting.training[0].slope.low is None
+    assert all(verdict == "not visible" for verdict, _ in found.overfitting.verdicts.values())
+    text = found.page.read_text()
+    assert "There is one seed only" in text and "unknown with one seed" in text
+
+
+def test_nothing_computed_yet_is_a_page_too(tmp_path):
+    store = Store(str(tmp_path / "store"))
+    found = write_study(make_config(), store, tmp_path / "out", tmp_path / "cache")
+    assert found.claims == [] and found.overfitting is None
+    assert "No claim can be judged yet" in found.page.read_text()
+    assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
+
+
+def test_without_snapshots_the_ends_are_still_compared(tmp_path):
+    study = make_config((1, 2))
+    run = {**study.run, "evaluate": {**study.run["evaluate"], "snapshots": False}}
+    study = make_config((1, 2), run=run)
+    for one in make_store(tmp_path, study).values():
+        one.finish()
+    found = write_study(study, Store(str(tmp_path / "store")), tmp_path / "out", tmp_path / "cache")
+    assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1, 2)
+    assert not any(row.kind == "hindsight" for row in found.table.rows())
+    assert {one.path for one in found.forgetting} <= {"between iterations"}
+    assert "What did not come out" in found.page.read_text()
+
+
+def test_other_problems_and_another_config_are_left_out_and_told(tmp_path):
+    study = make_config((1, 2))
+    runs = make_store(tmp_path, study)
+    for (arm, seed), run in runs.items():
+        if (arm, seed) == ("all-problems", 2):
+            run.sizes = {**PROBLEMS, HARDER: 5}
+        run.finish()
+    changed = runs["rloop", 1].config
+    explore = changed.explore.model_copy(update={"learning_rate": 5e-6})
+    write_run_record(runs["rloop", 1].store, changed.model_copy(update={"explore": explore}))
+    found = write_study(study, Store(str(tmp_path / "store")), tmp_path / "out", tmp_path / "cache")
+    told = " ".join(found.record.notes)
+    assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
+    assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told
+    assert found.table.difference(HARDER, "all-problems", "rloop").seeds == (1,)
+    assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == (1, 2)
+
+
+def test_a_bad_folder_or_rule_is_one_error(store, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="--out"):
+        write_study(make_config(SEEDS), store, tmp_path / "file", tmp_path / "cache")
+    with pytest.raises(ConfigError, match="any, majority or at-least-M"):
+        write_study(make_config(SEEDS), store, tmp_path / "out", tmp_path / "cache", solved="often")
