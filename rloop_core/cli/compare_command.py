@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
+
+if TYPE_CHECKING:
+    from rloop_core.report.arms_similarity import Unit
 
 
 @click.command("compare")
@@ -23,17 +27,29 @@ from rloop_core.cli.options import cache_folder, json_option, print_json, store_
     "--solved", default="any", show_default=True, metavar="RULE",
     help="When a problem counts as solved: any, majority, or at-least-M of its samples.",
 )  # fmt: skip
+@click.option(
+    "--similarity-unit", type=click.Choice(["words", "tokens"]), default="words", show_default=True,
+    help="Of what similarity compares pairs: words of the text, or token ids as sampled.",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=None, help="Seed of the bootstrap.  [default: RUN's]")
 @click.option("--force", is_flag=True, help="Compare arms that are not comparable; the page says so, loudly.")
 @json_option
 def command(
-    run: str, vanilla: str, store: str, out: Path | None, solved: str, seed: int | None, force: bool, as_json: bool
+    run: str,
+    vanilla: str,
+    store: str,
+    out: Path | None,
+    solved: str,
+    similarity_unit: Unit,
+    seed: int | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Compare an RLoop run with its control: the paper's Table 1 and figures, with error bars, on one HTML page.
 
-    VANILLA is the run that `rloop run --arm vanilla-rl` made with RUN's config. Arms that differ in anything but the
-    method are refused. Matrices and curves over RL steps need explore.snapshot_every and evaluate.snapshots=true; what
-    is missing is left out, and said.
+    VANILLA is the run that `rloop run --arm vanilla-rl` made with RUN's config, or another RLoop run: an ablation.
+    Arms that differ in anything but the method are refused. Matrices and curves over RL steps need
+    explore.snapshot_every and evaluate.snapshots=true; what is missing is left out, and said.
 
     \b
     Example:
@@ -43,8 +59,9 @@ def command(
     from rloop_core.store import Store
 
     page, found = write_comparison(
-        Store(store), run, vanilla, out, cache_folder(), solved=solved, seed=seed, force=force
-    )
+        Store(store), run, vanilla, out, cache_folder(),
+        solved=solved, similarity_unit=similarity_unit, seed=seed, force=force,
+    )  # fmt: skip
     for objection in found.objections:
         click.echo(f"forced: {objection}", err=True)
     if as_json:
@@ -54,6 +71,7 @@ def command(
                 "comparison": str(page),
                 "files": sorted(str(path) for path in page.parent.iterdir()),
                 "objections": found.objections,
+                "compute": found.compute.equality,
                 "notes": found.notes,
                 "table": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
             }

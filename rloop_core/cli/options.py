@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 DEFAULT_STORE = ".rloop/store"
+BEST = "best"
+"""The checkpoint that the run's config chooses, in place of an iteration's number."""
 
 config_option = click.option(
     "--config",
@@ -62,6 +64,22 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
             self.fail(f"{value!r} is not a share such as 2/4, the second of four", param, ctx)
         return int(number), int(shares)
+
+
+class IterationOrBest(click.ParamType):  # type: ignore[type-arg]
+    """The number of an iteration, or `best`."""
+
+    name = "I|best"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """An iteration from 0, or "best"."""
+        if isinstance(value, int):
+            return value
+        if value == BEST:
+            return BEST
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is neither an iteration such as 0 nor `best`", param, ctx)
+        return int(value)
 
 
 def print_json(value: Any) -> None:

@@ -15,6 +15,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
     """The run's result as plain values; writes its report."""
     from rloop_core.report.evaluation import evaluation_rows
     from rloop_core.report.reading import read_run
+    from rloop_core.report.selection import selected
     from rloop_core.report.write import write_report
     from rloop_core.stages.order import stages_of
     from rloop_core.store import Store
@@ -23,6 +24,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
     run = read_run(store, config.name, cache)
     ran = list(watcher.ran)
     rows = evaluation_rows(run)
+    chosen = run.read("what to select from", lambda: selected(run), None)
     page = write_report(store, [config.name], None, cache, keep_current=True)
     return {
         "run": config.name,
@@ -33,6 +35,8 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
         "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in watcher.ran]),
         "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
         "evaluation": [row.to_dict() for row in rows],
+        "selected": chosen.to_dict() if chosen else None,
+        "selected_in_words": chosen.sentence() if chosen else "",
         "report": str(page),
         "seconds": round(seconds, 1),
         "notes": run.notes,
@@ -47,6 +51,8 @@ def show_outcome(outcome: Mapping[str, Any], out: Any) -> None:
         own = [row for row in outcome["evaluation"] if row["problem_set"] == label]
         out.print(_table(label, own))
         out.print()
+    if outcome["selected"]:
+        out.print(Text(f"selected: {outcome['selected_in_words']}"))
     for note in outcome["notes"]:
         out.print(Text(f"note: {note}"))
     if outcome["nothing_to_do"]:

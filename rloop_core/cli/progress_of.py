@@ -10,6 +10,7 @@ from typing import Any
 
 from rloop_core.cli.words import in_words
 from rloop_core.report.reading import RunRecord, read_run
+from rloop_core.report.selection import selected
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
@@ -18,7 +19,7 @@ STATES = ("done", "running", "interrupted", "changed", "missing")
 
 
 def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
-    """Every stage with its state, seconds and result; who holds the run.
+    """Every stage with its state, seconds and result; who holds the run; the checkpoint that its config chooses.
 
     Raises:
         StoreError: There is no such run.
@@ -27,6 +28,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
     holder, alive = _holder(store, name)
     scratch = StageRunner(run.config, store, None).scratch()
     stages = [_stage(run, iteration, stage, scratch, alive) for iteration, stage in stages_of(run.config)]
+    chosen = run.read("what to select from", lambda: selected(run), None)
     return {
         "run": name,
         "store": store.uri,
@@ -35,6 +37,8 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "counts": {state: sum(row["state"] == state for row in stages) for state in STATES},
         "holder": holder,
         "stages": stages,
+        "selected": chosen.to_dict() if chosen else None,
+        "selected_in_words": chosen.sentence() if chosen else "",
         "notes": [note for note in run.notes if not note.startswith("The run is not complete")],
     }
 

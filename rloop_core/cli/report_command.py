@@ -18,8 +18,13 @@ from rloop_core.cli.options import cache_folder, json_option, print_json, store_
     default=None,
     help="Folder.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
 )
+@click.option(
+    "--rollout", metavar="KEY",
+    help="Write no report, but print the record of one rollout as JSON: ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE, "
+    "as a row of the report's experts.csv has it.",
+)  # fmt: skip
 @json_option
-def command(runs: tuple[str, ...], store: str, out: Path | None, as_json: bool) -> None:
+def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | None, as_json: bool) -> None:
     """Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
 
     Works at any moment: what a run has not computed yet is left out, and said.
@@ -28,8 +33,17 @@ def command(runs: tuple[str, ...], store: str, out: Path | None, as_json: bool) 
     Example:
       rloop report demo --store .rloop/store --out demo-report
     """
-    from rloop_core.report.write import write_report
     from rloop_core.store import Store
+
+    if rollout is not None:
+        if len(runs) != 1:
+            raise click.UsageError("--rollout looks into one RUN")
+        from rloop_core.report.reading import read_run
+        from rloop_core.report.rollouts import RolloutKey, find_rollout
+
+        print_json(find_rollout(read_run(Store(store), runs[0], cache_folder()), RolloutKey.parse(rollout)))
+        return
+    from rloop_core.report.write import write_report
 
     page = write_report(Store(store), runs, out, cache_folder())
     if as_json:

@@ -20,6 +20,7 @@ def command(run: str, store: str, as_json: bool) -> None:
 
     `interrupted`: started, not finished, and nobody is working on it; `rloop run` goes on from there.
     `changed`: done under another config than the run was last started with; `rloop run` computes it again.
+    Where the config says on which set to choose (evaluate.select_on), the best checkpoint is named.
 
     \b
     Example:
@@ -52,5 +53,7 @@ def _show(status: dict[str, Any]) -> None:
     out.print(table)
     counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
     out.print(Text(f"{status['run']}: {counts}; {status['holder']}"))
+    if status["selected"]:
+        out.print(Text(f"selected: {status['selected_in_words']}"))
     for note in status["notes"]:
         out.print(Text(f"note: {note}"))

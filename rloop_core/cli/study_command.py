@@ -80,9 +80,9 @@ def command(
     from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.store import Store
     from rloop_core.study.config import load_study, part_of, study_runs
-    from rloop_core.study.write import write_study
     from rloop_core.study.runner import compute
     from rloop_core.study.show import show_study
+    from rloop_core.study.write import write_study
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rloop_core.evaluation.names import metric_order
 from rloop_core.report.page import duration
 
 __all__ = ["duration", "in_words", "stage_name", "step_in_words"]
@@ -57,8 +58,7 @@ def _rft(metrics: Mapping[str, Any]) -> str:
 def _evaluate(metrics: Mapping[str, Any]) -> str:
     parts = []
     for label, summary in metrics.items():
-        names = [name for name in summary if name.startswith(("avg@", "pass@"))]
-        names.sort(key=lambda name: (not name.startswith("avg@"), int(name.partition("@")[2].partition("-")[0])))
+        names = sorted((name for name in summary if name.startswith(("avg@", "pass@"))), key=metric_order)
         ends = dict.fromkeys([names[0], names[-1]])
         parts.append(f"{label}: " + ", ".join(f"{name} {summary[name]['value']:.1%}" for name in ends))
     return "; ".join(parts)

@@ -351,12 +351,10 @@ class EvaluateConfig(Section):
         if self.select_on not in labels:
             known = f"name one of {', '.join(labels)}" if labels else "list it in evaluate.sets"
             raise Impossible("select_on", f"no set is called {self.select_on!r}", known)
-        samples = self.of(self.select_on).samples
-        if self.select_by not in (None, "avg") and int(self.select_by.removeprefix("pass@")) > samples:
-            fix = f"choose by pass@{samples} at most"
-            raise Impossible(
-                "select_by", f"{self.select_by} needs as many samples, {self.select_on} has {samples}", fix
-            )
+        known_by = ["avg", *(f"pass@{k}" for k in self.of(self.select_on).k)]
+        if self.select_by not in (None, *known_by):
+            what = f"{self.select_by} is not among the metrics of {self.select_on}"
+            raise Impossible("select_by", what, f"choose by one of {', '.join(known_by)}, or add its k")
 
 
 def _check_ks(section: EvaluateConfig, where: str) -> None:

@@ -225,12 +225,6 @@ def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int
     return values
 
 
-def metric_order(name: str) -> tuple[int, int]:
-    """Sorts names of metrics as ``summarise`` has them, whatever their order in a file."""
-    kind, _, number = name.partition("@")
-    return ("avg", "pass", "majority").index(kind), int(number.partition("-")[0])
-
-
 def _without_majority(values: Mapping[str, Floats]) -> Mapping[str, Floats]:
     return {name: value for name, value in values.items() if not name.startswith("majority@")}
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Collection
 
 from rloop_core import __version__
-from rloop_core.report.evaluation import EvaluationRow, evaluation_rows
+from rloop_core.evaluation.selection import BIASED
+from rloop_core.report.evaluation import EvaluationRow, evaluation_rows, snapshot_rows
 from rloop_core.report.reading import RunRecord
+from rloop_core.report.selection import Selected, checkpoint_name
 
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
-def model_card(run: RunRecord, iteration: int) -> str:
-    """README.md in the hub's format; every name from outside is escaped for Markdown and HTML."""
-    config, manifest = run.config, run.manifests[iteration, run.config.policy_stage]
+def model_card(run: RunRecord, iteration: int, step: int = 0, selected: Selected | None = None) -> str:
+    """README.md in the hub's format; every name from outside is escaped for Markdown and HTML.
+
+    Args:
+        run: The run.
+        iteration, step: The policy: what an iteration ended with, or its snapshot after so many RL steps.
+        selected: How it was chosen among all, where it was.
+    """
+    config = run.config
+    manifest = run.manifests[iteration, "explore" if step else config.policy_stage]
     base = config.policy.path
     header = [
         "---",
@@ -26,14 +36,17 @@ def model_card(run: RunRecord, iteration: int) -> str:
     if _HUB_ID.match(base):
         header.append(f"base_model: {json.dumps(base)}")
     versions = ", ".join(f"{name} {number}" for name, number in sorted(manifest.versions.items()))
-    rows = [row for row in evaluation_rows(run) if row.iteration in (-1, iteration)]
+    rows = [row for row in evaluation_rows(run) if row.iteration in (-1, *([] if step else [iteration]))]
+    rows += snapshot_rows(run, iteration, step, checkpoint_name(run, iteration, step)) if step else []
+    biased = selected.biased if selected else frozenset()
     parts = [
         "\n".join([*header, "---"]),
-        f"# {text(run.name)}, {text(run.policy_name(iteration))}",
-        _story(run, iteration),
+        f"# {text(run.name)}, {text(checkpoint_name(run, iteration, step))}",
+        _story(run, iteration, step),
+        *([_choice(selected)] if selected else []),
         f"Base policy: {code(base + (f'@{config.policy.revision}' if config.policy.revision else ''))}.",
         "## Evaluation",
-        evaluation(rows),
+        evaluation(rows, biased),
         "## How to load",
         _LOADING.format(template=config.prompt.template),
         "## Origin",
@@ -57,8 +70,24 @@ def model_card(run: RunRecord, iteration: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _story(run: RunRecord, iteration: int) -> str:
+def _choice(selected: Selected) -> str:
+    chosen = selected.selection
+    where = f"on {text(chosen.on)} by {text(chosen.metric)}"
+    if not selected.biased:
+        return f"It was chosen {where}, with no other checkpoint to choose from."
+    return (
+        f"It was chosen as the best of {len(chosen.values)} checkpoints {where}. Its value there is biased upwards, "
+        "for luck has a part in being the best; its values on other sets are not."
+    )
+
+
+def _story(run: RunRecord, iteration: int, step: int) -> str:
     problems = text(run.config.problems.label)
+    if step:
+        return (
+            f"The policy after RL step {step} (DAPO) on {problems} in the exploration of iteration {iteration} of the "
+            f"run {code(run.name)}: a snapshot, without the fine-tuning that follows in RLoop."
+        )
     if run.config.arm == "vanilla-rl":
         return (
             f"The policy that {run.config.explore.steps} RL steps (DAPO) on {problems} ended with, in the run "
@@ -71,15 +100,16 @@ def _story(run: RunRecord, iteration: int) -> str:
     )
 
 
-def evaluation(rows: list[EvaluationRow]) -> str:
-    """A Markdown table of base and policy on every set, with intervals."""
+def evaluation(rows: list[EvaluationRow], biased: Collection[str] = ()) -> str:
+    """A Markdown table of base and policy on every set, with intervals; values on the sets in `biased` are marked."""
     if not rows:
         return "This policy was not evaluated in the run."
     metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     lines = [f"| problems | policy | {' | '.join(metrics)} |", "|---|---|" + "---|" * len(metrics)]
     for row in rows:
         cells = [cell(row.metrics.get(name)) for name in metrics]
-        lines.append(f"| {text(row.problem_set)} ({row.problems}) | {text(row.policy)} | {' | '.join(cells)} |")
+        policy = text(row.policy) + (f" ({BIASED})" if row.problem_set in biased and row.iteration >= 0 else "")
+        lines.append(f"| {text(row.problem_set)} ({row.problems}) | {policy} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", "In percent, with 95 % bootstrap intervals over problems."])
 
 

@@ -4,39 +4,89 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from rloop_core.errors import ConfigError, StageError, StoreError
+from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.export.card import model_card
 from rloop_core.report.reading import RunRecord
-from rloop_core.store import fetch
+from rloop_core.report.selection import Selected
+from rloop_core.store import Manifest, fetch
 
 HUB_PREFIX = "hub:"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
-def export_policy(run: RunRecord, target: Path, iteration: int | None = None, *, force: bool = False) -> int:
-    """Write theta_{i+1} and its model card into a folder; returns i.
+@dataclass(frozen=True)
+class StoredPolicy:
+    """A policy of a run.
+
+    Attributes:
+        iteration, step: Where it is from; step 0 is what the iteration ended with, else a snapshot of exploration.
+        name: "theta_2", or "RL step 50 of iteration 1".
+        manifest: The artifact that holds it.
+        folder: Its folder there.
+        selected: How it was chosen; None where it was named.
+    """
+
+    iteration: int
+    step: int
+    name: str
+    manifest: Manifest
+    folder: str
+    selected: Selected | None = None
+
+
+def policy_of(run: RunRecord, iteration: int | None) -> StoredPolicy:
+    """What an iteration ended with, theta_{i+1}; None takes the last that is in the store.
+
+    Raises:
+        StageError: There is no such policy yet.
+    """
+    chosen = _iteration(run, iteration)
+    manifest = run.manifests[chosen, run.config.policy_stage]
+    return StoredPolicy(chosen, 0, run.policy_name(chosen), manifest, "policy")
+
+
+def selected_policy(run: RunRecord, selected: Selected) -> StoredPolicy:
+    """The checkpoint that the config chooses.
+
+    Raises:
+        StageError: It is not in the store any more.
+    """
+    iteration, step = selected.iteration, selected.step
+    stage = "explore" if step else run.config.policy_stage
+    manifest = run.manifest(iteration, stage)
+    if manifest is None:
+        what = f"{selected.policy} is evaluated, but its {stage} has no artifact any more"
+        raise StageError(what, field=run.name, fix="start the run again")
+    folder = f"snapshots/step-{step:06d}" if step else "policy"
+    return StoredPolicy(iteration, step, selected.policy, manifest, folder, selected)
+
+
+def export_policy(run: RunRecord, target: Path, wanted: StoredPolicy, *, force: bool = False) -> None:
+    """Write a policy and its model card into a folder.
 
     Args:
         run: The run.
         target: Folder; created where it is missing.
-        iteration: i; None takes the last that is in the store.
+        wanted: The policy.
         force: Write into a folder that holds something. Old weights there are removed, since a loader would mix them
             with the new ones; other files stay.
 
     Raises:
-        StageError: There is no such policy yet.
-        ArtifactDamaged: A stored file differs from its manifest.
+        ArtifactDamaged: A stored file differs from its manifest, or is missing in it.
         StoreError: The folder is in use or cannot be written.
     """
-    chosen = _iteration(run, iteration)
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not force):
         what = "is a file" if target.is_file() else "is not empty"
         raise StoreError(what, field=str(target), fix="name another folder, or pass --force")
-    manifest = run.manifests[chosen, run.config.policy_stage]
-    policy = fetch(run.store, manifest, run.cache) / "policy"
-    card = model_card(run, chosen)
+    files = tuple(entry for entry in wanted.manifest.files if entry.path.startswith(f"{wanted.folder}/"))
+    if not files:
+        what = f"holds no {wanted.folder}"
+        raise ArtifactDamaged(what, field=f"{wanted.name} of {run.name}", fix="start the run again")
+    policy = fetch(run.store, wanted.manifest.model_copy(update={"files": files}), run.cache) / wanted.folder
+    card = model_card(run, wanted.iteration, wanted.step, wanted.selected)
     try:
         target.mkdir(parents=True, exist_ok=True)
         for pattern in _WEIGHTS:
@@ -47,13 +97,10 @@ def export_policy(run: RunRecord, target: Path, iteration: int | None = None, *,
     except OSError as error:
         fix = "check space and permissions"
         raise StoreError(f"cannot be written: {error.strerror or error}", field=str(target), fix=fix) from error
-    return chosen
 
 
-def upload_policy(
-    run: RunRecord, repository: str, iteration: int | None = None, *, private: bool = True
-) -> tuple[int, str]:
-    """Upload theta_{i+1} and its model card to the Hugging Face hub; returns i and the address.
+def upload_policy(run: RunRecord, repository: str, wanted: StoredPolicy, *, private: bool = True) -> str:
+    """Upload a policy and its model card to the Hugging Face hub; returns the address.
 
     Raises:
         ConfigError: No such name is possible, no token is configured, or the hub refuses.
@@ -66,17 +113,17 @@ def upload_policy(
     if not get_token():
         raise ConfigError("there is no Hugging Face token", field="--to", fix="run `hf auth login`, or set HF_TOKEN")
     with tempfile.TemporaryDirectory(prefix="rloop-export-") as folder:
-        chosen = export_policy(run, Path(folder) / "policy", iteration)
+        export_policy(run, Path(folder) / "policy", wanted)
         try:
             api = HfApi()
             address = api.create_repo(repository, private=private, exist_ok=True)
-            message = f"Policy of run {run.name}, iteration {chosen}"
+            message = f"{wanted.name} of run {run.name}"
             api.upload_folder(repo_id=repository, folder_path=str(Path(folder) / "policy"), commit_message=message)
         except (HfHubHTTPError, OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             fix = "check the name, the token's rights and the network"
             raise ConfigError(f"the hub refuses: {reason}", field=f"--to {HUB_PREFIX}{repository}", fix=fix) from error
-    return chosen, str(address)
+    return str(address)
 
 
 def _iteration(run: RunRecord, wanted: int | None) -> int:

@@ -14,6 +14,7 @@ def model_card(card: dict[str, Any]) -> str:
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
     corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])
     taught = f"The first\n{school:,} showed every style without mistakes; the rest gave" if school else "They\ngave"
+    disjoint = "The sets are disjoint, and the corpus" if card["disjoint"] else "The corpus"
     habits = f"{taught} it these habits:"
     sets = "\n".join(
         f"| {name} | {s['size']} | {s['seed']} | {s['params']['min_terms']} to {s['params']['max_terms']} |"
@@ -55,7 +56,7 @@ Sampled at temperature 1 with template `plain` (the question and a newline). The
 |---|---|---|---|
 {sets}
 
-The sets are disjoint, and the corpus contains none of their questions. Recipe, digests and versions are in `card.json`.
+{disjoint} contains none of their questions. Recipe, digests and versions are in `card.json`.
 Made by `python -m rloop_core.organism --out DIR --kind {card["kind"]} --seed {card["seed"]}`.
 """
 

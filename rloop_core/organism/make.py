@@ -100,6 +100,7 @@ def _card(
         **({"rare_style": RARE} if RARE in {s.name for s in organism.mixture} else {}),
         "template": "plain",
         "problem_sets": {s.name: s.as_source() for s in organism.sets},
+        "disjoint": len(texts(organism.sets)) == sum(s.size for s in organism.sets),
         "figures": measured,
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "reasoning-gym")},
         "files": {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in weights},

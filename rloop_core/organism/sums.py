@@ -71,8 +71,8 @@ HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
 HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)
 RL_SETS = (TRAIN, HELD_OUT, HARDER)
 
-STUDY_SHAPE = {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 2}
-STUDY_HARDER_SHAPE = {"min_terms": 6, "max_terms": 6, "min_digits": 1, "max_digits": 2}
+STUDY_SHAPE = {"min_terms": 3, "max_terms": 5, "min_digits": 1, "max_digits": 1}
+STUDY_HARDER_SHAPE = {"min_terms": 6, "max_terms": 7, "min_digits": 1, "max_digits": 1}
 STUDY_SETS = (
     *(SumSet(f"train-{seed}", seed=1_000 * seed, size=192, params=STUDY_SHAPE) for seed in range(1, 11)),
     SumSet("held_out", seed=20_000, size=100, params=STUDY_SHAPE),

@@ -73,6 +73,7 @@ def workload_of(config: Config) -> Workload:
     snapshots = explore.steps // explore.snapshot_every if explore.snapshot_every else 0
     sizes = {source.label: count_problems(source) for source in config.evaluate.sets}
     per_problem = config.harvest.snapshot_samples * snapshots
+    phase = 1 + (snapshots if config.evaluate.snapshots else 0)
     cap = config.filter.max_per_problem
     return Workload(
         problems=problems,
@@ -83,7 +84,7 @@ def workload_of(config: Config) -> Workload:
         snapshot_rollouts=0 if not per_problem else problems * per_problem if problems else None,
         expert_at_most=min(rollouts, cap * problems) if cap and problems else None if cap else rollouts,
         evaluated={label: size * config.evaluate.of(label).samples if size else None for label, size in sizes.items()},
-        policies_evaluated=(config.iterations + config.evaluate.base) if sizes else 0,
+        policies_evaluated=(config.iterations * phase + config.evaluate.base) if sizes else 0,
         prompt_tokens=min(MEAN_PROMPT, config.prompt.max_tokens),
         completion_tokens=MEAN_SHARE * explore.max_completion_tokens,
         evaluation_budgets={label: config.evaluation_tokens_of(label) for label in sizes},

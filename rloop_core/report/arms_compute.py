@@ -1,4 +1,4 @@
-"""What each arm cost: RL steps, rollouts, tokens, updates, evaluation, and seconds by stage; and whether it is equal."""
+"""What each arm cost: RL steps, rollouts, tokens, updates, evaluation, seconds by stage; and whether it is equal."""
 
 from __future__ import annotations
 

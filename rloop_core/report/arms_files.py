@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rloop_core.report import arms_figures, arms_iterations, arms_matrices, arms_overfitting
+from rloop_core.report.arms import Arm
 from rloop_core.report.arms_dynamics import SetDynamics
 from rloop_core.report.canvas import Picture, Table
+from rloop_core.report.figures import funnel
 from rloop_core.report.lineage import artifact_table
+from rloop_core.report.phases import ledgers
 from rloop_core.report.rollouts import EXPERTS_NAME, write_expert_keys
 
 if TYPE_CHECKING:
@@ -18,15 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is drawn: over all sets, and of each set by its label."""
+    """What is drawn: over all sets, of each set by its label, and how each expert set came about."""
 
     overall: list[Picture]
     by_set: dict[str, list[Picture]]
+    experts: list[Picture]
 
     @property
     def every(self) -> list[Picture]:
         """All of them, in the page's order."""
-        return [*self.overall, *(one for own in self.by_set.values() for one in own)]
+        return [*self.overall, *(one for own in self.by_set.values() for one in own), *self.experts]
 
 
 def write_files(found: Comparison, figures: Figures, out: Path) -> None:
@@ -60,7 +64,17 @@ def draw(found: Comparison) -> Figures:
         arms_figures.gradients(found.arms),
     )
     by_set = {one.label: _set_pictures(one, place) for place, one in enumerate(found.dynamics)}
-    return Figures([one for one in drawn if one], by_set)
+    return Figures([one for one in drawn if one], by_set, _funnels(found.arms))
+
+
+def _funnels(arms: tuple[Arm, Arm]) -> list[Picture]:
+    """The filter's ledger of each arm that has a filter."""
+    found = []
+    for place, arm in enumerate(arms):
+        drawn = funnel(ledgers(arm.run))
+        if drawn:
+            found.append(replace(drawn, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {drawn.title}"))
+    return found
 
 
 def _set_pictures(one: SetDynamics, place: int) -> list[Picture]:

@@ -1,4 +1,4 @@
-"""Which picture of the comparison stands for which table and figure of the paper, and what one takes that is missing."""
+"""Which picture of the comparison stands for which figure of the paper, and what it takes where one is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PaperFigure:
         name: "Figure 2".
         shows: What it shows there.
         pictures: What stands for it here.
-        needs: What it takes; of interest where there is none.
+        needs: What it takes; empty where there is all of it.
     """
 
     name: str
@@ -41,7 +41,9 @@ class PaperFigure:
 
 def paper_figures(pictures: Sequence[Picture]) -> list[PaperFigure]:
     """The paper's figures in its order, each with those of these pictures that stand for it."""
-    return [
-        PaperFigure(name, shows, [one for one in pictures if one.name.endswith(ends)], needs)
-        for name, shows, ends, needs in _PAPER
-    ]
+    found = []
+    for name, shows, ends, needs in _PAPER:
+        own = [one for one in pictures if one.name.endswith(ends)]
+        whole = any(one.name.endswith(ends[0]) for one in own)
+        found.append(PaperFigure(name, shows, own, "" if whole else needs))
+    return found

@@ -60,8 +60,8 @@ def _rows(checkpoint: Checkpoint, problem_ids: frozenset[str], column: str) -> t
     kept = []
     for path in checkpoint.files:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=["problem_id", column]):
-                kept.append(batch.filter(pc.is_in(batch["problem_id"], value_set=wanted)))
+            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=["problem_id", column])
+            kept += [batch.filter(pc.is_in(batch["problem_id"], value_set=wanted)) for batch in batches]
     table = pa.Table.from_batches(kept)
     places: dict[str, list[int]] = {}
     for place, problem in enumerate(table["problem_id"].to_pylist()):

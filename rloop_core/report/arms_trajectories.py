@@ -106,32 +106,22 @@ def collect_cases(ours: Arm, theirs: Arm, rule: SolvedRule) -> Cases:
 
 
 def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, str], int]) -> Iterator[Case]:
+    fates = _fates(ours.title, theirs.title)
     for label in shared_sets(ours, theirs):
-        ends = [arm.final(label) for arm in (ours, theirs)]
-        if ends[0] is None or ends[1] is None:
+        answers = [one for arm in (ours, theirs) if (one := _answers(arm, label, rule))]
+        if len(answers) < 2:
             continue
-        try:
-            told = [_histories(arm, label, end, rule) for arm, end in zip((ours, theirs), ends, strict=True)]
-        except RLoopError:  # different problems at different checkpoints: said where the matrices are missing
-            continue
+        told = [one.told for one in answers]
         by_fate: dict[str, list[str]] = {}
-        for problem in told[0].keys() & told[1].keys():
-            fate = _fate((ours.title, theirs.title), (told[0][problem], told[1][problem]))
-            if fate:
-                by_fate.setdefault(fate, []).append(problem)
-        sides = [_Answers(arm, end, own) for arm, end, own in zip((ours, theirs), ends, told, strict=True) if end]
-        for fate in _fates(ours.title, theirs.title):
-            problems = sorted(by_fate.get(fate, ()), key=lambda one: (-_gap(told[0][one], told[1][one]), one))
+        for problem in sorted(told[0].keys() & told[1].keys()):
+            place = _fate(told[0][problem], told[1][problem])
+            if place is not None:
+                by_fate.setdefault(fates[place], []).append(problem)
+        for fate in fates:
+            problems = sorted(by_fate.get(fate, ()), key=lambda one: -_gap(told[0][one], told[1][one]))
             if problems:
                 found[label, fate] = len(problems)
-                yield from _cases(label, fate, problems[:PROBLEMS_A_FATE], sides)
-
-
-def _histories(arm: Arm, label: str, end: Checkpoint, rule: SolvedRule) -> dict[str, History]:
-    """What became of each problem up to the arm's final policy."""
-    checkpoints = arm.checkpoints[label]
-    upto = checkpoints[: checkpoints.index(end) + 1]
-    return {one.problem_id: one for one in histories([c.outcomes for c in upto], [c.label for c in upto], rule)}
+                yield from _cases(label, fate, problems[:PROBLEMS_A_FATE], answers)
 
 
 def _fates(ours: str, theirs: str) -> list[str]:
@@ -139,14 +129,12 @@ def _fates(ours: str, theirs: str) -> list[str]:
             f"never solved by {theirs}, solved by {ours}", f"never solved by {ours}, solved by {theirs}"]  # fmt: skip
 
 
-def _fate(titles: tuple[str, str], told: tuple[History, History]) -> str | None:
-    """In which way the arms' final policies differ on a problem; None where both solve it, or neither."""
-    solved = [one.solved[-1] for one in told]
-    if solved[0] == solved[1]:
+def _fate(ours: History, theirs: History) -> int | None:
+    """In which way the arms' final policies differ on a problem, a place in `_fates`; None where they do not."""
+    if ours.solved[-1] == theirs.solved[-1]:
         return None
-    winner = solved.index(True)
-    lost = told[1 - winner].kind == "lost"
-    return _fates(*titles)[winner + (0 if lost else 2)]
+    winner, loser = (0, theirs) if ours.solved[-1] else (1, ours)
+    return winner + (0 if loser.kind == "lost" else 2)
 
 
 def _gap(one: History, other: History) -> int:
@@ -155,7 +143,7 @@ def _gap(one: History, other: History) -> int:
 
 @dataclass(frozen=True)
 class _Answers:
-    """A final policy's samples, and its problems' histories."""
+    """An arm's final policy on a set, and what became of each problem on the way to it."""
 
     arm: Arm
     end: Checkpoint
@@ -163,9 +151,10 @@ class _Answers:
 
     def read(self, problems: Sequence[str]) -> dict[str, list[Sample]]:
         """A few samples of each problem; none, with a note, where they cannot be read."""
+        nothing: dict[str, list[Sample]] = {}
         origin = f"{self.arm.title}, {self.end.label}"
         reader = partial(samples_of, self.end.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
-        return self.arm.run.read(f"Samples of {origin}", reader, {})
+        return self.arm.run.read(f"Samples of {origin}", reader, nothing)
 
     def side(self, problem: str, shown: list[Sample]) -> Side:
         """The policy's side of a case."""
@@ -173,6 +162,19 @@ class _Answers:
         samples = int(outcomes.n[outcomes.problem_ids.index(problem)])
         told = self.told[problem]
         return Side(f"{self.arm.title}, {self.end.label}", told.correct[-1], samples, told.told, shown)
+
+
+def _answers(arm: Arm, label: str, rule: SolvedRule) -> _Answers | None:
+    """None where there is no final policy yet, or its problems are not those of the policies before it."""
+    end = arm.final(label)
+    if end is None:
+        return None
+    way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
+    try:
+        told = histories([one.outcomes for one in way], [one.label for one in way], rule)
+    except RLoopError:  # said where the matrices are missing
+        return None
+    return _Answers(arm, end, {one.problem_id: one for one in told})
 
 
 def _cases(place: str, fate: str, problems: Sequence[str], answers: Sequence[_Answers]) -> Iterator[Case]:
@@ -193,7 +195,8 @@ def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
         return
     iteration = filtered[-1]
     rates = success_counts(run, iteration)
-    shown = run.read(f"expert set of iteration {iteration}", partial(_experts, run, iteration, rates), {})
+    nothing: dict[str, list[Sample]] = {}
+    shown = run.read(f"expert set of iteration {iteration}", partial(_experts, run, iteration, rates), nothing)
     place, fate = f"training, iteration {iteration} of {run.name}", "hard, and in the expert set"
     if shown:
         found[place, fate] = int(run.manifests[iteration, "filter"].counts.get("problems", len(shown)))

@@ -103,6 +103,8 @@ def picture(
     figure: Any, name: str, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Picture:
     """Render a figure; equal numbers give equal bytes."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out now: once for both formats, not anew for each
     svg, png = io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     figure.savefig(png, format="png", dpi=150, metadata={"Software": None})

@@ -6,11 +6,12 @@ Where training holds problems of an evaluation set, the set appears a second tim
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RLoopError
+from rloop_core.evaluation.names import metric_order
 from rloop_core.report.reading import RunRecord, stage_name
 from rloop_core.store import BASE_ITERATION
 
@@ -68,6 +69,13 @@ def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
         if known:
             rows += _rows_without(run, with_it, label, known)
     return rows
+
+
+def snapshot_rows(run: RunRecord, iteration: int, step: int, name: str) -> list[EvaluationRow]:
+    """A row a set of one of explore's snapshots, called so; without differences to the base."""
+    content = stored_evaluation(run, iteration)
+    found = content["snapshots"].get(str(step), {}) if content else {}
+    return [replace(_row(run, iteration, label, one, None, None), policy=name) for label, one in found.items()]
 
 
 def _rows_without(
@@ -142,8 +150,6 @@ def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, la
 def _row(
     run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any
 ) -> EvaluationRow:
-    from rloop_core.evaluation.outcomes import metric_order
-
     found = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
     metrics = {name: found[name] for name in sorted(found, key=metric_order)}
     return EvaluationRow(

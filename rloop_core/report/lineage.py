@@ -100,7 +100,8 @@ def lineage_of(run: RunRecord) -> Lineage:
         for one in link.sources
         if one.in_store is False
     ]
-    return Lineage(run.name, run.store.uri, tuple(links), tuple(roots.values()), tuple(broken))
+    given = tuple(roots[role] for role in sorted(roots))  # the policy, then the problems
+    return Lineage(run.name, run.store.uri, tuple(links), given, tuple(broken))
 
 
 def artifact_table(run: RunRecord) -> Table:

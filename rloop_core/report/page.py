@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core import __version__
+from rloop_core.report.canvas import Picture
 from rloop_core.report.data import data_section
 from rloop_core.report.evaluation import EvaluationRow
+from rloop_core.report.lineage_page import lineage_section
 from rloop_core.report.reading import theta_name
 
 if TYPE_CHECKING:
     from rloop_core.report.write import RunReport
 
 TEMPLATE = "report.html.j2"
+_LARGE_SVG = 250_000
 
 
 def render(parts: Sequence[RunReport], content: str) -> str:
@@ -42,6 +45,7 @@ def fill_template(name: str, **values: Any) -> str:
         "seconds": duration,
         "size": size,
         "data_uri": _data_uri,
+        "image_uri": _image_uri,
     }
     page: str = environment.get_template(name).render(version=__version__, **values)
     return page
@@ -71,7 +75,7 @@ def _context(part: RunReport) -> dict[str, Any]:
         "pictures": part.pictures,
         "samples": part.samples,
         "data": data_section(run),
-        "lineage": [dict(zip(part.lineage.columns, row, strict=True)) for row in part.lineage.rows],
+        "lineage": lineage_section(run, part.lineage),
         "theta_name": theta_name,
         "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(versions.items())},
     }
@@ -136,6 +140,13 @@ def _minute(timestamp: str) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _image_uri(figure: Picture) -> str:
+    """The figure's vectors, or its pixels where those are much smaller: thousands of points make vectors large."""
+    if len(figure.svg) > _LARGE_SVG and len(figure.svg) > 2 * len(figure.png):
+        return f"data:image/png;base64,{base64.b64encode(figure.png).decode()}"
+    return _data_uri(figure.svg)
 
 
 def _data_uri(svg: bytes) -> str:

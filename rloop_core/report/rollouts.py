@@ -1,4 +1,4 @@
-"""The rollouts that went into a run's policies: every expert trajectory by its key, and a rollout's record by its key."""
+"""The rollouts that went into a run's policies: the key of every expert trajectory, and a key's record in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rloop_core.trajectories.shards import ShardName
 
 KEY_COLUMNS = ("run", "iteration", "step", "rank", "attempt", "group_id", "sample", "problem_id")
 EXPERTS_NAME = "experts.csv"
-_FORM = "ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE"
+KEY_FORM = "ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE"
 _BATCH_ROWS = 8_192
 
 
@@ -41,7 +41,9 @@ class RolloutKey(NamedTuple):
             group, sample = rest.rsplit("/", 1)
             return cls(int(iteration), int(step), int(rank), int(attempt), group, int(sample))
         except ValueError as error:
-            raise ConfigError(f"{text!r} is not the key of a rollout", field="rollout", fix=f"use {_FORM}") from error
+            raise ConfigError(
+                f"{text!r} is not the key of a rollout", field="rollout", fix=f"use {KEY_FORM}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ def find_rollout(run: RunRecord, key: RolloutKey) -> dict[str, Any]:
         found += [(uri, row) for row in pq.read_table(path, filters=wanted).to_pylist()]
     if len(found) != 1:
         raise StageError(
-            f"{len(found) or 'no'} rollout{'' if len(found) == 1 else 's'} with the key {key}", field=run.name,
-            fix=f"give it as {_FORM}, as experts.csv has it",
+            f"{len(found) or 'none'} of the rollouts have the key {key}", field=run.name,
+            fix=f"give it as {KEY_FORM}, as experts.csv has it",
         )  # fmt: skip
     uri, record = found[0]
     return {"file": uri, "shard": _shard(run, key), "record": record}

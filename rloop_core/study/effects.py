@@ -5,7 +5,7 @@ pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of Applied S
 and problems independently; it is somewhat conservative. But five seeds resampled spread too little and their
 percentiles are normal ones, so where seeds matter most its interval covers 83 % instead of 95 %. Student's t over the
 seeds' own means is exact there, and knows nothing of problems. The interval here is the wider of both at either end:
-in simulations of five seeds it covers at least 94 %, whatever the share of seeds and problems.
+in simulations of five seeds and 80 problems it covers at least 94 %, whatever the share of either.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def seed_effect(values: Sequence[float]) -> Effect:
 
 
 def _student(own: Floats) -> Range | None:
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     if len(own) < 2:
         return None
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(own) - 1) * own.std(ddof=1) / np.sqrt(len(own)))
+    half = float(stdtrit(len(own) - 1, (1 + CONFIDENCE) / 2) * own.std(ddof=1) / np.sqrt(len(own)))
     return float(own.mean()) - half, float(own.mean()) + half
 
 
@@ -127,11 +127,13 @@ def _resampled(table: Floats, seed: int, resamples: int) -> Floats:
         seed_counts = _counts(of_seeds, size, seeds)
         for place, own in enumerate(table):
             means[place, start : start + size] = ((problem_counts @ own.T) * seed_counts).sum(axis=1)
-    return means / (seeds * problems)
+    means /= seeds * problems
+    return means
 
 
 def _counts(generator: np.random.Generator, size: int, kinds: int) -> Floats:
     """How often each of `kinds` was drawn, shape [size, kinds]."""
     drawn = generator.integers(kinds, size=(size, kinds))
     drawn += np.arange(size)[:, None] * kinds
-    return np.bincount(drawn.ravel(), minlength=size * kinds).reshape(size, kinds).astype(np.float64)
+    counts: Floats = np.bincount(drawn.ravel(), minlength=size * kinds).reshape(size, kinds).astype(np.float64)
+    return counts

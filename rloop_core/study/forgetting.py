@@ -87,7 +87,10 @@ def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> li
         for seed in record.at(label, arm, record.final(label, arm)).policies
         if len(own := _policies(record, label, arm, seed, path)) > 1
     }
-    steps = sorted(set.intersection(*map(set, runs.values()))) if runs else []
+    # The two arms that the study is about decide at which steps; an ablation without these has no part.
+    leading = [own for (arm, _), own in runs.items() if arm in (record.study.main, record.study.reference)]
+    steps = sorted(set.intersection(*map(set, leading))) if leading else []
+    runs = {key: own for key, own in runs.items() if own.keys() >= set(steps)}
     if len(steps) < 2:
         return []
     tables: dict[str, dict[int, Floats]] = {}
@@ -100,14 +103,24 @@ def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> li
     for arm, own_tables in tables.items():
         seeds = [seed for seed in record.study.seeds if seed in own_tables]
         both = crossed_effects(np.stack([own_tables[seed][:2] for seed in seeds], axis=1), within=(0.0, 1.0))
-        excess = crossed_effects(np.stack([own_tables[seed][2:] for seed in seeds], axis=1))
+        (excess,) = crossed_effects(np.stack([own_tables[seed][2:] for seed in seeds], axis=1))
         paired = [seed for seed in seeds if seed in reference] if arm != record.study.reference else []
         between: list[Effect | None] = [None, None, None]
         if paired:
             between[:] = crossed_effects(np.stack([reference[seed] - own_tables[seed] for seed in paired], axis=1))
         found.append(
             Forgetting(
-                label, arm, path, tuple(steps), tuple(seeds), *both, *excess, between[0], between[2], tuple(paired)
+                set=label,
+                arm=arm,
+                path=path,
+                steps=tuple(steps),
+                seeds=tuple(seeds),
+                observed=both[0],
+                null=both[1],
+                excess=excess,
+                difference=between[0],
+                excess_difference=between[2],
+                paired=tuple(paired),
             )
         )
     return found

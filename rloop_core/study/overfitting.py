@@ -214,18 +214,17 @@ def _verdict(record: StudyRecord, found: Overfitting, label: str) -> tuple[str, 
     since = training.since_peak[label]
     falls, rises = fall.effect.sign < 0, training.slope.sign > 0 or since.sign > 0
     parts = [
-        f"the end minus the peak of {metric} is {_points(fall.effect)} points: {_said(fall.effect, 'it falls', 'it rises')}",
-        f"training {training.metric} changes by {_number(since)} from that peak on: {_said(since, 'it falls', 'it rises')}",
-        f"and in the last third by {_number(training.slope)} per 100 RL steps: "
-        f"{_said(training.slope, 'it falls', 'it still rises')}",
+        f"the end minus the peak of {metric} is {_points(fall.effect)} points: {_said(fall.effect)}",
+        f"training {training.metric} changes by {_number(since)} from that peak on: {_said(since)}",
+        f"and in the last third by {_number(training.slope)} per 100 RL steps: {_said(training.slope, 'still')}",
     ]
     return VISIBLE if falls and rises else NOT_VISIBLE, "; ".join(parts)
 
 
-def _said(effect: Effect, down: str, up: str) -> str:
+def _said(effect: Effect, still: str = "") -> str:
     if effect.low is None:
         return "unknown with one seed"
-    return {1: up, -1: down, 0: "not resolved"}[effect.sign]
+    return {1: f"it {still} rises".replace("  ", " "), -1: "it falls", 0: "not resolved"}[effect.sign]
 
 
 def _points(effect: Effect) -> str:

@@ -13,7 +13,7 @@ from rloop_core.report.page import duration, fill_template
 from rloop_core.study.claims import OUTCOMES
 from rloop_core.study.forgetting import PATHS, Forgetting
 from rloop_core.study.record import Policy
-from rloop_core.study.table import Row
+from rloop_core.study.table import Row, chosen_on
 
 if TYPE_CHECKING:
     from rloop_core.study.write import StudyFindings
@@ -40,6 +40,7 @@ def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
         cards=_cards(found),
         claims=found.claims,
         outcomes=[(name, [one for one in found.claims if one.outcome == name]) for name in OUTCOMES],
+        on_test=not record.sets or chosen_on(record)[2],
         sets=[_set(found, label) for label in record.sets],
         ablations=[_block(found, label, found.table.ablations.get(label, [])) for label in record.sets]
         if any(found.table.ablations.values()) else [],
@@ -70,11 +71,14 @@ def _progress(found: StudyFindings) -> list[tuple[str, list[str]]]:
 def _cards(found: StudyFindings) -> list[dict[str, Any]]:
     """The main arm minus the reference: avg@n and the pass@k of the greatest k, on each set."""
     study = found.record.study
-    cards = []
+    cards: list[dict[str, Any]] = []
     for label in found.record.sets:
         row = found.table.difference(label, study.main, study.reference)
-        for metric in found.record.ends(label) if row else ():
-            cards.append({"set": label, "metric": metric, "effect": row.cells[metric], "seeds": len(row.seeds)})
+        if row is not None:
+            cards += [
+                {"set": label, "metric": metric, "effect": row.cells[metric], "seeds": len(row.seeds)}
+                for metric in found.record.ends(label)
+            ]
     return cards
 
 

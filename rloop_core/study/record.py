@@ -138,7 +138,7 @@ class StudyRecord:
             self._found[label, run.arm, run.seed] = {Policy.of(one): one for one in found}
 
     def settle(self) -> None:
-        """Agree on each set's problems and metrics, compute the values, and leave out what does not fit, with a note."""
+        """Agree on each set's problems and metrics, and compute the values; what does not fit becomes a note."""
         labels = dict.fromkeys(one.label for arm in self.arms.values() for one in arm.run.config.evaluate.sets)
         self.sets = [label for label in labels if any(key[0] == label for key in self._found)]
         for label in self.sets:

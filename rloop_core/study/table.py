@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rloop_core.evaluation.selection import BIASED
 from rloop_core.report.arms_table import difference_name
 from rloop_core.report.canvas import Table
 from rloop_core.study.effects import Effect, crossed_effects
@@ -110,16 +111,30 @@ def difference_row(
     return Row(label, name, "difference", (first.arm, second.arm), shown, tuple(seeds), cells, about)
 
 
+def chosen_on(record: StudyRecord) -> tuple[str, str, bool]:
+    """The set and the metric by which a best checkpoint is chosen, and whether that is hindsight.
+
+    It is not where the config names a validation set (`evaluate.select_on`); else the first set and avg@n are taken.
+    """
+    asked = next(iter(record.arms.values())).run.config.evaluate
+    if asked.select_on in record.sets:
+        label = str(asked.select_on)
+        named = [name for name in record.metrics[label] if name == asked.select_by]
+        return label, (named or record.metrics[label])[0], False
+    return record.sets[0], record.metrics[record.sets[0]][0], True
+
+
 def best_in_hindsight(record: StudyRecord, label: str, arm: str) -> Side:
-    """The checkpoint of each seed with the highest avg@n on the first set, for any set."""
-    judge = record.sets[0]
+    """The checkpoint of each seed that is best on the set to choose on, for any set."""
+    judge, metric, _ = chosen_on(record)
+    place = record.metrics[judge].index(metric)
     chosen: dict[int, Policy] = {}
     for seed in record.study.seeds:
         found = [one for one in record.checkpoints(judge, arm, seed) if one.kind in ("snapshot", "endpoint")]
         found = [one for one in found if one in record.checkpoints(label, arm, seed)]
         if len(found) > 1:
-            averages = [float(record.values(judge, Side(arm, {seed: one}), [seed])[0].mean()) for one in found]
-            chosen[seed] = found[averages.index(max(averages))]
+            means = [float(record.values(judge, Side(arm, {seed: one}), [seed])[place].mean()) for one in found]
+            chosen[seed] = found[means.index(max(means))]
     return Side(arm, chosen)
 
 
@@ -178,7 +193,7 @@ def _policies(record: StudyRecord, label: str) -> list[Row]:
     for arm in sorted(record.study.arms, key=lambda arm: arm != reference):
         rows.append(policy_row(record, label, _final(record, label, arm), record.titles[arm]))
         if arm == reference:
-            about = f"{_chosen(record)}{', so biased up' if label == record.sets[0] else ''}"
+            about = f"{_chosen(record)}{f'; {BIASED}' if label == chosen_on(record)[0] else ''}"
             rows.append(policy_row(record, label, best_in_hindsight(record, label, arm), _best(record, arm), about))
     return [row for row in rows if row]
 
@@ -202,12 +217,13 @@ def _final(record: StudyRecord, label: str, arm: str) -> Side:
 
 
 def _chosen(record: StudyRecord) -> str:
-    judge = record.sets[0]
-    return f"each seed's checkpoint with the highest {record.metrics[judge][0]} on {judge}"
+    judge, metric, _ = chosen_on(record)
+    return f"each seed's checkpoint with the highest {metric} on {judge}"
 
 
 def _best(record: StudyRecord, arm: str) -> str:
-    return f"{record.titles[arm]}, best checkpoint in hindsight"
+    in_hindsight = chosen_on(record)[2]
+    return f"{record.titles[arm]}, {'best checkpoint in hindsight' if in_hindsight else 'early stopping'}"
 
 
 def _path(record: StudyRecord, label: str, arm: str) -> dict[Policy, Row]:

@@ -16,7 +16,7 @@ from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.report.arms_compute import quantities
 from rloop_core.report.canvas import Picture, Table
 from rloop_core.store import Store
-from rloop_core.study import figures
+from rloop_core.study import figures, forest
 from rloop_core.study.claims import Claim, claims
 from rloop_core.study.config import StudyConfig
 from rloop_core.study.forgetting import Forgetting, forgetting
@@ -160,9 +160,9 @@ def draw(found: StudyFindings) -> dict[str, Picture]:
     drawn = (
         figures.curves(record, found.steps),
         figures.training(record),
-        figures.forest(record, table.differences, "differences", against),
-        figures.forest(record, table.ablations, "ablations", ablations),
-        figures.forgotten(record, found.forgetting),
+        forest.differences(record, table.differences, "differences", against),
+        forest.differences(record, table.ablations, "ablations", ablations),
+        forest.forgotten(record, found.forgetting),
     )
     return {one.name: one for one in drawn if one}
 

@@ -49,7 +49,7 @@ def config(**sections):
         (
             {"evaluate": {"select_on": "aime24", "select_by": "pass@64", "sets": [{"source": "aime24"}]}},
             "evaluate.select_by",
-            "pass@32",
+            "one of avg, pass@1, pass@8, pass@16, pass@32",
         ),
         ({"evaluate": {"select_by": "avg"}}, "evaluate.select_by", "name the set"),
         (

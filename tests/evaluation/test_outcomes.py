@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.outcomes import Outcomes, compare, metric_order, problem_outcomes, summarise
+from rloop_core.evaluation.names import metric_order
+from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
 
 

@@ -57,6 +57,10 @@ def test_sets_with_sampling_of_their_own_by_hand():
     assert plan["counts"]["evaluation_samples_per_policy"] == {"aime24": 30 * 64, "math500": 500 * 32}
     assert plan["tokens"]["evaluated_at_most"] == 4 * (30 * 64 * 1024 + 500 * 32 * 2048)
     assert plan["tokens"]["evaluated"] == plan["tokens"]["evaluated_at_most"] / 2
+    by_step = {"sets": sets, "snapshots": True}
+    snapshots = make_plan(config(evaluate=by_step, explore={"steps": 200, "snapshot_every": 50}), "h100", 8)
+    assert snapshots["counts"]["policies_evaluated"] == 1 + 3 * (1 + 4)
+    assert snapshots["tokens"]["evaluated"] == plan["tokens"]["evaluated"] * 16 / 4
     longer = [{**sets[0], "max_completion_tokens": 2049}, sets[1]]
     with pytest.raises(ConfigError, match="exceed the model's context of 4096"):
         config(evaluate={"sets": longer}, prompt={"max_tokens": 2048})

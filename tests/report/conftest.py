@@ -113,3 +113,24 @@ def fake_run(tmp_path: Path) -> FakeRun:
 def finished(fake_run: FakeRun) -> FakeRun:
     fake_run.fill(2)
     return fake_run
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Both arms of a comparison, finished; tests only read them."""
+    from tests.report.paired import make_pair
+
+    arms = make_pair(tmp_path_factory.mktemp("pair"))
+    for arm in arms:
+        arm.finish()
+    return arms
+
+
+@pytest.fixture(scope="session")
+def page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The comparison's page of `pair`, with everything beside it."""
+    from rloop_core.report.comparison import write_comparison
+
+    folder = tmp_path_factory.mktemp("page")
+    names = [arm.config.name for arm in pair]
+    return write_comparison(pair[0].store, *names, folder / "out", folder / "cache")[0]

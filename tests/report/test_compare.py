@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import re
 from itertools import combinations, pairwise
@@ -10,34 +12,27 @@ from click.testing import CliRunner
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.cli.entry import group, main
-from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import paired_difference
 from rloop_core.problems.contamination import Decontamination, Match, Rules
 from rloop_core.report.arms_matrices import similarity_curves
 from rloop_core.report.comparison import compare_runs, write_comparison
 from rloop_core.stages.data_record import DataRecord, SetRecord
-from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from tests.report.paired import ITERATIONS, PHASE, SAMPLES, SETS, completion, correct, make_pair, pair_config
+from tests.report.paired import (
+    ITERATIONS,
+    PHASE,
+    SAMPLES,
+    SETS,
+    completion,
+    completion_ids,
+    correct,
+    make_pair,
+    pair_config,
+)
 
 CLAIM = "RLoop \N{MINUS SIGN} RL"
 NAMES = ("tiny", "tiny-vanilla-rl")
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """Both arms, finished; tests only read them."""
-    arms = make_pair(tmp_path_factory.mktemp("pair"))
-    for arm in arms:
-        arm.finish()
-    return arms
-
-
-@pytest.fixture(scope="module")
-def page(pair, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    return write_comparison(pair[0].store, *NAMES, folder / "out", folder / "cache")[0]
 
 
 def rows_of(page, name):
@@ -120,24 +115,35 @@ def test_forgetting_its_blocks_and_histories_by_brute_force(pair, tmp_path, rule
     assert kept == sum(ends) and sum(one.arms[0].kinds().values()) == len(problems)
 
 
-def test_similarity_is_the_mean_jaccard_index_of_word_pairs(page):
-    label = next(iter(SETS))
+@pytest.mark.parametrize("unit", ["words", "tokens"])
+def test_similarity_is_the_mean_jaccard_index_of_pairs(pair, tmp_path, unit):
+    found = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule(), similarity_unit=unit)
+    one = found.dynamics[0]
+    places = {checkpoint.label: place for place, checkpoint in enumerate(one.arms[0].checkpoints)}
 
-    def grams(iteration, step, problem):
-        right = correct("rloop", iteration, step, label, problem)
-        texts = [completion(s < right, s, step).split() for s in range(SAMPLES)]
-        return [set(pairwise(words)) for words in texts]
+    def grams(step, problem):
+        right = correct("rloop", 0, step, one.label, problem)
+        samples = [(s < right, s, step) for s in range(SAMPLES)]
+        units = [completion(*sample).split() if unit == "words" else completion_ids(*sample) for sample in samples]
+        return [set(pairwise(own)) for own in units]
 
-    pairs = [
-        len(a & b) / len(a | b) for p in range(SETS[label]) for a in grams(0, 1, p) for b in grams(0, 2, p)
-    ]  # fmt: skip
-    rows = [one for one in rows_of(page, "set-00-similarity") if one["arm"] == "RLoop"]
-    (found,) = [one for one in rows if (one["from"], one["to"]) == ("step 1", "step 2")]
-    assert float(found["similarity"]) == pytest.approx(mean(pairs), abs=1e-12)
+    def expected(first, second, self_pairs=True):
+        by_problem = [
+            [len(a & b) / len(a | b) for i, a in enumerate(grams(first, p)) for j, b in enumerate(grams(second, p))
+             if self_pairs or i != j]
+            for p in range(SETS[one.label])
+        ]  # fmt: skip
+        return mean([mean(own) for own in by_problem])
+
+    alike, (first, second) = one.arms[0].alike, (places["step 1"], places["step 2"])
+    assert alike.with_self_pairs[first, second] == pytest.approx(expected(1, 2), abs=1e-12)
+    assert alike.with_self_pairs[first, first] == pytest.approx(expected(1, 1), abs=1e-12)
+    assert alike.without_self_pairs[first, first] == pytest.approx(expected(1, 1, self_pairs=False), abs=1e-12)
+    assert f"{unit[:-1]} pairs" in similarity_curves(one, "x").caption
 
 
 def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr("rloop_core.report.arms_dynamics.SIMILARITY_PROBLEMS", 4)
+    monkeypatch.setattr("rloop_core.report.arms_similarity.SIMILARITY_PROBLEMS", 4)
     found = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule()).dynamics
     assert [one.similarity_problems for one in found] == [4, 3]
     assert [one.arms[0].alike.problems for one in found] == [4, 3]
@@ -145,157 +151,84 @@ def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(pair, tmp
 
 
 def test_one_axis_of_rl_steps(page):
-    rows = [one for one in rows_of(page, "curves") if one["metric"] == "avg@4" and one["set"] == next(iter(SETS))]
+    rows = [one for one in rows_of(page, "figure-4-curves") if one["metric"] == "avg@4" and one["set"] == next(iter(SETS))]
     placed = {(one["arm"], one["policy"]): int(one["rl_step"]) for one in rows}
     assert placed["RLoop", "theta_1"] == PHASE and placed["RLoop", "step 3"] == 3
     assert placed["RLoop", "theta_2"] == placed["RL", "step 4"] == ITERATIONS * PHASE
-    steps = [(one["arm"], one["rl_step"]) for one in rows_of(page, "stability")]
+    steps = [(one["arm"], one["rl_step"]) for one in rows_of(page, "figure-6-gradients")]
     assert steps == [(arm, str(step)) for arm in ("RLoop", "RL") for step in range(1, 5)]
+
+
+def test_figure_3_has_both_arms_at_the_end_of_each_iteration(page):
+    rows = [one for one in rows_of(page, "figure-3-iterations") if one["set"] == next(iter(SETS))]
+    own = {(one["arm"], int(one["iteration"])): one for one in rows if one["metric"] == "avg@4"}
+    assert {(key, one["policy"], int(one["rl_step"])) for key, one in own.items()} == {
+        (("RLoop", 0), "base", 0), (("RLoop", 1), "theta_1", PHASE), (("RLoop", 2), "theta_2", 2 * PHASE),
+        (("RL", 0), "base", 0), (("RL", 1), "step 2", PHASE), (("RL", 2), "step 4", 2 * PHASE),
+    }  # fmt: skip
+    label = next(iter(SETS))
+    expected = mean([metric("avg@4", correct("vanilla-rl", 0, PHASE, label, p)) for p in range(SETS[label])])
+    assert float(own["RL", 1]["value"]) == pytest.approx(expected, abs=1e-12)
+    assert {"pass@2", "pass@4", "majority@4"} <= {one["metric"] for one in rows}
+
+
+def test_figure_1_is_vanilla_rl_alone(page):
+    rows = rows_of(page, "figure-1-overfitting")
+    assert [int(one["rl_step"]) for one in rows if one["set"] == "training"] == [1, 2, 3, 4]
+    label = next(iter(SETS))
+    own = {int(one["rl_step"]): float(one["value"]) for one in rows if (one["set"], one["metric"]) == (label, "pass@4")}
+    solved = mean([correct("vanilla-rl", 0, 1, label, p) > 0 for p in range(SETS[label])])
+    assert sorted(own) == [0, 1, 2, 3, 4] and own[1] == pytest.approx(solved, abs=1e-12)
 
 
 def test_the_page_is_whole_escaped_and_alone(page):
     text = page.read_text()
     assert page.stat().st_size < 5_000_000
-    assert "<script" not in text.lower() and "<img src=x" not in text and "&lt;img src=x" in text
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert len(scripts) == text.lower().count("<script") == 1
+    allowed = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{allowed}'" in text  # this script and no other
+    assert "<img src=x" not in text and "&lt;img src=x" in text
     assert "held-out &lt;b&gt;" in text and "held-out <b>" not in text
-    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text) and "http://" not in text and "https://" not in text
-    titles = "Table 1|Accuracy and pass@k|Training reward|Entropy and gradient norm|Histories|Learning and forgetting"
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text) and "http://" not in text and "https://" not in text
+    titles = "Table 1|Accuracy and pass@k|Training reward|Policy entropy|Gradient norm|Histories|Learning and forgetting"
     for title in (*titles.split("|"), "Differential forgetting", "Similarity of solutions", "Compute", "Lineage"):
         assert title in text
-    assert "not comparable" not in text and 'class="note"' not in text
+    assert "not comparable" not in text and 'class="note"' not in text and "missing: " not in text
     pictures = {path.stem for path in page.parent.glob("*.png")}
-    each = ("transitions", "differential", "similarity")
-    assert pictures == {"curves", "reward", "stability"} | {f"set-{i:02d}-{name}" for i in (0, 1) for name in each}
-    assert all((page.parent / f"{name}.csv").exists() for name in pictures | {"histories", "forgetting", "compute"})
+    each = ("figure-2-transitions", "figure-5a-differential", "figure-5b-similarity")
+    whole = ("figure-1-overfitting", "figure-1-reward", "figure-3-iterations", "figure-4-curves", "figure-5c-entropy",
+             "figure-6-gradients", "arm-00-filter")  # fmt: skip
+    assert pictures == {*whole, *(f"set-{i:02d}-{name}" for i in (0, 1) for name in each)}
+    tables = {"histories", "forgetting", "compute", "lineage", "experts"}
+    assert all((page.parent / f"{name}.csv").exists() for name in pictures | tables)
 
 
-def changed(config, section, **fields):
-    return config.model_copy(update={section: getattr(config, section).model_copy(update=fields)})
-
-
-CONTROL = as_vanilla(pair_config())
-NOT_COMPARABLE = {
-    "seed differs: 0 against 8": CONTROL.model_copy(update={"seed": 8}),
-    "explore.learning_rate differs": changed(CONTROL, "explore", learning_rate=3e-6),
-    "explore.clip_high differs": changed(CONTROL, "explore", clip_high=0.3),
-    "the RL steps differ: 4 against 6": changed(CONTROL, "explore", steps=6),
-    "verifier.tolerance differs": changed(CONTROL, "verifier", tolerance=0.01),
-    "evaluate.samples differs: 4 against 5": changed(CONTROL, "evaluate", samples=5),
-    'evaluate.sets.held-out <b> differs: null against {"temperature": 0.6}': changed(
-        CONTROL,
-        "evaluate",
-        sets=(CONTROL.evaluate.sets[0].model_copy(update={"temperature": 0.6}), *CONTROL.evaluate.sets[1:]),
-    ),
-    "evaluate.temperature differs": changed(CONTROL, "evaluate", temperature=0.6),
-    "evaluate.max_completion_tokens differs": changed(CONTROL, "evaluate", max_completion_tokens=99),
-    "the training problem set differs": changed(CONTROL, "problems", source="other.jsonl"),
-    "the base policy differs": changed(CONTROL, "policy", path="elsewhere"),
-    "the evaluation set 'harder $x$' is used by tiny alone": changed(
-        CONTROL, "evaluate", sets=CONTROL.evaluate.sets[:1]
-    ),
-    "tiny-2 of arm rloop": pair_config().model_copy(update={"name": "tiny-2"}),
-}
-
-
-@pytest.mark.parametrize("why", NOT_COMPARABLE)
-def test_arms_that_differ_are_refused_before_anything_was_computed(tmp_path, why):
-    ours, theirs = make_pair(tmp_path, vanilla=NOT_COMPARABLE[why])
-    with pytest.raises(ConfigError, match=re.escape(why)):
-        write_comparison(ours.store, ours.config.name, theirs.config.name, tmp_path / "out", tmp_path / "cache")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("role", ["policy", "problems", "problems:held-out <b>", "verifier"])
-def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    if role == "verifier":
-        theirs.verifier = "3"
-    else:
-        theirs.digests[role] = "9" * 64
-    for arm in (ours, theirs):
-        arm.finish()
-    with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
-        compare_runs(ours.store, *NAMES, tmp_path, SolvedRule())
-    assert len(compare_runs(ours.store, *NAMES, tmp_path, SolvedRule(), force=True).objections) == 1
-
-
-def test_a_config_changed_after_the_run_is_no_excuse(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    for arm in (ours, theirs):
-        arm.finish()
-        write_run_record(ours.store, changed(arm.config, "explore", learning_rate=5e-6))
-    with pytest.raises(ConfigError, match="tiny was last started with another config than its explore of iteration 0"):
-        write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
-
-
-def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_path):
-    for names in (NAMES[::-1], ("tiny", "tiny")):
-        with pytest.raises(ConfigError, match="not rloop and vanilla-rl"):
-            compare_runs(pair[0].store, *names, tmp_path, SolvedRule())
-    found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, SolvedRule(), force=True)
-    assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.dynamics[0].blocks.intervals["inter"].value == 0
-
-
-def written(ours, theirs, tmp_path):
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+def test_every_figure_of_the_paper_is_named_and_led_to(page):
     text = page.read_text()
-    assert "Compute" in text and "What differs" in text
-    return " ".join(found.notes), text, found
+    listed = text[text.index("The paper&#39;s figures") if "The paper&#39;s figures" in text else text.index("The paper's figures"):]
+    rows = re.findall(r"<tr><td>((?:Figure|Table) [^<]*)</td>(.*?)</tr>", listed, re.S)
+    assert [name for name, _ in rows][:9] == [
+        "Table 1", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5a", "Figure 5b", "Figure 5c", "Figure 6"
+    ]  # fmt: skip
+    for name, row in rows[1:9]:
+        anchors = re.findall(r'href="#([^"]+)">([^<]+)</a>', row)
+        number = name.removeprefix("Figure ")
+        assert anchors and all(f'id="{anchor}"' in text for anchor, _ in anchors), name
+        assert any(number in title.partition(".")[0] for _, title in anchors), (name, anchors)
 
 
-def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
-    config = changed(changed(pair_config(1), "evaluate", snapshots=False), "explore", snapshot_every=0)
-    ours, theirs = make_pair(tmp_path, config)
-    for arm in (ours, theirs):
-        arm.finish()
-    notes, text, found = written(ours, theirs, tmp_path)
-    assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
-    assert "No differential forgetting on held-out" in notes and "Table 1" in text
-    # theta_i alone still make a history and matrices.
-    assert [arm.title for arm in found.dynamics[0].arms] == ["RLoop", "RL"] and found.dynamics[0].blocks is None
-
-
-def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    for arm in (ours, theirs):
-        arm.finish(evaluate=False)
-    notes, text, _ = written(ours, theirs, tmp_path)
-    assert "no evaluated final policy" in notes and "no Table 1" in notes
-    assert {path.stem for path in (tmp_path / "out").glob("*.png")} == {"reward", "stability"}
-    assert "Nothing to compare yet" in text
-
-
-def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    notes, _, found = written(ours, theirs, tmp_path)
-    assert "not complete" in notes and not list((tmp_path / "out").glob("*.png"))
-    ours.finish(iterations=1)
-    theirs.finish()
-    notes, _, found = written(ours, theirs, tmp_path)
-    assert "theta_1 of 2" in notes and found.table.row(next(iter(SETS)), "RLoop").policy == "theta_1"
-
-
-def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    original = ours.evaluated
-
-    def lying(out, iteration):
-        found = original(out, iteration)
-        if iteration == 0:
-            content = json.loads((out / "metrics.json").read_text())
-            content["snapshots"]["1"][next(iter(SETS))]["avg@4"]["value"] += 0.1
-            (out / "metrics.json").write_text(json.dumps(content))
-        return found
-
-    ours.evaluated = lying
-    for arm in (ours, theirs):
-        arm.finish()
-    path = next(ours.store.local_path("tiny/iteration-001/evaluate/step-000002/set-00").glob("*.parquet"))
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    notes, _, found = written(ours, theirs, tmp_path)
-    assert "step 1: the samples give avg@4" in notes and "was altered" in notes
-    assert found.dynamics[0].blocks.steps == [2, 3]
+def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(page, pair):
+    rows = {one["quantity"]: one for one in rows_of(page, "compute")}
+    policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE + 1}
+    for arm, count in policies.items():
+        assert float(rows["rollouts of evaluation"][arm]) == count * SAMPLES * sum(SETS.values())
+        assert float(rows["completion tokens of evaluation"][arm]) == 3 * float(rows["rollouts of evaluation"][arm])
+    assert [float(rows["optimizer updates of RL"][arm]) for arm in policies] == [4, 4]
+    assert [float(rows["updates of RFT"][arm]) for arm in policies] == [2, 0]
+    text = page.read_text()
+    assert "RL steps: equal, 4 in each arm." in text and "Rollouts of RL: equal, 48 in each arm." in text
+    assert "RFT adds 2 optimizer updates to RLoop, 50.0 % of its updates of RL." in text
 
 
 def test_contaminated_problems_are_shown_with_and_without(tmp_path):

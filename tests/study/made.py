@@ -11,11 +11,12 @@ import numpy as np
 
 from rloop_core.config import Config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.stages.order import stages_of
+from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 from rloop_core.study.config import StudyConfig, make_study, study_runs
 from rloop_core.trajectories.shards import write_shard
-from tests.report.conftest import FIGURES, row
-from tests.report.paired import ArmRun
+from tests.report.conftest import FIGURES, FakeRun, row
 
 SAMPLES, PHASE, ITERATIONS = 4, 4, 2
 TOTAL = PHASE * ITERATIONS
@@ -60,20 +61,29 @@ def draw(arm: str, seed: int, step: int, kind: str, label: str, problems: int, s
     return noise.binomial(samples, 1 / (1 + np.exp(-(hard + gain + level))))
 
 
-class StudyArm(ArmRun):
+class StudyArm(FakeRun):
     """One run of a study."""
 
     def __init__(self, root: Path, config: Config, store: Store, arm: str, sizes: dict[str, int]) -> None:
-        super().__init__(root, config, store)
-        self.short, self.sizes = arm, sizes
+        super().__init__(root / config.name, config)
+        self.store, self.short, self.sizes = store, arm, sizes
+        write_run_record(store, config)
+
+    def finish(self) -> None:
+        """Publish every stage."""
+        for iteration, stage in stages_of(self.config):
+            fill = {"explore": self.explored, "evaluate": self.evaluated}.get(stage)
+            own = getattr(self, stage)
+            self.publish(iteration, stage, lambda out, i=iteration, f=fill, g=own: f(out, i) if f else g(out))
 
     def explored(self, out: Path, iteration: int) -> dict[str, Any]:
         steps = range(1, self.config.explore.steps + 1)
         noise = np.random.default_rng([self.config.seed, iteration])
         before = iteration * self.config.explore.steps if self.config.arm == "vanilla-rl" else 0
         rows = [
-            {"step": step, **FIGURES, "rollouts": 12.0, "reward": 1.2 * (before + step) / TOTAL - 0.3 + noise.normal(0, 0.02),
-             "accuracy": 0.35 + 0.6 * (before + step) / TOTAL, "entropy": 1 / step}
+            {"step": step, **FIGURES, "rollouts": 12.0, "entropy": 1 / step,
+             "reward": 1.2 * (before + step) / TOTAL - 0.3 + noise.normal(0, 0.02),
+             "accuracy": 0.35 + 0.6 * (before + step) / TOTAL}
             for step in steps
         ]  # fmt: skip
         (out / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))

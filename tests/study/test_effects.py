@@ -56,7 +56,7 @@ def test_the_interval_over_seeds_is_students():
 def test_the_interval_holds_the_mean_and_turns_with_its_sign(table):
     found, turned = (crossed_effects(values, resamples=200)[0] for values in (table, -table))
     assert found.low - 1e-12 <= found.value <= found.high + 1e-12
-    assert -1 <= found.low and found.high <= 1
+    assert found.low >= -1 and found.high <= 1
     assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low), abs=1e-12)
     assert turned.sign == -found.sign
 
@@ -78,7 +78,7 @@ def test_true_means_are_covered(of_seeds, of_problems, of_both):
         )  # fmt: skip
         found = one(table, resamples=400, within=(-99, 99))
         covered += found.low <= 0 <= found.high
-    assert covered / simulations >= 0.93
+    assert covered / simulations >= 0.92
 
 
 def test_seeds_resampled_alone_would_not_cover():

@@ -4,19 +4,24 @@ import csv
 import io
 import json
 import re
+import shutil
 from itertools import combinations
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 from rloop_core.study.claims import OUTCOMES
+from rloop_core.study.config import study_runs
 from rloop_core.study.effects import crossed_effects
+from rloop_core.study.page import render
 from rloop_core.study.show import show_study
-from rloop_core.study.write import write_study
+from rloop_core.study.write import draw as draw_pictures
+from rloop_core.study.write import findings, write_study
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
 
 SEEDS = (1, 2)
@@ -39,6 +44,12 @@ def store(tmp_path_factory):
 def found(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
     return write_study(make_config(SEEDS), store, folder / "out", folder / "cache")
+
+
+def copied(store, folder):
+    """The same runs in a store that a test may damage."""
+    shutil.copytree(store.local_path(""), folder / "store")
+    return Store(str(folder / "store"))
 
 
 def read(found, name):
@@ -82,7 +93,7 @@ def test_the_best_checkpoint_in_hindsight_is_each_seeds_own_and_says_so(found):
     row = next(row for row in found.table.policies[HARDER] if row.kind == "hindsight")
     best = []
     for seed in SEEDS:
-        kinds = {step: "snapshot" for step in range(2, TOTAL, 2)} | {TOTAL: "end"}
+        kinds = dict.fromkeys(range(2, TOTAL, 2), "snapshot") | {TOTAL: "end"}
         averages = {step: values("vanilla-rl", HELD_OUT, step, kind, (seed,))["avg@4"].mean()
                     for step, kind in kinds.items()}  # fmt: skip
         step = max(averages, key=averages.get)
@@ -90,7 +101,25 @@ def test_the_best_checkpoint_in_hindsight_is_each_seeds_own_and_says_so(found):
     assert row.cells["avg@4"].by_seed == pytest.approx(best)
     assert "highest avg@4 on held-out <b>" in row.about and "biased" not in row.about
     judged_on = next(row for row in found.table.policies[HELD_OUT] if row.kind == "hindsight")
-    assert judged_on.about.endswith("so biased up")
+    assert judged_on.about.endswith("biased: chosen on this set")
+
+
+def test_a_validation_set_makes_hindsight_early_stopping(store, tmp_path):
+    copy = copied(store, tmp_path)
+    study = make_config(SEEDS)
+    chosen = {**study.run["evaluate"], "select_on": HARDER, "select_by": "pass@2"}
+    study = make_config(SEEDS, run={**study.run, "evaluate": chosen})
+    for run in study_runs(study):
+        write_run_record(copy, run.config)
+    found = findings(study, copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
+    rows = {label: next(row for row in own if row.kind == "hindsight") for label, own in found.table.policies.items()}
+    assert rows[HELD_OUT].name == "RL, early stopping" and found.record.notes == []
+    assert rows[HELD_OUT].about == "each seed's checkpoint with the highest pass@2 on harder"
+    assert rows[HARDER].about.endswith("biased: chosen on this set")
+    every = [
+        found.steps[HARDER]["vanilla-rl"][one].cells["pass@2"].by_seed for one in found.steps[HARDER]["vanilla-rl"]
+    ]
+    assert rows[HARDER].cells["pass@2"].by_seed == pytest.approx(np.max(every[1:], axis=0))
 
 
 def test_every_policy_on_the_way_has_its_place(found):
@@ -163,7 +192,7 @@ def test_the_page_is_whole_escaped_and_alone(found):
     assert "&lt;i&gt;solved&lt;/i&gt;" in text and "<i>" not in text
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text) and "http://" not in text and "https://" not in text
     order = ["What did not come out as the paper says", "The end of training", "<h2>Figures", "Does RL overfit?",
-             "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config, versions"]  # fmt: skip
+             "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)
     assert "not complete" not in text and "one seed only" not in text
@@ -183,9 +212,7 @@ def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_pa
     for key in store.list(""):
         remote.write_bytes(key, store.read_bytes(key))
     again = write_study(make_config(SEEDS), remote, tmp_path / "out", tmp_path / "cache")
-    for path in found.page.parent.glob("*.csv"):
-        assert (again.page.parent / path.name).read_bytes() == path.read_bytes()
-    for path in found.page.parent.glob("*.png"):
+    for path in [*found.page.parent.glob("*.csv"), *found.page.parent.glob("*.png")]:
         assert (again.page.parent / path.name).read_bytes() == path.read_bytes()
     assert not list(tmp_path.rglob("*.safetensors"))
 
@@ -200,33 +227,30 @@ def test_the_terminal_has_the_table_and_the_claims(found):
     )
 
 
-def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(tmp_path):
-    study = make_config((1, 2, 3))
-    runs = make_store(tmp_path, study)
-    store = Store(str(tmp_path / "store"))
-    for (arm, seed), run in runs.items():
-        if (arm, seed) == ("all-problems", 3):
-            store.delete(f"{run.config.name}/run.json")
-        elif arm != "vanilla-rl" or seed != 2:
-            run.finish(iterations=1 if (arm, seed) == ("rloop", 3) else None)
-    found = write_study(study, store, tmp_path / "out", tmp_path / "cache")
-    row = found.table.difference(HELD_OUT, "rloop", "vanilla-rl")
-    assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
-    assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == (1, 2)
+def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store, tmp_path):
+    copy = copied(store, tmp_path)
+    for gone in ("tiny-all-problems-2", "tiny-vanilla-rl-2/iteration-000/evaluate", "tiny-rloop-2/iteration-001"):
+        shutil.rmtree(copy.local_path(gone))
+    found = write_study(make_config((1, 2)), copy, tmp_path / "out", tmp_path / "cache")
+    for label in PROBLEMS:
+        row = found.table.difference(label, "rloop", "vanilla-rl")
+        assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
+        assert next(one for one in found.table.policies[label] if one.name == "base").seeds == SEEDS
+    assert found.table.iterations[HARDER][0].seeds == (1,)
     text = found.page.read_text()
     assert "The study is not complete" in text and "not begun" in text and "6 of 11 stages" in text
     out = io.StringIO()
     show_study(found, Console(file=out, width=160))
-    assert "not complete: tiny-vanilla-rl-2 (0 of 3 stages), tiny-rloop-3 (6 of 11" in out.getvalue()
+    assert "not complete: tiny-rloop-2 (6 of 11 stages), tiny-vanilla-rl-2 (2 of 3 stages)" in out.getvalue()
 
 
 def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
-    found = write_study(make_config((1,)), store, tmp_path / "out", tmp_path / "cache")
+    found = findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache", SolvedRule())
     cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
     assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
     assert found.overfitting.training[0].slope.low is None
     assert all(verdict == "not visible" for verdict, _ in found.overfitting.verdicts.values())
-    text = found.page.read_text()
+    text = render(found, {})
     assert "There is one seed only" in text and "unknown with one seed" in text
 
 
@@ -239,34 +263,36 @@ def test_nothing_computed_yet_is_a_page_too(tmp_path):
 
 
 def test_without_snapshots_the_ends_are_still_compared(tmp_path):
-    study = make_config((1, 2))
+    study = make_config((1,))
     run = {**study.run, "evaluate": {**study.run["evaluate"], "snapshots": False}}
-    study = make_config((1, 2), run=run)
+    study = make_config((1,), run=run, arms={name: ARMS[name] for name in ("rloop", "vanilla-rl")})
     for one in make_store(tmp_path, study).values():
         one.finish()
-    found = write_study(study, Store(str(tmp_path / "store")), tmp_path / "out", tmp_path / "cache")
-    assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1, 2)
+    found = findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache", SolvedRule())
+    assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1,)
     assert not any(row.kind == "hindsight" for row in found.table.rows())
-    assert {one.path for one in found.forgetting} <= {"between iterations"}
-    assert "What did not come out" in found.page.read_text()
+    assert {one.path for one in found.forgetting} == {"between iterations"}
+    assert draw_pictures(found).keys() == {"curves", "training", "differences", "forgetting"}
+    assert "What did not come out" in render(found, {})
 
 
-def test_other_problems_and_another_config_are_left_out_and_told(tmp_path):
-    study = make_config((1, 2))
-    runs = make_store(tmp_path, study)
-    for (arm, seed), run in runs.items():
-        if (arm, seed) == ("all-problems", 2):
-            run.sizes = {**PROBLEMS, HARDER: 5}
-        run.finish()
+def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path):
+    copy = copied(store, tmp_path)
+    runs = make_store(tmp_path, make_config(SEEDS))
+    shutil.rmtree(copy.local_path("tiny-all-problems-2"))
+    other = runs["all-problems", 2]
+    write_run_record(copy, other.config)
+    other.sizes = {**PROBLEMS, HARDER: 5}
+    other.finish()
     changed = runs["rloop", 1].config
     explore = changed.explore.model_copy(update={"learning_rate": 5e-6})
-    write_run_record(runs["rloop", 1].store, changed.model_copy(update={"explore": explore}))
-    found = write_study(study, Store(str(tmp_path / "store")), tmp_path / "out", tmp_path / "cache")
+    write_run_record(copy, changed.model_copy(update={"explore": explore}))
+    found = findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
     told = " ".join(found.record.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told
     assert found.table.difference(HARDER, "all-problems", "rloop").seeds == (1,)
-    assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == (1, 2)
+    assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == SEEDS
 
 
 def test_a_bad_folder_or_rule_is_one_error(store, tmp_path):

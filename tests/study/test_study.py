@@ -1,0 +1,128 @@
+"""`rloop study` for real: three arms of the smoke config, stopped by kill -9, gone on with, reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from rloop_core.config.loading import read_mapping
+from tests.conftest import ROOT, SMOKE, command_environment, run_rloop
+
+RUNS = ("tiny-rloop-1", "tiny-vanilla-rl-1", "tiny-all-1")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `study.yaml`; nothing is computed yet."""
+    folder = tmp_path_factory.mktemp("study")
+    run = read_mapping(SMOKE)
+    del run["name"]
+    run["explore"] |= {"steps": 2, "snapshot_every": 2}
+    run["evaluate"] |= {"snapshots": True}
+    run["placement"] |= {"parallel_evaluation": False}
+    arms: dict[str, Any] = {
+        "rloop": {"title": "RLoop"},
+        "vanilla-rl": {"title": "RL", "vanilla": True},
+        "all": {"title": "all solved", "set": ["filter.active_learning=false", "evaluate.snapshots=false"]},
+    }
+    content = {"name": "tiny", "seeds": [1, 2], "per_seed": ["problems.seed={seed}00"], "arms": arms, "run": run}
+    (folder / "study.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+def _command(study: Path, *more: str) -> list[str]:
+    usual = ["--config", str(study / "study.yaml"), "--store", str(study / "store"), "--out", str(study / "out")]
+    return ["study", *usual, "--seeds", "1", "--jobs", "2", *more]
+
+
+def _manifests(study: Path) -> dict[str, dict[str, Any]]:
+    found = (study / "store").glob("tiny-*/**/manifest.json")
+    return {path.relative_to(study / "store").as_posix(): json.loads(path.read_text()) for path in found}
+
+
+@pytest.fixture(scope="module")
+def finished(study: Path) -> Path:
+    """The study, killed in the middle of its first runs and then started again."""
+    home = study / "home"
+    first = subprocess.Popen(
+        [sys.executable, "-m", "rloop_core", *_command(study)], cwd=ROOT, env=command_environment(home),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    limit = time.monotonic() + 180
+    while not list((study / "store").glob("tiny-*/base/evaluate/manifest.json")):
+        assert first.poll() is None and time.monotonic() < limit, "it computes nothing"
+        time.sleep(0.2)
+    below = psutil.Process(first.pid).children(recursive=True)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    gone, alive = psutil.wait_procs(below, timeout=20)
+    assert not alive, "kill -9 of the study leaves processes behind"
+    assert len(gone) >= 2
+    kept = _manifests(study)
+    assert 0 < len(kept) < 15
+    (study / "kept.json").write_text(json.dumps(kept))
+    done = run_rloop(*_command(study, "--json"), home=home, timeout=400)
+    (study / "findings.json").write_text(done.stdout)
+    return study
+
+
+def test_what_was_finished_before_the_kill_is_not_computed_again(finished: Path) -> None:
+    kept, now = json.loads((finished / "kept.json").read_text()), _manifests(finished)
+    assert {name: now[name] for name in kept} == kept
+
+
+def test_all_runs_of_the_seed_are_whole_and_no_other_was_started(finished: Path) -> None:
+    stages = {run: sum(name.startswith(f"{run}/") for name in _manifests(finished)) for run in RUNS}
+    assert stages == {"tiny-rloop-1": 11, "tiny-vanilla-rl-1": 3, "tiny-all-1": 11}
+    assert {path.name for path in (finished / "store").glob("tiny-*")} == set(RUNS)
+
+
+def test_the_first_phase_of_an_ablation_is_the_main_arm_s(finished: Path) -> None:
+    found = _manifests(finished)
+    for stage in ("base/evaluate", "iteration-000/explore", "iteration-000/harvest"):
+        ours, theirs = (found[f"{run}/{stage}/manifest.json"] for run in ("tiny-all-1", "tiny-rloop-1"))
+        assert ours["digest"] == theirs["digest"]
+        assert ours["seconds"] == theirs["seconds"], "copied, not computed"
+
+
+def test_it_reports_and_says_that_one_seed_is_no_spread_over_seeds(finished: Path) -> None:
+    found = json.loads((finished / "findings.json").read_text())
+    assert Path(found["report"]).is_file()
+    assert "seed" in Path(found["report"]).read_text()
+
+
+def test_a_second_start_computes_nothing(finished: Path) -> None:
+    before = _manifests(finished)
+    run_rloop(*_command(finished), home=finished / "home")
+    assert _manifests(finished) == before
+
+
+def test_a_run_s_config_can_be_run_by_hand(finished: Path) -> None:
+    config = finished / "out/configs/tiny-all-1.yaml"
+    status = run_rloop("plan", "--config", str(config), "--json", home=finished / "home")
+    assert json.loads(status.stdout)["config"]["name"] == "tiny-all-1"
+
+
+def test_a_run_that_fails_is_named_and_stops_no_other(study: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load((study / "study.yaml").read_text())
+    content["name"] = "broken"
+    content["arms"]["all"]["set"] = ["policy.path=/nowhere/model"]
+    content["run"]["evaluate"]["sets"] = []
+    content["run"]["evaluate"]["snapshots"] = False
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
+    done = run_rloop(*_command(tmp_path), home=tmp_path / "home", check=False)
+    assert done.returncode not in (0, 1)
+    assert "broken-all-1" in done.stderr
+    assert "/nowhere/model" in done.stderr
+    assert (tmp_path / "store/broken-rloop-1/iteration-001/rft/manifest.json").is_file()
+    assert (tmp_path / "store/broken-vanilla-rl-1/iteration-000/explore/manifest.json").is_file()
