@@ -26,7 +26,7 @@ demo: $(STAMP) ## Three RLoop iterations of the bundled policy on this machine, 
 	$(BIN)/rloop run --config deployments/configs/demo.yaml
 
 study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
-	$(BIN)/rloop study --config deployments/configs/study.yaml
+	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
 test: $(VENV)/.dev ## Unit, property and fault tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile

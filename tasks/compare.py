@@ -1,15 +1,14 @@
 """The comparison of two arms as a task: the page is written, and Table 1's differences are shown in the UI."""
 
-import re
 from pathlib import Path
 
 from prefect import task
-from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from rloop_core.report.comparison import write_comparison
 from rloop_core.store import Store
+from tasks.artifacts import publish_table
 
 
 @task(name="compare", task_run_name="compare-{run}", cache_policy=NO_CACHE, persist_result=False)
@@ -19,7 +18,6 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
     for note in found.notes:
         get_run_logger().warning(note)
     table = found.table.to_table()
-    key = re.sub("[^a-z0-9]+", "-", f"{run}-{vanilla}-compare".lower()).strip("-")
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    create_table_artifact(key=key, table=rows, description=f"Table 1 of {page}")
+    publish_table(f"{run}-{vanilla}-compare", rows, f"Table 1 of {page}")
     return str(page)

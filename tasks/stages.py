@@ -1,11 +1,9 @@
 """One Prefect task a stage. The store decides whether there is anything to do; Prefect shows what was decided."""
 
-import re
 from functools import partial
 from typing import Any
 
 from prefect import task
-from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -14,6 +12,7 @@ from prefect.states import Completed
 
 from rloop_core.errors import StageCrashed
 from rloop_core.stages.runner import StageResult
+from tasks.artifacts import publish_table
 from tasks.session import RunSession
 
 _MOST_RETRIES = 1000  # what is worth retrying decides
@@ -77,11 +76,7 @@ def _publish_table(run: RunSession, result: StageResult) -> None:
     figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
     rows = [{"figure": name, "value": _short(value)} for name, value in figures.items() if name != "seconds_by_step"]
     name = f"{run.config.name}-{_place(manifest.iteration)}-{manifest.stage}"
-    create_table_artifact(
-        key=re.sub("[^a-z0-9]+", "-", name.lower()).strip("-"),
-        table=rows,
-        description=f"{manifest.stage} of {name}, {manifest.digest[:12]}",
-    )
+    publish_table(name, rows, f"{manifest.stage} of {name}, {manifest.digest[:12]}")
 
 
 def _short(value: Any) -> str:

@@ -1,1 +1,1 @@
-"""Evaluation: sampling a policy on held-out problems, avg@k and pass@k with bootstrap intervals."""
+"""Evaluation: avg@k, pass@k and majority@k with bootstrap intervals, and choosing a checkpoint by them."""

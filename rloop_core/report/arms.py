@@ -10,7 +10,7 @@ from rloop_core.evaluation.metrics import avg_at_k
 from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes
 from rloop_core.report.evaluation import sample_files, stored_evaluation
 from rloop_core.report.phases import rl_steps
-from rloop_core.report.reading import RunRecord
+from rloop_core.report.reading import UNREADABLE, RunRecord
 from rloop_core.store import BASE_ITERATION
 
 _ROUNDING = 1e-9
@@ -104,22 +104,31 @@ def shared_sets(ours: Arm, theirs: Arm) -> list[str]:
 
 def _checkpoints(run: RunRecord) -> dict[str, list[Checkpoint]]:
     contents = {i: found for i in (BASE_ITERATION, *run.iterations) if (found := stored_evaluation(run, i))}
-    labels = [source.label for source in run.config.evaluate.sets]
-    by_set = {
-        label: [one for i, content in contents.items() for one in _of(run, i, content, label)] for label in labels
-    }
-    return {label: found for label, found in by_set.items() if found}
+    by_set: dict[str, list[Checkpoint]] = {}
+    for label in (source.label for source in run.config.evaluate.sets):
+        left_out: dict[str, list[str]] = {}
+        found = [one for i, content in contents.items() for one in _of(run, i, content, label, left_out)]
+        for why, names in left_out.items():
+            run.note(f"{run.name}: {', '.join(names)} on {label} cannot be used, for {why}.")
+        if found:
+            by_set[label] = found
+    return by_set
 
 
-def _of(run: RunRecord, iteration: int, content: dict[str, Any], label: str) -> list[Checkpoint]:
-    """An iteration's snapshots by RL step, then what it ended with."""
+def _of(
+    run: RunRecord, iteration: int, content: dict[str, Any], label: str, left_out: dict[str, list[str]]
+) -> list[Checkpoint]:
+    """An iteration's snapshots by RL step, then what it ended with; policies that cannot be used by the reason why."""
     phase = run.config.explore.steps
     vanilla = run.config.arm == "vanilla-rl"
     found: list[Checkpoint] = []
 
     def add(step: int, kind: str, name: str, summary: dict[str, Any], files: list[Path]) -> None:
-        outcomes = _outcomes(run, f"{name} on {label}", summary, files)
-        if outcomes is not None:
+        try:
+            outcomes = _outcomes(summary, files)
+        except UNREADABLE as error:
+            left_out.setdefault(str(error), []).append(name)
+        else:
             found.append(Checkpoint(step, iteration, kind, name, summary, outcomes, tuple(files)))
 
     for step, summaries in sorted((int(step), one) for step, one in content["snapshots"].items()):
@@ -134,19 +143,14 @@ def _of(run: RunRecord, iteration: int, content: dict[str, Any], label: str) -> 
     return found
 
 
-def _outcomes(run: RunRecord, what: str, summary: dict[str, Any], files: list[Path]) -> Outcomes | None:
-    """None, with a note, where the samples cannot be had or are not those of the summary."""
-    outcomes = run.read(f"{run.name}: {what}", lambda: problem_outcomes(files), None)
-    if outcomes is None:
-        return None
+def _outcomes(summary: dict[str, Any], files: list[Path]) -> Outcomes:
+    """Raises one of `UNREADABLE` where the samples cannot be had, or are not those of the summary."""
+    outcomes = problem_outcomes(files)
     stored = summary.get(outcomes.avg_name, {}).get("value")
     counted = float(avg_at_k(outcomes.n, outcomes.c).mean())
     if stored is None or abs(stored - counted) > _ROUNDING:
-        run.note(
-            f"{run.name}: {what} is left out, for the samples give {outcomes.avg_name} = {counted:.4f} and the stored "
-            f"summary {'has none' if stored is None else f'says {stored:.4f}'}."
-        )
-        return None
+        said = "has none" if stored is None else f"says {stored:.4f}"
+        raise ValueError(f"the samples give {outcomes.avg_name} = {counted:.4f} and the stored summary {said}")
     return outcomes
 
 

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rloop_core.report import arms_figures, arms_iterations, arms_matrices, arms_overfitting
-from rloop_core.report.arms import Arm
 from rloop_core.report.arms_dynamics import SetDynamics
 from rloop_core.report.canvas import Picture, Table
 from rloop_core.report.figures import funnel
 from rloop_core.report.lineage import artifact_table
-from rloop_core.report.phases import ledgers
 from rloop_core.report.rollouts import EXPERTS_NAME, write_expert_keys
 
 if TYPE_CHECKING:
@@ -64,17 +62,17 @@ def draw(found: Comparison) -> Figures:
         arms_figures.gradients(found.arms),
     )
     by_set = {one.label: _set_pictures(one, place) for place, one in enumerate(found.dynamics)}
-    return Figures([one for one in drawn if one], by_set, _funnels(found.arms))
+    return Figures([one for one in drawn if one], by_set, _funnels(found))
 
 
-def _funnels(arms: tuple[Arm, Arm]) -> list[Picture]:
+def _funnels(found: Comparison) -> list[Picture]:
     """The filter's ledger of each arm that has a filter."""
-    found = []
-    for place, arm in enumerate(arms):
-        drawn = funnel(ledgers(arm.run))
-        if drawn:
-            found.append(replace(drawn, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {drawn.title}"))
-    return found
+    drawn = []
+    for place, (arm, ledgers) in enumerate(zip(found.arms, found.ledgers, strict=True)):
+        own = funnel(ledgers)
+        if own:
+            drawn.append(replace(own, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {own.title}"))
+    return drawn
 
 
 def _set_pictures(one: SetDynamics, place: int) -> list[Picture]:

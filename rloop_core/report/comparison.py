@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import StoreError
@@ -15,6 +16,7 @@ from rloop_core.report.arms_similarity import Unit
 from rloop_core.report.arms_table import TableOne, table_one
 from rloop_core.report.arms_trajectories import Cases, collect_cases
 from rloop_core.report.lineage import Lineage, lineage_of
+from rloop_core.report.phases import ledgers
 from rloop_core.report.reading import read_run
 from rloop_core.store import Store
 
@@ -33,6 +35,7 @@ class Comparison:
         table: Table 1.
         dynamics: Learning, forgetting, similarity and histories, by set.
         compute: What each arm cost, and whether that is equal.
+        ledgers: Each arm's filter reports, by iteration.
         cases: Trajectories of both final policies side by side.
         lineages: Where each arm's last policy comes from.
         notes: What is missing, and how to get it.
@@ -45,6 +48,7 @@ class Comparison:
     table: TableOne
     dynamics: list[SetDynamics]
     compute: Compute
+    ledgers: tuple[dict[int, dict[str, Any]], ...]
     cases: Cases
     lineages: tuple[Lineage, Lineage]
     notes: list[str] = field(default_factory=list)
@@ -132,6 +136,7 @@ def compare_runs(
     cost = compute(arms)
     cases = collect_cases(*arms, rule)
     lineages = lineage_of(records[0]), lineage_of(records[1])
+    filtered = tuple(ledgers(one) for one in records)
     notes = [note if note.startswith(one.name) else f"{one.name}: {note}" for one in records for note in one.notes]
     if not table.blocks:
         notes.append("The arms share no evaluated problem set, so there is no Table 1.")
@@ -149,6 +154,7 @@ def compare_runs(
         table=table,
         dynamics=found,
         compute=cost,
+        ledgers=filtered,
         cases=cases,
         lineages=lineages,
         notes=list(dict.fromkeys(notes)),

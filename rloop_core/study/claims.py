@@ -89,17 +89,14 @@ def _differences(
 
 
 def _overfits(record: StudyRecord, seen: Overfitting | None, label: str, reference: str) -> list[Claim]:
-    """The fall of pass@k from its peak; as claimed only where training reward rises meanwhile."""
-    fall = seen.fall(label, record.ends(label)[-1]) if seen else None
-    if seen is None or fall is None or label not in seen.verdicts:
-        return []
-    verdict, _ = seen.verdicts[label]
-    outcome = judged(fall.effect, -1)
-    if outcome == AS_CLAIMED and verdict != VISIBLE:
-        outcome = UNRESOLVED
-    quantity = f"{fall.metric}, end minus peak"
-    return [
-        Claim(
-            f"{reference} overfits", label, quantity, -1, fall.effect, seen.seeds, outcome, f"overfitting is {verdict}"
-        )
-    ]
+    """The falls of avg@n and pass@k from their peaks; as claimed only where training reward rises meanwhile."""
+    falls = [fall for metric in record.ends(label) if seen and (fall := seen.fall(label, metric))]
+    found = []
+    for fall in falls:
+        outcome = judged(fall.effect, -1)
+        if outcome == AS_CLAIMED and fall.verdict != VISIBLE:
+            outcome = UNRESOLVED
+        quantity, remark = f"{fall.metric}, end minus peak", f"overfitting is {fall.verdict}"
+        seeds = seen.seeds if seen else ()
+        found.append(Claim(f"{reference} overfits", label, quantity, -1, fall.effect, seeds, outcome, remark))
+    return found

@@ -18,9 +18,9 @@ from rloop_core.report.canvas import (
     plain,
     styled,
 )
-from rloop_core.study.overfitting import TRAINING
 from rloop_core.study.record import Policy, Side, StudyRecord
 from rloop_core.study.table import Row
+from rloop_core.study.training import TRAINING
 
 Steps = Mapping[str, Mapping[str, Mapping[Policy, Row]]]
 
@@ -70,7 +70,7 @@ def training(record: StudyRecord) -> Picture | None:
     figure, axes = panels(1, 2, height=2.6)
     for axis, metric in zip(axes, TRAINING, strict=True):
         for arm, look in zip(arms, LOOKS, strict=False):
-            _training_curves(axis, runs[arm], metric, look["color"], record.titles[arm])
+            _training_curves(axis, runs[arm], metric, look, record.titles[arm])
         axis.set_title({"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}[metric])
     percent_axis(axes[1])
     _by_rl_step(figure, axes, record)
@@ -123,22 +123,24 @@ def _thick(axis: Any, own: Mapping[Policy, Row], metric: str, look: dict[str, An
               **THETA)  # fmt: skip
 
 
-def _training_curves(axis: Any, runs: Sequence[list[dict[str, Any]]], metric: str, colour: str, title: str) -> None:
+def _training_curves(
+    axis: Any, runs: Sequence[list[dict[str, Any]]], metric: str, look: dict[str, Any], title: str
+) -> None:
     """Each seed thin, their mean thick; a line a phase."""
     values: dict[tuple[int, int], list[float]] = {}
     for rows in runs:
         shown = [row for row in rows if row.get(metric) is not None]
         for _, group in groupby(shown, key=lambda row: row["iteration"]):
             phase = list(group)
-            axis.plot([row["total_step"] for row in phase], [row[metric] for row in phase], color=colour,
+            axis.plot([row["total_step"] for row in phase], [row[metric] for row in phase], color=look["color"],
                       linewidth=0.6, alpha=0.3)  # fmt: skip
         for row in shown:
             values.setdefault((row["iteration"], row["total_step"]), []).append(row[metric])
     said: str | None = plain(title)
     for _, keys in groupby(sorted(values), key=lambda key: key[0]):
         phase_keys = list(keys)
-        axis.plot([step for _, step in phase_keys], [float(np.mean(values[key])) for key in phase_keys], color=colour,
-                  label=said)  # fmt: skip
+        axis.plot([step for _, step in phase_keys], [float(np.mean(values[key])) for key in phase_keys],
+                  color=look["color"], linestyle=look["linestyle"], label=said)  # fmt: skip
         said = None
 
 

@@ -83,7 +83,7 @@ def lost_and_null(checkpoints: Sequence[Outcomes], rule: SolvedRule) -> tuple[Fl
 def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> list[Forgetting]:
     runs = {
         (arm, seed): own
-        for arm in record.study.arms
+        for arm in record.titles
         for seed in record.at(label, arm, record.final(label, arm)).policies
         if len(own := _policies(record, label, arm, seed, path)) > 1
     }

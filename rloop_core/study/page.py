@@ -11,9 +11,11 @@ from rloop_core.report.arms_table import difference_name
 from rloop_core.report.canvas import Picture
 from rloop_core.report.page import duration, fill_template
 from rloop_core.study.claims import OUTCOMES
+from rloop_core.study.config import ArmConfig
+from rloop_core.study.effects import Effect
 from rloop_core.study.forgetting import PATHS, Forgetting
 from rloop_core.study.record import Policy
-from rloop_core.study.table import Row, chosen_on
+from rloop_core.study.table import Row, against_best, chosen_on
 
 if TYPE_CHECKING:
     from rloop_core.study.write import StudyFindings
@@ -39,6 +41,7 @@ def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
         notes=record.notes,
         cards=_cards(found),
         claims=found.claims,
+        hindsight=_against_hindsight(found),
         outcomes=[(name, [one for one in found.claims if one.outcome == name]) for name in OUTCOMES],
         on_test=not record.sets or chosen_on(record)[2],
         sets=[_set(found, label) for label in record.sets],
@@ -50,7 +53,7 @@ def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
         rule=found.rule,
         pictures=pictures,
         compute=[(row[0], [_number(row[0], value) for value in row[1:]]) for row in found.compute.rows],
-        arms=[(name, arm, _settings(study.per_seed, arm)) for name, arm in study.arms.items()],
+        arms=[(name, study.arms[name], _settings(study.arms[name])) for name in record.titles],
         config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
         store=record.store.uri,
         versions=found.versions,
@@ -82,6 +85,12 @@ def _cards(found: StudyFindings) -> list[dict[str, Any]]:
     return cards
 
 
+def _against_hindsight(found: StudyFindings) -> list[tuple[str, str, str, Effect]]:
+    """The main arm against the best checkpoint of the reference: difference, set, metric, effect."""
+    rows = [row for label in found.record.sets if (row := against_best(found.record, label))]
+    return [(row.name, row.set, name, row.cells[name]) for row in rows for name in found.record.ends(row.set)]
+
+
 def _set(found: StudyFindings, label: str) -> dict[str, Any]:
     rows = [*found.table.policies[label], *found.table.differences[label]]
     falls = [one for one in (found.overfitting.falls if found.overfitting else ()) if one.set == label]
@@ -90,7 +99,7 @@ def _set(found: StudyFindings, label: str) -> dict[str, Any]:
         "paired": found.table.iterations[label],
         "falls": falls,
         "earlier": found.overfitting.earlier.get(label, []) if found.overfitting else [],
-        "verdict": found.overfitting.verdicts.get(label) if found.overfitting else None,
+        "verdicts": [one for one in falls if one.metric in found.record.ends(label)],
         "steps": [(found.record.titles[arm], own) for arm, own in _steps(found, label).items() if own],
     }
 
@@ -116,9 +125,11 @@ def _training(found: StudyFindings) -> list[tuple[str, Any]]:
     for one in found.overfitting.training:
         lines.append((f"{one.metric}: slope over the last third, per 100 RL steps", one.slope))
         lines.append((f"{one.metric}: last {one.window} RL steps minus the {one.window} before", one.last))
-        for label, effect in one.since_peak.items():
-            metric = found.record.ends(label)[-1]
-            lines.append((f"{one.metric}: end minus where {metric} on {label} peaks", effect))
+        lines += [
+            (f"{one.metric}: end minus where {fall.metric} on {fall.set} peaks", fall.since[one.metric])
+            for fall in found.overfitting.falls
+            if fall.metric in found.record.ends(fall.set)
+        ]
     return lines
 
 
@@ -132,7 +143,7 @@ def _forgetting(found: StudyFindings) -> list[dict[str, Any]]:
     return blocks
 
 
-def _settings(per_seed: Sequence[str], arm: Any) -> list[str]:
+def _settings(arm: ArmConfig) -> list[str]:
     return [*(["vanilla RL: one phase, no fine-tuning"] if arm.vanilla else []), *arm.set]
 
 

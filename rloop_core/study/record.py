@@ -90,8 +90,9 @@ class StudyRecord:
 
     @property
     def titles(self) -> dict[str, str]:
-        """What tables call the arms, in the study's order."""
-        return {name: arm.title for name, arm in self.study.arms.items()}
+        """What tables call the arms: the reference, the main arm, then the ablations in the study's order."""
+        order = [self.study.reference, self.study.main, *self.ablations]
+        return {name: self.study.arms[name].title for name in order}
 
     @property
     def ablations(self) -> list[str]:

@@ -29,9 +29,10 @@ def show_study(found: StudyFindings, out: Any) -> None:
         out.print(_table(found, label, [*found.table.policies[label], *found.table.differences[label]]))
         out.print()
     if found.overfitting:
-        for label, (verdict, _) in found.overfitting.verdicts.items():
-            title = record.titles[found.overfitting.arm]
-            out.print(Text(f"overfitting of {title} on {label}: {verdict}"))
+        title = record.titles[found.overfitting.arm]
+        for one in found.overfitting.falls:
+            if one.metric in record.ends(one.set):
+                out.print(Text(f"overfitting of {title} on {one.set}, {one.metric}: {one.verdict}"))
         out.print()
     if found.claims:
         out.print(_claims(found.claims))

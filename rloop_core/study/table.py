@@ -138,9 +138,17 @@ def best_in_hindsight(record: StudyRecord, label: str, arm: str) -> Side:
     return Side(arm, chosen)
 
 
+def against_best(record: StudyRecord, label: str) -> Row | None:
+    """What the main arm ends with minus the reference's best checkpoint."""
+    main, reference = record.study.main, record.study.reference
+    best = best_in_hindsight(record, label, reference)
+    name = difference_name(record.titles[main], _best(record, reference))
+    return difference_row(record, label, _final(record, label, main), best, name, f"against {_chosen(record)}")
+
+
 def by_step(record: StudyRecord) -> dict[str, dict[str, dict[Policy, Row]]]:
     """Every evaluated policy's values over the seeds, in the order of training, by set and arm."""
-    return {label: {arm: _path(record, label, arm) for arm in record.study.arms} for label in record.sets}
+    return {label: {arm: _path(record, label, arm) for arm in record.titles} for label in record.sets}
 
 
 def by_iteration(record: StudyRecord, label: str) -> list[Row]:
@@ -174,7 +182,7 @@ def values_table(record: StudyRecord) -> Table:
     """Every value that the study rests on: one row a seed, arm, set, checkpoint and metric."""
     rows = []
     for label in record.sets:
-        for arm in record.study.arms:
+        for arm in record.titles:
             for seed in record.study.seeds:
                 for policy in record.checkpoints(label, arm, seed):
                     means = record.values(label, Side(arm, {seed: policy}), [seed]).mean(axis=(1, 2))
@@ -187,10 +195,10 @@ def values_table(record: StudyRecord) -> Table:
 
 def _policies(record: StudyRecord, label: str) -> list[Row]:
     reference = record.study.reference
-    base = next((found for arm in (reference, *record.study.arms) if (found := record.at(label, arm, BASE)).policies),
+    base = next((found for arm in record.titles if (found := record.at(label, arm, BASE)).policies),
                 Side(reference, {}))  # fmt: skip
     rows = [policy_row(record, label, base, "base")]
-    for arm in sorted(record.study.arms, key=lambda arm: arm != reference):
+    for arm in record.titles:
         rows.append(policy_row(record, label, _final(record, label, arm), record.titles[arm]))
         if arm == reference:
             about = f"{_chosen(record)}{f'; {BIASED}' if label == chosen_on(record)[0] else ''}"
@@ -201,14 +209,11 @@ def _policies(record: StudyRecord, label: str) -> list[Row]:
 def _differences(record: StudyRecord, label: str) -> list[Row]:
     main, reference = record.study.main, record.study.reference
     ours, theirs = _final(record, label, main), _final(record, label, reference)
-    best = best_in_hindsight(record, label, reference)
-    title = record.titles[main]
     rows = [difference_row(record, label, ours, theirs)]
     rows += [difference_row(record, label, _final(record, label, arm), theirs) for arm in record.ablations]
-    name = difference_name(title, _best(record, reference))
-    rows.append(difference_row(record, label, ours, best, name, f"against {_chosen(record)}"))
-    name = difference_name(title, "base")
-    rows.append(difference_row(record, label, ours, record.at(label, main, BASE), name, "against the base"))
+    rows.append(against_best(record, label))
+    name = difference_name(record.titles[main], "base")
+    rows.append(difference_row(record, label, ours, record.at(label, main, BASE), name))
     return [row for row in rows if row]
 
 

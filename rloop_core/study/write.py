@@ -172,7 +172,7 @@ def compute_table(record: StudyRecord) -> Table:
     finished = {(one.arm, one.seed) for one in record.progress if one.finished}
     costs: dict[str, list[dict[str, float]]] = {
         arm: [quantities(one) for (name, seed), one in record.arms.items() if name == arm and (name, seed) in finished]
-        for arm in record.study.arms
+        for arm in record.titles
     }
     names = list(dict.fromkeys(name for own in costs.values() for one in own for name in one))
     rows: list[tuple[Any, ...]] = [("finished seeds", *(len(own) for own in costs.values()))]

@@ -151,7 +151,9 @@ def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(pair, tmp
 
 
 def test_one_axis_of_rl_steps(page):
-    rows = [one for one in rows_of(page, "figure-4-curves") if one["metric"] == "avg@4" and one["set"] == next(iter(SETS))]
+    rows = [
+        one for one in rows_of(page, "figure-4-curves") if one["metric"] == "avg@4" and one["set"] == next(iter(SETS))
+    ]
     placed = {(one["arm"], one["policy"]): int(one["rl_step"]) for one in rows}
     assert placed["RLoop", "theta_1"] == PHASE and placed["RLoop", "step 3"] == 3
     assert placed["RLoop", "theta_2"] == placed["RL", "step 4"] == ITERATIONS * PHASE
@@ -190,8 +192,12 @@ def test_the_page_is_whole_escaped_and_alone(page):
     assert f"script-src 'sha256-{allowed}'" in text  # this script and no other
     assert "<img src=x" not in text and "&lt;img src=x" in text
     assert "held-out &lt;b&gt;" in text and "held-out <b>" not in text
-    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text) and "http://" not in text and "https://" not in text
-    titles = "Table 1|Accuracy and pass@k|Training reward|Policy entropy|Gradient norm|Histories|Learning and forgetting"
+    assert (
+        not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text) and "http://" not in text and "https://" not in text
+    )
+    titles = (
+        "Table 1|Accuracy and pass@k|Training reward|Policy entropy|Gradient norm|Histories|Learning and forgetting"
+    )
     for title in (*titles.split("|"), "Differential forgetting", "Similarity of solutions", "Compute", "Lineage"):
         assert title in text
     assert "not comparable" not in text and 'class="note"' not in text and "missing: " not in text
@@ -206,7 +212,11 @@ def test_the_page_is_whole_escaped_and_alone(page):
 
 def test_every_figure_of_the_paper_is_named_and_led_to(page):
     text = page.read_text()
-    listed = text[text.index("The paper&#39;s figures") if "The paper&#39;s figures" in text else text.index("The paper's figures"):]
+    listed = text[
+        text.index("The paper&#39;s figures")
+        if "The paper&#39;s figures" in text
+        else text.index("The paper's figures") :
+    ]
     rows = re.findall(r"<tr><td>((?:Figure|Table) [^<]*)</td>(.*?)</tr>", listed, re.S)
     assert [name for name, _ in rows][:9] == [
         "Table 1", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5a", "Figure 5b", "Figure 5c", "Figure 6"
@@ -283,9 +293,13 @@ def test_the_command_and_equal_pairs_give_equal_pages(pair, page, tmp_path, caps
     assert end.value.code == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1 and "not comparable" in said.err and "--force" in said.err
-    forced = CliRunner().invoke(group, ["compare", *NAMES[::-1], *arguments, "--force", "--solved", "majority"])
+
+
+def test_a_forced_comparison_says_so_loudly(tmp_path):
+    ours, _ = make_pair(tmp_path, pair_config(1))
+    arguments = ["--store", str(ours.store.local_path("")), "--out", str(tmp_path / "out")]
+    asked = ["--force", "--solved", "majority", "--similarity-unit", "tokens"]
+    forced = CliRunner().invoke(group, ["compare", *NAMES[::-1], *arguments, *asked])
     assert forced.exit_code == 0 and "forced: tiny-vanilla-rl is of arm vanilla-rl" in forced.stderr
     text = (tmp_path / "out" / "compare.html").read_text()
-    assert "rule &ldquo;majority&rdquo;" in text
-    assert "RL minus" not in text and "RLoop minus RL" in text  # named as they were given
     assert 'role="alert"' in text and "These arms are not comparable" in text

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.errors import ConfigError
 from rloop_core.report.comparison import write_comparison
+from rloop_core.report.write import write_report
+from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.report.paired import SETS, changed, make_pair, pair_config
 
 NAMES = ("tiny", "tiny-vanilla-rl")
@@ -35,7 +42,10 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
         arm.finish(evaluate=False)
     notes, text, _ = written(ours, theirs, tmp_path)
     assert "no evaluated final policy" in notes and "no Table 1" in notes
-    assert {path.stem for path in (tmp_path / "out").glob("*.png")} == {"reward", "stability"}
+    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
+    assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
+    assert "missing: it takes a problem set on which both arms are evaluated" in text
+    assert "hard, and in the expert set" in text  # trajectories of training are there all the same
     assert "Nothing to compare yet" in text
 
 
@@ -67,7 +77,112 @@ def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_p
     path = next(ours.store.local_path("tiny/iteration-001/evaluate/step-000002/set-00").glob("*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     notes, _, found = written(ours, theirs, tmp_path)
-    assert "step 1: the samples give avg@4" in notes and "was altered" in notes
+    assert "step 1 on held-out <b> cannot be used, for the samples give avg@4" in notes and "was altered" in notes
     assert found.dynamics[0].blocks.steps == [2, 3]
 
 
+def test_one_evaluated_policy_makes_a_table_and_no_matrices(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    for arm in (ours, theirs):
+        arm.publish(-1, "evaluate", lambda out, arm=arm: arm.evaluated(out, -1))
+    notes, text, found = written(ours, theirs, tmp_path)
+    assert [row.name for block in found.table.blocks for row in block.rows] == ["base"]
+    assert "RLoop has a single evaluated policy" in notes and "RL has a single evaluated policy" in notes
+    assert "There is nothing to show" in text and "The run has made no policy yet" in text
+
+
+def corrupt(arm, iteration, stage, name, content):
+    """The file as if the stage itself had written it so: its manifest agrees."""
+    fill = {"harvest": arm.harvested, "filter": arm.filtered, "evaluate": arm.evaluated}[stage]
+
+    def filled(out, i):
+        made = fill(out, i)
+        if i == iteration:
+            (out / name).write_bytes(content) if content is not None else (out / name).unlink()
+        return made
+
+    setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
+
+
+def test_a_filter_without_its_ledger_and_a_damaged_one(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    corrupt(ours, 0, "filter", "ledger.json", None)
+    for arm in (ours, theirs):
+        arm.finish()
+    notes, text, _ = written(ours, theirs, tmp_path)
+    assert "filter of iteration 0 holds no ledger.json" in notes
+    rows = (tmp_path / "out" / "arm-00-filter.csv").read_text().splitlines()[1:]
+    assert {row.partition(",")[0] for row in rows} == {"1"}
+
+
+def test_parquet_and_json_that_are_none_are_left_out_and_named(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    corrupt(ours, 1, "filter", "ledger.json", b'{"ledger": [{"step": 1}]}')
+    corrupt(ours, 1, "harvest", "success_rates.parquet", b"PAR1 no more")
+    corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
+    for arm in (ours, theirs):
+        arm.finish()
+    notes, text, found = written(ours, theirs, tmp_path)
+    for name in ("ledger.json of filter of iteration 1", "success_rates.parquet of harvest of iteration 1"):
+        assert f"{name} cannot be read, and is left out" in notes
+    assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
+    assert found.dynamics[0].blocks.steps == [2, 3, 4]
+    assert write_report(ours.store, ["tiny"], tmp_path / "report", tmp_path / "cache").is_file()
+
+
+def test_an_evaluation_summary_that_is_none_loses_that_policy_alone(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    corrupt(ours, 0, "evaluate", "metrics.json", b'{"sets": []}')
+    for arm in (ours, theirs):
+        arm.finish()
+    notes, text, found = written(ours, theirs, tmp_path)
+    assert "metrics.json of evaluate of iteration 0 cannot be read" in notes
+    assert [one.label for one in found.arms[0].checkpoints[next(iter(SETS))]] == ["base", "step 3", "step 4", "theta_2"]
+    assert found.table.row(next(iter(SETS)), "RLoop").policy == "theta_2"
+
+
+def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
+    ours, theirs = make_pair(tmp_path)
+    empty = TRAJECTORY_SCHEMA.empty_table()
+    for arm in (ours, theirs):
+        original = arm.evaluated
+
+        def emptied(out, i, original=original):
+            made = original(out, i)
+            for path in out.rglob("set-01/*.parquet"):
+                pq.write_table(empty, path)
+            return made
+
+        arm.evaluated = emptied
+        arm.finish()
+    notes, text, found = written(ours, theirs, tmp_path)
+    assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
+    assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
+    assert [block.label for block in found.table.blocks] == ["held-out <b>"]
+
+
+def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_difference(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    theirs.digests["problems:held-out <b>"] = "8" * 64
+    original = theirs._samples
+
+    def others(out, iteration, step):
+        found = original(out, iteration, step)
+        for path in (out / f"step-{step:06d}" if step else out).rglob("set-00/*.parquet"):
+            table = pq.read_table(path)
+            ids = pa.array([f"other {one}" for one in table["problem_id"].to_pylist()])
+            place = table.schema.get_field_index("problem_id")
+            pq.write_table(table.set_column(place, table.schema.field(place), ids), path)
+        return found
+
+    theirs._samples = others
+    for arm in (ours, theirs):
+        arm.finish()
+    with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
+        written(ours, theirs, tmp_path)
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache", force=True)
+    text, notes = page.read_text(), " ".join(found.notes)
+    assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
+    assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes
+    assert found.dynamics[0].blocks is None
+    assert found.table.row("held-out <b>", "RLoop \N{MINUS SIGN} RL") is None

@@ -12,7 +12,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.study.config import load_study, make_study, part_of, study_runs
 from tests.conftest import ROOT, SMOKE
 
-SHIPPED = ROOT / "deployments/configs/study.yaml"
+SHIPPED = ROOT / "deployments/studies/sums.yaml"
 
 
 def _study(**changes: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -13,35 +12,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rloop_core.verifier import Verifier
 from rloop_core.verifier.compare import compare
+from tests.processes import descendants
+from tests.verifier import hostile_inputs
 
 GIB_KB = 2**20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def inputs() -> Any:
-    spec = importlib.util.spec_from_file_location("hostile_inputs", Path(__file__).with_name("hostile_inputs.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def descendants(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in children:
-            yield child
-            yield from descendants(child)
 
 
 @contextmanager
@@ -52,7 +32,7 @@ def peaks_of(pid: int) -> Iterator[dict[int, int]]:
 
     def watch() -> None:
         while not stop.wait(0.1):
-            for child in list(descendants(pid)):
+            for child in descendants(pid):
                 try:
                     status = Path(f"/proc/{child}/status").read_text()
                 except OSError:
@@ -71,8 +51,7 @@ def peaks_of(pid: int) -> Iterator[dict[int, int]]:
 
 
 def test_hostile_among_good_through_the_api() -> None:
-    made = inputs()
-    cases = made.hostile_cases(1000) + made.good_cases(10_000, engine_share=0.05)
+    cases = hostile_inputs.hostile_cases(1000) + hostile_inputs.good_cases(10_000, engine_share=0.05)
     random.Random(5).shuffle(cases)
     assert compare("3\\sin^2 x+3\\cos^2 x+4", "7") is None  # so the share of the good cases does need the engine
     started = time.perf_counter()
@@ -132,8 +111,7 @@ ODD_IDS = [
 
 
 def test_hostile_lines_through_the_command(tmp_path: Path) -> None:
-    made = inputs()
-    cases = [case for case in made.hostile_cases(500) if len(str(case.gold)) < 10**6]
+    cases = [case for case in hostile_inputs.hostile_cases(500) if len(str(case.gold)) < 10**6]
     lines, expected = [b"\xef\xbb\xbf" + GOOD + b"\r\n"], [("good", {"correct"})]
     for index, case in enumerate(cases):
         row = {"id": index, "completion": case.completion, "answer": case.gold}

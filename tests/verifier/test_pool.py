@@ -19,6 +19,7 @@ import pytest
 from rloop_core.verifier import Verdict, Verifier, spawning
 from rloop_core.verifier.compare import compare
 from rloop_core.verifier.limits import beyond_limits
+from tests.processes import descendants
 
 # Passes the limits and keeps sympy busy far beyond any limit here.
 HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"
@@ -48,22 +49,6 @@ def wait_until(true: Callable[[], bool], seconds: float = 10) -> bool:
             return True
         time.sleep(0.05)
     return true()
-
-
-def descendants(pid: int) -> set[int]:
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found: set[int] = set()
-    while grown := {child for child, parent in parents.items() if parent in found | {pid}} - found:
-        found |= grown
-    return found
 
 
 def alive(pids: set[int]) -> set[int]:
