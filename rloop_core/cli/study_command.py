@@ -37,7 +37,7 @@ class Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
     "config_file",
     required=True,
     metavar="F",
-    help="Study file (YAML), such as deployments/configs/study.yaml.",
+    help="Study file (YAML), such as deployments/studies/sums.yaml.",
 )
 @store_option
 @click.option("--seeds", type=KList(), default=(), help="Only these seeds of the study.")
@@ -73,9 +73,9 @@ def command(
 
     \b
     Examples:
-      rloop study --config deployments/configs/study.yaml
-      rloop study --config deployments/configs/study.yaml --seeds 1 --arms rloop,vanilla-rl
-      rloop study --config deployments/configs/study.yaml --report-only
+      rloop study --config deployments/studies/sums.yaml
+      rloop study --config deployments/studies/sums.yaml --seeds 1 --arms rloop,vanilla-rl
+      rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.store import Store

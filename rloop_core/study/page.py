@@ -39,6 +39,7 @@ def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
         progress=_progress(found) if record.missing() else [],
         one_seed=bool(found.claims) and max(len(one.seeds) for one in found.claims) == 1,
         notes=record.notes,
+        objections=record.objections,
         cards=_cards(found),
         claims=found.claims,
         hindsight=_against_hindsight(found),

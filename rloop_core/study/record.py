@@ -14,6 +14,7 @@ from rloop_core.config import Config
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import problem_values
 from rloop_core.report.arms import Arm, Checkpoint, read_arm
+from rloop_core.report.arms_fairness import objections
 from rloop_core.report.reading import RunRecord, read_run
 from rloop_core.stages.order import stages_of
 from rloop_core.store import Store
@@ -75,6 +76,7 @@ class StudyRecord:
         metrics: avg@n, then pass@k with rising k, by set.
         problems: The problem ids of each set, the same in every run.
         notes: What a reader should know.
+        objections: Why runs are not comparable with the reference of their seed; there should be none.
     """
 
     study: StudyConfig
@@ -85,6 +87,7 @@ class StudyRecord:
     metrics: dict[str, list[str]] = field(default_factory=dict)
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    objections: list[str] = field(default_factory=list)
     _found: dict[tuple[str, str, int], dict[Policy, Checkpoint]] = field(default_factory=dict)
     _values: dict[tuple[str, str, int, Policy], Floats] = field(default_factory=dict)
 
@@ -191,10 +194,24 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
             told.setdefault(note, []).append(found.name)
     record.notes += [f"{', '.join(names)}: {note}" for note, names in told.items()]
     record.settle()
+    record.objections += _objections(record)
     steps = {arm.total_steps for arm in record.arms.values()}
     if len(steps) > 1:
         record.notes.append(f"The arms have unequal numbers of RL steps: {', '.join(map(str, sorted(steps)))}.")
     return record
+
+
+def _objections(record: StudyRecord) -> list[str]:
+    """What a comparison of each run with its seed's reference would be refused for."""
+    told: dict[str, list[str]] = {}
+    for (arm, seed), one in record.arms.items():
+        reference = record.arms.get((record.study.reference, seed))
+        if reference is None or arm == record.study.reference:
+            continue
+        pair = (one.run, reference.run) if one.run.config.arm == "rloop" else (reference.run, one.run)
+        for objection in objections(*pair):
+            told.setdefault(objection, []).append(one.run.name)
+    return [f"{', '.join(names)}: {objection}" for objection, names in told.items()]
 
 
 def _values(one: Checkpoint) -> dict[str, Floats]:

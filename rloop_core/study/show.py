@@ -23,6 +23,8 @@ def show_study(found: StudyFindings, out: Any) -> None:
         names = ", ".join(f"{one.name} ({one.done} of {one.stages} stages)" for one in missing[:6])
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         out.print(Text(f"not complete: {names}{more}"))
+    for objection in record.objections:
+        out.print(Text(f"not comparable: {objection}", style="bold red"))
     for note in record.notes:
         out.print(Text(f"note: {note}"))
     for label in record.sets:

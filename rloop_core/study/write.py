@@ -79,6 +79,7 @@ class StudyFindings:
             "solved": self.rule,
             "runs": [{**one.__dict__, "finished": one.finished} for one in record.progress],
             "notes": record.notes,
+            "objections": record.objections,
             "sets": {
                 label: {"problems": len(record.problems[label]), "metrics": record.metrics[label]}
                 for label in record.sets

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import ConfigError
-from rloop_core.report.comparison import write_comparison
+from rloop_core.report.comparison import compare_runs, write_comparison
 from rloop_core.report.write import write_report
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.report.paired import SETS, changed, make_pair, pair_config
@@ -104,41 +105,29 @@ def corrupt(arm, iteration, stage, name, content):
     setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
 
 
-def test_a_filter_without_its_ledger_and_a_damaged_one(tmp_path):
+def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     corrupt(ours, 0, "filter", "ledger.json", None)
-    for arm in (ours, theirs):
-        arm.finish()
-    notes, text, _ = written(ours, theirs, tmp_path)
-    assert "filter of iteration 0 holds no ledger.json" in notes
-    rows = (tmp_path / "out" / "arm-00-filter.csv").read_text().splitlines()[1:]
-    assert {row.partition(",")[0] for row in rows} == {"1"}
-
-
-def test_parquet_and_json_that_are_none_are_left_out_and_named(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
     corrupt(ours, 1, "filter", "ledger.json", b'{"ledger": [{"step": 1}]}')
+    corrupt(ours, 1, "filter", "experts.parquet", b"PAR1 no more")
     corrupt(ours, 1, "harvest", "success_rates.parquet", b"PAR1 no more")
+    corrupt(ours, 0, "evaluate", "metrics.json", b'{"sets": []}')
     corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
     for arm in (ours, theirs):
         arm.finish()
-    notes, text, found = written(ours, theirs, tmp_path)
-    for name in ("ledger.json of filter of iteration 1", "success_rates.parquet of harvest of iteration 1"):
-        assert f"{name} cannot be read, and is left out" in notes
+    notes, _, found = written(ours, theirs, tmp_path)
+    assert "tiny: filter of iteration 0 holds no ledger.json" in notes
+    for name in ("ledger.json of filter of iteration 1", "expert set of iteration 1",
+                 "success_rates.parquet of harvest of iteration 1", "metrics.json of evaluate of iteration 0"):  # fmt: skip
+        assert f"tiny: {name} cannot be read, and is left out" in notes
     assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
-    assert found.dynamics[0].blocks.steps == [2, 3, 4]
+    label = next(iter(SETS))
+    assert [one.label for one in found.arms[0].checkpoints[label]] == ["base", "step 3", "step 4", "theta_2"]
+    assert found.dynamics[0].blocks.steps == [3, 4] and found.table.row(label, "RLoop").policy == "theta_2"
+    listed = (tmp_path / "out" / "experts.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[1] for row in listed} == {"0"}
+    assert not (tmp_path / "out" / "arm-00-filter.png").exists()
     assert write_report(ours.store, ["tiny"], tmp_path / "report", tmp_path / "cache").is_file()
-
-
-def test_an_evaluation_summary_that_is_none_loses_that_policy_alone(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    corrupt(ours, 0, "evaluate", "metrics.json", b'{"sets": []}')
-    for arm in (ours, theirs):
-        arm.finish()
-    notes, text, found = written(ours, theirs, tmp_path)
-    assert "metrics.json of evaluate of iteration 0 cannot be read" in notes
-    assert [one.label for one in found.arms[0].checkpoints[next(iter(SETS))]] == ["base", "step 3", "step 4", "theta_2"]
-    assert found.table.row(next(iter(SETS)), "RLoop").policy == "theta_2"
 
 
 def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
@@ -155,7 +144,8 @@ def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
 
         arm.evaluated = emptied
         arm.finish()
-    notes, text, found = written(ours, theirs, tmp_path)
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+    notes = " ".join(found.notes)
     assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
     assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
     assert [block.label for block in found.table.blocks] == ["held-out <b>"]
@@ -179,7 +169,7 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
     for arm in (ours, theirs):
         arm.finish()
     with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
-        written(ours, theirs, tmp_path)
+        compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
     page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache", force=True)
     text, notes = page.read_text(), " ".join(found.notes)
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text

@@ -10,6 +10,7 @@ from rloop_core.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, judged
 from rloop_core.study.effects import seed_effect
 from rloop_core.study.forgetting import lost_and_null
 from rloop_core.study.overfitting import fall_from_peak
+from rloop_core.study.training import slope_of_last_third, window_mean
 
 
 def test_a_fall_is_measured_whole():
@@ -60,3 +61,12 @@ def test_a_claim_is_judged_by_the_interval_alone():
     assert [judged(one, 1) for one in (up, down, wide)] == [AS_CLAIMED, OPPOSITE, UNRESOLVED]
     assert [judged(one, -1) for one in (up, down, wide)] == [OPPOSITE, AS_CLAIMED, UNRESOLVED]
     assert judged(seed_effect([0.4]), 1) == UNRESOLVED
+
+
+def test_windows_and_slopes_of_training():
+    curve = {step: float(step**2) for step in range(1, 10)}
+    assert window_mean(curve, 9, 3) == pytest.approx((49 + 64 + 81) / 3)
+    assert window_mean(curve, 0, 3) == window_mean(curve, 2, 3) == pytest.approx((1 + 4 + 9) / 3)
+    assert window_mean(curve, 9, 50) == pytest.approx(sum(curve.values()) / 9)
+    assert slope_of_last_third(curve) == pytest.approx(100 * np.polyfit([7, 8, 9], [49, 64, 81], 1)[0])
+    assert slope_of_last_third({1: 0.1, 2: 0.3}) == pytest.approx(20)

@@ -168,9 +168,7 @@ def test_overfitting_is_read_off_intervals(found):
     assert [row.name for row in seen.earlier[HARDER]] == [
         f"end \N{MINUS SIGN} {name}" for name in ("base", "step 2", "step 4", "step 6")
     ]  # fmt: skip
-    assert {(one.set, one.metric) for one in seen.falls} >= {
-        (label, metric) for label in PROBLEMS for metric in METRICS
-    }
+    assert {(one.set, one.metric) for one in seen.falls} >= {(label, name) for label in PROBLEMS for name in METRICS}
     for one in seen.falls:
         rises = reward.slope.sign > 0 or one.since["reward"].sign > 0
         assert (one.verdict == "visible") == (one.effect.sign < 0 and rises)
@@ -198,6 +196,7 @@ def test_the_page_is_whole_escaped_and_alone(found):
              "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)
+    assert found.record.objections == [] and "not comparable" not in text
     assert "not complete" not in text and "one seed only" not in text
     names = {"curves", "training", "differences", "ablations", "forgetting"}
     assert {path.stem for path in found.page.parent.glob("*.png")} == names
@@ -225,11 +224,8 @@ def test_the_terminal_has_the_table_and_the_claims(found):
     show_study(found, Console(file=out, width=160, no_color=True))
     text = out.getvalue()
     assert "held-out <b>" in text and "RLoop - RL" in text and "RL, best checkpoint in hindsight" in text
-    assert (
-        "what disagrees first" in text
-        and "beyond chance, within RL" in text
-        and "overfitting of RL on harder, avg@4" in text
-    )
+    assert "what disagrees first" in text and "beyond chance, within RL" in text
+    assert "overfitting of RL on harder, avg@4" in text
 
 
 def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store, tmp_path):
@@ -296,6 +292,9 @@ def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path
     told = " ".join(found.record.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told
+    assert any(one.startswith("tiny-rloop-1: explore.learning_rate differs") for one in found.record.objections)
+    assert "tiny-rloop-2" not in " ".join(found.record.objections)
+    assert "These runs are not comparable" in render(found, {})
     assert found.table.difference(HARDER, "all-problems", "rloop").seeds == (1,)
     assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == SEEDS
 
