@@ -38,6 +38,8 @@ class PlacementConfig(Section):
     """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free."""
     stage_timeout_minutes: Annotated[float, Field(gt=0)] | None = None
     """End a stage (its whole process tree) that runs longer."""
+    stage_stall_minutes: Annotated[float, Field(gt=0)] | None = 120.0
+    """End a stage without progress (an RL step, a batch) for so long, and start it again; null waits for ever."""
     stage_retries: Annotated[int, Field(ge=0)] = 1
     """Times a crashed stage is started again before the run gives up."""
     verifier_workers: Count = 1

@@ -15,13 +15,15 @@ from rloop_core.report.arms_paper import paper_figures
 from rloop_core.report.arms_table import AVERAGE, Block, TableOne, difference_name
 from rloop_core.report.lineage import Lineage
 from rloop_core.report.lineage_page import lineage_section
-from rloop_core.report.page import duration, fill_template
+from rloop_core.report.page import duration, fill_template, image_uri
 
 if TYPE_CHECKING:
     from rloop_core.report.arms_files import Figures
     from rloop_core.report.comparison import Comparison
 
 TEMPLATE = "compare.html.j2"
+PICTURE_BYTES = 3_000_000
+"""Most bytes of the page that pictures take; with the trajectories it stays below 5 MB."""
 SCRIPT = Path(__file__).with_name("filter.js")
 
 
@@ -45,7 +47,8 @@ def render(comparison: Comparison, figures: Figures) -> str:
         blocks=[_block(block) for block in comparison.table.blocks],
         average=AVERAGE,
         pictures=figures.overall,
-        paper=paper_figures(figures.every),
+        paper=paper_figures(figures.overall, figures.by_set),
+        outside=_outside(figures),
         sets=[set_section(one, figures, comparison.arms) for one in comparison.dynamics],
         kinds=KINDS,
         cases=case_section(comparison.cases),
@@ -54,6 +57,16 @@ def render(comparison: Comparison, figures: Figures) -> str:
         equality=comparison.compute.equality,
         differences=config_differences(ours.run, theirs.run),
     )  # fmt: skip
+
+
+def _outside(figures: Figures) -> set[str]:
+    """Names of the pictures for which the page has no room: those of the last sets, where there are many."""
+    found, room = set(), PICTURE_BYTES
+    for one in (*figures.overall, *figures.experts, *(one for own in figures.by_set.values() for one in own)):
+        room -= len(image_uri(one))
+        if room < 0:
+            found.add(one.name)
+    return found
 
 
 def _arm(arm: Arm, lineage: Lineage) -> dict[str, Any]:

@@ -141,9 +141,9 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
             for where, row in zip(y, ledger["ledger"], strict=True):
                 text = f" {row['trajectories']:,} ({row['problems']:,} problems)"
                 axis.text(max(row["trajectories"], 0.7), where, text, va="center", fontsize=7.5, color=INK)
+    most = max(row["trajectories"] for ledger in ledgers.values() for row in ledger["ledger"])
     axis.set_xscale("log")
-    axis.margins(x=0.28)
-    axis.set_xlim(left=0.7)
+    axis.set_xlim(0.7, 0.7 * max(2.0, most / 0.7) ** 1.35)  # room for the numbers beside the longest bar
     axis.set_yticks(range(len(steps)), steps)
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)

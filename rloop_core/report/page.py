@@ -45,7 +45,7 @@ def fill_template(name: str, **values: Any) -> str:
         "seconds": duration,
         "size": size,
         "data_uri": _data_uri,
-        "image_uri": _image_uri,
+        "image_uri": image_uri,
     }
     page: str = environment.get_template(name).render(version=__version__, **values)
     return page
@@ -142,7 +142,7 @@ def _minute(timestamp: str) -> str:
     return datetime.fromisoformat(timestamp).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _image_uri(figure: Picture) -> str:
+def image_uri(figure: Picture) -> str:
     """The figure's vectors, or its pixels where those are much smaller: thousands of points make vectors large."""
     if len(figure.svg) > _LARGE_SVG and len(figure.svg) > 2 * len(figure.png):
         return f"data:image/png;base64,{base64.b64encode(figure.png).decode()}"

@@ -58,6 +58,7 @@ def run_in_process(
     tell: Callable[[Event], None],
     *,
     timeout_seconds: float | None = None,
+    stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
     """Run a stage in a process tree of its own and return what it computed.
@@ -66,11 +67,12 @@ def run_in_process(
         job: The stage.
         tell: Called with each progress event.
         timeout_seconds: End the tree after so long.
+        stall_seconds: End the tree after so long without a progress event.
         should_stop: Asked several times a second; True ends the tree.
 
     Raises:
         RLoopError: The stage's own error, as it raised it.
-        StageCrashed: The process ended without an answer.
+        StageCrashed: The process ended without an answer, or stood still; trying again may help.
         StageError: It ran too long, or was told to stop.
     """
     work = Path(job.work)
@@ -83,15 +85,25 @@ def run_in_process(
         process.start()
     their_events.close()
     their_control.close()
-    started = time.monotonic()
+    started = moved = time.monotonic()
     reason: str | None = None
+    stalled = False
+
+    def listen(event: Event) -> None:
+        nonlocal moved
+        moved = time.monotonic()
+        tell(event)
+
     try:
         while process.is_alive():
-            _drain(events, tell, 0.1)
+            _drain(events, listen, 0.1)
             if should_stop():
                 reason = "was told to stop"
             elif timeout_seconds and time.monotonic() - started > timeout_seconds:
                 reason = f"ran longer than {timeout_seconds:.0f} s (placement.stage_timeout_minutes)"
+            elif stall_seconds and time.monotonic() - moved > stall_seconds:
+                reason = f"made no progress for {stall_seconds:.0f} s (placement.stage_stall_minutes)"
+                stalled = True
             if reason:
                 break
         _drain(events, tell, 0.0)
@@ -100,7 +112,9 @@ def run_in_process(
         process.join()
         events.close()
     if reason:
-        raise StageError(reason, field=_name(job), fix="start the same command again: it resumes")
+        raise (StageCrashed if stalled else StageError)(
+            reason, field=_name(job), fix="start the same command again: it resumes"
+        )
     return _outcome(job, process.exitcode)
 
 

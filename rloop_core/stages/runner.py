@@ -215,11 +215,12 @@ class StageRunner:
         job = self._job(stage, iteration, refs, work)
         outcome = read_outcome(work)
         if outcome is None or not (work / "out").is_dir():
-            minutes = self.config.placement.stage_timeout_minutes
+            placement = self.config.placement
             outcome = self._launch(
                 job,
                 self._on((stage, iteration)),
-                timeout_seconds=minutes * 60 if minutes else None,
+                timeout_seconds=placement.stage_timeout_minutes and placement.stage_timeout_minutes * 60,
+                stall_seconds=placement.stage_stall_minutes and placement.stage_stall_minutes * 60,
                 should_stop=should_stop,
             )
         manifest = self._publish(stage, iteration, refs, identity, work / "out", outcome, versions())

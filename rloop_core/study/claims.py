@@ -57,20 +57,21 @@ def claims(
     study, titles = record.study, record.titles
     main, reference = titles[study.main], titles[study.reference]
     found: list[Claim] = []
+    ablations: list[Claim] = []
     for label in record.sets:
         better, ends = f"{main} is better than {reference}", record.ends(label)
         claimed = [one for one in record.metrics[label] if one in ends or one.startswith("pass@")]
         found += _differences(table, label, better, (study.main, study.reference), 1, claimed)
         for arm in record.ablations:
             worse = f"{titles[arm]} is worse than {main}"
-            found += _differences(table, label, worse, (arm, study.main), -1, ends)
+            ablations += _differences(table, label, worse, (arm, study.main), -1, ends)
         found += _overfits(record, seen, label, reference)
     found += [
         Claim(f"{main} forgets less than {reference}", one.set,
               f"beyond chance, {one.path}", 1, one.excess_difference, one.paired, judged(one.excess_difference, 1))
         for one in forgotten if one.arm == study.main and one.excess_difference
     ]  # fmt: skip
-    return sorted(found, key=lambda one: OUTCOMES.index(one.outcome))
+    return sorted([*found, *ablations], key=lambda one: OUTCOMES.index(one.outcome))
 
 
 def _differences(

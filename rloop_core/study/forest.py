@@ -48,6 +48,7 @@ def differences(record: StudyRecord, rows: Mapping[str, Sequence[Row]], name: st
                 told.append((label, row.name, metric, one.value, one.low, one.high, *one.by_seed))
             y += 1.4
         axis.axvline(0, color=INK, linewidth=0.9)
+        axis.spines["left"].set_visible(False)
         axis.set_ylim(y - 0.6, -0.8)
         axis.set_yticks([])
         axis.set_title(plain(label))

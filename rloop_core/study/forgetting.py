@@ -22,7 +22,7 @@ from rloop_core.study.effects import Effect, crossed_effects
 from rloop_core.study.record import Policy, StudyRecord
 
 PATHS = {
-    "within RL": "all pairs of policies within RL phases and at their ends",
+    "between snapshots": "all pairs of RL snapshots, an earlier and a later one, of one phase or of two",
     "between iterations": "all pairs of the base and what each iteration ended with",
 }
 """Which policies are compared; vanilla RL's are those at the same RL steps."""
@@ -129,7 +129,7 @@ def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> li
 def _policies(record: StudyRecord, label: str, arm: str, seed: int, path: str) -> dict[int, Policy]:
     """A run's policies on a path, by RL step."""
     own = record.checkpoints(label, arm, seed)
-    if path == "within RL":
+    if path == "between snapshots":
         return {one.step: one for one in own if one.kind in ("snapshot", "endpoint")}
     vanilla = record.arms[arm, seed].run.config.arm == "vanilla-rl"
     return {one.step: one for one in own if vanilla or one.kind in ("base", "theta")}

@@ -212,20 +212,27 @@ def test_the_page_is_whole_escaped_and_alone(page):
 
 def test_every_figure_of_the_paper_is_named_and_led_to(page):
     text = page.read_text()
-    listed = text[
-        text.index("The paper&#39;s figures")
-        if "The paper&#39;s figures" in text
-        else text.index("The paper's figures") :
-    ]
-    rows = re.findall(r"<tr><td>((?:Figure|Table) [^<]*)</td>(.*?)</tr>", listed, re.S)
-    assert [name for name, _ in rows][:9] == [
+    listed = text[text.index('<table class="paper">') :]
+    rows = dict(re.findall(r"<tr><td>((?:Figure|Table) [^<]*)</td>(.*?)</tr>", listed, re.S))
+    assert list(rows) == [
         "Table 1", "Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5a", "Figure 5b", "Figure 5c", "Figure 6"
     ]  # fmt: skip
-    for name, row in rows[1:9]:
-        anchors = re.findall(r'href="#([^"]+)">([^<]+)</a>', row)
-        number = name.removeprefix("Figure ")
-        assert anchors and all(f'id="{anchor}"' in text for anchor, _ in anchors), name
-        assert any(number in title.partition(".")[0] for _, title in anchors), (name, anchors)
+    titles = dict(re.findall(r'<figure id="([^"]+)"><h3>([^<]+)</h3>', text))
+    for name in list(rows)[1:]:
+        anchors = re.findall(r'href="#([^"]+)"', rows[name])
+        assert anchors and all(anchor in titles for anchor in anchors), name
+        named = [re.findall(r"\d[abc]?", titles[anchor].partition(".")[0]) for anchor in anchors]
+        assert all(any(one.startswith(name.removeprefix("Figure ")) for one in own) for own in named), (name, named)
+    assert len(re.findall("href", rows["Figure 2"])) == 2 * len(SETS)
+
+
+def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr("rloop_core.report.arms_page.PICTURE_BYTES", 400_000)
+    names = [arm.config.name for arm in pair]
+    page, _ = write_comparison(pair[0].store, *names, tmp_path / "out", tmp_path / "cache")
+    text = page.read_text()
+    assert text.count("data:image") < text.count("<figure") and page.stat().st_size < 700_000
+    assert "see set-01-figure-5b-similarity.png beside this file" in text
 
 
 def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(page, pair):

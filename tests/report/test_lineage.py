@@ -1,4 +1,4 @@
-"""From the final policy back to each rollout: the chain, the keys of the expert trajectories, and a rollout's record."""
+"""From the final policy back to each rollout: the chain, the keys of expert trajectories, and a rollout's record."""
 
 from __future__ import annotations
 

@@ -117,8 +117,12 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
         arm.finish()
     notes, _, found = written(ours, theirs, tmp_path)
     assert "tiny: filter of iteration 0 holds no ledger.json" in notes
-    for name in ("ledger.json of filter of iteration 1", "expert set of iteration 1",
-                 "success_rates.parquet of harvest of iteration 1", "metrics.json of evaluate of iteration 0"):  # fmt: skip
+    for name in (
+        "ledger.json of filter of iteration 1",
+        "expert set of iteration 1",
+        "success_rates.parquet of harvest of iteration 1",
+        "metrics.json of evaluate of iteration 0",
+    ):
         assert f"tiny: {name} cannot be read, and is left out" in notes
     assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
     label = next(iter(SETS))

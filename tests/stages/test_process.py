@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rloop_core.errors import StageError
+from rloop_core.errors import StageCrashed, StageError
 from rloop_core.stages.job import StageJob
 from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import StageRunner
@@ -108,6 +108,21 @@ def job(tmp_path: Path) -> StageJob:
 def test_a_stage_that_runs_too_long_is_ended_with_the_setting_named(job: StageJob) -> None:
     with pytest.raises(StageError, match=r"ran longer than 0 s \(placement.stage_timeout_minutes\)"):
         run_in_process(job, lambda event: None, timeout_seconds=0.3)
+
+
+def test_a_stage_that_stands_still_is_ended_as_a_crash_that_is_worth_another_try(job: StageJob) -> None:
+    with pytest.raises(StageCrashed, match=r"made no progress for 0 s \(placement.stage_stall_minutes\)"):
+        run_in_process(job, lambda event: None, stall_seconds=0.3)
+    assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
+
+
+def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> None:
+    seen: list[float] = []
+    with pytest.raises(StageError, match="was told to stop"):
+        run_in_process(
+            job, lambda event: seen.append(time.monotonic()), stall_seconds=15,
+            should_stop=lambda: len(seen) > 2 and seen[-1] - seen[0] > 17,
+        )  # fmt: skip
 
 
 def test_a_stage_told_to_stop_ends_within_seconds(job: StageJob) -> None:

@@ -146,7 +146,7 @@ def test_claims_come_with_what_disagrees_first(found):
         assert {("RLoop is better than RL", label, metric) for metric in METRICS} <= said
         assert ("no active learning is worse than RLoop", label, "pass@4") in said
         assert {("RL overfits", label, f"{metric}, end minus peak") for metric in ("avg@4", "pass@4")} <= said
-        for path in ("within RL", "between iterations"):
+        for path in ("between snapshots", "between iterations"):
             assert ("RLoop forgets less than RL", label, f"beyond chance, {path}") in said
     for one in found.claims:
         if one.claim != "RL overfits":
@@ -177,9 +177,9 @@ def test_overfitting_is_read_off_intervals(found):
 def test_forgetting_pairs_the_arms_at_equal_steps(found):
     by = {(one.set, one.path, one.arm): one for one in found.forgetting}
     assert len(by) == 2 * 2 * len(ARMS)
-    assert by[HELD_OUT, "within RL", "rloop"].steps == (2, 4, 6, 8)
+    assert by[HELD_OUT, "between snapshots", "rloop"].steps == (2, 4, 6, 8)
     assert by[HELD_OUT, "between iterations", "vanilla-rl"].steps == (0, 4, 8)
-    ours, theirs = (by[HARDER, "within RL", arm] for arm in ("rloop", "vanilla-rl"))
+    ours, theirs = (by[HARDER, "between snapshots", arm] for arm in ("rloop", "vanilla-rl"))
     assert theirs.difference is None and ours.paired == SEEDS
     assert ours.difference.value == pytest.approx(theirs.observed.value - ours.observed.value)
     assert ours.excess_difference.value == pytest.approx(theirs.excess.value - ours.excess.value)
@@ -224,7 +224,7 @@ def test_the_terminal_has_the_table_and_the_claims(found):
     show_study(found, Console(file=out, width=160, no_color=True))
     text = out.getvalue()
     assert "held-out <b>" in text and "RLoop - RL" in text and "RL, best checkpoint in hindsight" in text
-    assert "what disagrees first" in text and "beyond chance, within RL" in text
+    assert "what disagrees first" in text and "beyond chance, between snapshots" in text
     assert "overfitting of RL on harder, avg@4" in text
 
 
