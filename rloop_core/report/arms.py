@@ -107,11 +107,11 @@ def _checkpoints(run: RunRecord) -> dict[str, list[Checkpoint]]:
     by_set: dict[str, list[Checkpoint]] = {}
     for label in (source.label for source in run.config.evaluate.sets):
         left_out: dict[str, list[str]] = {}
-        found = [one for i, content in contents.items() for one in _of(run, i, content, label, left_out)]
+        own = [one for i, content in contents.items() for one in _of(run, i, content, label, left_out)]
         for why, names in left_out.items():
             run.note(f"{run.name}: {', '.join(names)} on {label} cannot be used, for {why}.")
-        if found:
-            by_set[label] = found
+        if own:
+            by_set[label] = own
     return by_set
 
 

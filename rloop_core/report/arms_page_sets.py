@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 KINDS = ("always", "learnt", "regained", "lost", "never")
 _SHOWN_HISTORIES = 12
 _SHOWN_CHARACTERS = 300
+_PROMPT_CHARACTERS = 160
 _SUMMARY_CHARACTERS = 90
 
 
@@ -102,7 +103,7 @@ def _histories(one: SetDynamics, arms: tuple[Arm, Arm]) -> list[dict[str, Any]]:
     return [
         {
             "problem_id": a.problem_id,
-            "prompt": cut(prompts.get(a.problem_id, ""), _SHOWN_CHARACTERS),
+            "prompt": cut(prompts.get(a.problem_id, ""), _PROMPT_CHARACTERS),
             "arms": [{"title": arm.title, "kind": found.kind, "told": cut(found.told, _SHOWN_CHARACTERS)}
                      for arm, found in zip(one.arms, (a, b), strict=True)],
         }

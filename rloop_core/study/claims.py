@@ -62,6 +62,7 @@ def claims(
         better, ends = f"{main} is better than {reference}", record.ends(label)
         claimed = [one for one in record.metrics[label] if one in ends or one.startswith("pass@")]
         found += _differences(table, label, better, (study.main, study.reference), 1, claimed)
+        found += _differences(table, label, f"{main} is better than the base", (study.main, study.main), 1, ends)
         for arm in record.ablations:
             worse = f"{titles[arm]} is worse than {main}"
             ablations += _differences(table, label, worse, (arm, study.main), -1, ends)
@@ -78,7 +79,7 @@ def _differences(
     table: StudyTable, label: str, said: str, arms: tuple[str, str], expected: int,
     metrics: Sequence[str],
 ) -> list[Claim]:  # fmt: skip
-    """A claim a metric, about the difference of two arms' last policies."""
+    """A claim a metric, about the difference of two arms' last policies; of an arm with itself: to the base."""
     row = table.difference(label, *arms)
     if row is None:
         return []

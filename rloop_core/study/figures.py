@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rloop_core.evaluation.metrics import Floats
 from rloop_core.report.arms_figures import LOOKS, THETA, marker_size
 from rloop_core.report.canvas import (
     MUTED,
@@ -22,6 +23,8 @@ from rloop_core.study.record import Policy, Side, StudyRecord
 from rloop_core.study.table import Row
 from rloop_core.study.training import TRAINING
 
+_WINDOW = 5
+"""RL steps over which a curve of training is smoothed."""
 Steps = Mapping[str, Mapping[str, Mapping[Policy, Row]]]
 
 
@@ -75,7 +78,7 @@ def training(record: StudyRecord) -> Picture | None:
     percent_axis(axes[1])
     _by_rl_step(figure, axes, record)
     caption = (
-        "All recorded rollouts of each RL step. Thick: means over the seeds that have come so far; thin: single seeds."
+        f"All recorded rollouts of each RL step. Thick: means over seeds and {_WINDOW} RL steps; thin: single seeds."
     )
     columns = ("arm", "seed", "rl_step", "iteration", *TRAINING, "entropy", "grad_norm")
     rows = [
@@ -126,7 +129,7 @@ def _thick(axis: Any, own: Mapping[Policy, Row], metric: str, look: dict[str, An
 def _training_curves(
     axis: Any, runs: Sequence[list[dict[str, Any]]], metric: str, look: dict[str, Any], title: str
 ) -> None:
-    """Each seed thin, their mean thick; a line a phase."""
+    """Each seed thin, their smoothed mean thick; a line a phase."""
     values: dict[tuple[int, int], list[float]] = {}
     for rows in runs:
         shown = [row for row in rows if row.get(metric) is not None]
@@ -139,9 +142,16 @@ def _training_curves(
     said: str | None = plain(title)
     for _, keys in groupby(sorted(values), key=lambda key: key[0]):
         phase_keys = list(keys)
-        axis.plot([step for _, step in phase_keys], [float(np.mean(values[key])) for key in phase_keys],
-                  color=look["color"], linestyle=look["linestyle"], label=said)  # fmt: skip
+        means = _smoothed(np.array([float(np.mean(values[key])) for key in phase_keys]))
+        dash = look["linestyle"]
+        axis.plot([step for _, step in phase_keys], means, color=look["color"], linestyle=dash, label=said)
         said = None
+
+
+def _smoothed(values: Floats) -> Floats:
+    """Centred moving mean, over fewer values at the ends."""
+    half = _WINDOW // 2
+    return np.array([values[max(0, place - half) : place + half + 1].mean() for place in range(len(values))])
 
 
 def _by_rl_step(figure: Any, axes: Sequence[Any], record: StudyRecord) -> None:

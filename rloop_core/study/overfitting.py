@@ -20,7 +20,7 @@ from rloop_core.study.record import Policy, Side, StudyRecord
 from rloop_core.study.table import Row, difference_row
 from rloop_core.study.training import Training, training
 
-VISIBLE, NOT_VISIBLE = "visible", "not visible"
+VISIBLE, NOT_VISIBLE, UNKNOWN = "visible", "not visible", "unknown with one seed"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Fall:
         effect: The fall; negative where the end is worse.
         peaks: How often which policy was chosen as the peak.
         since: How training reward and accuracy change from that peak to the end.
-        verdict: `VISIBLE` where it falls and training reward rises, both by their intervals; else `NOT_VISIBLE`.
+        verdict: `VISIBLE` where it falls and training reward rises, both by their intervals; else `NOT_VISIBLE`, or
+            `UNKNOWN` where it falls and one seed is too few to say how training goes on.
         why: The numbers behind the verdict.
     """
 
@@ -164,12 +165,14 @@ def _verdict(metric: str, effect: Effect, since: dict[str, Effect], trained: Seq
         f"training {first.metric} changes by {_number(meanwhile)} from that peak on: {_said(meanwhile)}",
         f"and in the last third by {_number(first.slope)} per 100 RL steps: {_said(first.slope, 'still ')}",
     ]
-    return VISIBLE if effect.sign < 0 and rises else NOT_VISIBLE, "; ".join(parts)
+    unknown = effect.sign < 0 and first.slope.low is None
+    verdict = VISIBLE if effect.sign < 0 and rises else UNKNOWN if unknown else NOT_VISIBLE
+    return verdict, "; ".join(parts)
 
 
 def _said(effect: Effect, still: str = "") -> str:
     if effect.low is None:
-        return "unknown with one seed"
+        return UNKNOWN
     return {1: f"it {still}rises", -1: "it falls", 0: "not resolved"}[effect.sign]
 
 

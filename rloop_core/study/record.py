@@ -126,8 +126,14 @@ class StudyRecord:
         return found[-1] if found else None
 
     def at(self, label: str, arm: str, policy: Policy | None) -> Side:
-        """One policy of an arm, at every seed that has it on a set."""
+        """One policy of an arm on a set, at the seeds that have come to the end; at all that have it if none has yet.
+
+        Seeds under way have no part: a curve must not jump where one of them ends.
+        """
         found = [seed for seed in self.study.seeds if policy in self.checkpoints(label, arm, seed)]
+        final = self.final(label, arm)
+        whole = [seed for seed in self.study.seeds if final in self.checkpoints(label, arm, seed)]
+        found = [seed for seed in found if seed in whole] if whole else found
         return Side(arm, {seed: policy for seed in found if policy is not None})
 
     def values(self, label: str, side: Side, seeds: Sequence[int]) -> Floats:

@@ -45,8 +45,8 @@ def _table(found: StudyFindings, label: str, rows: Sequence[Row]) -> Any:
     from rich.text import Text
 
     seeds = max((len(row.seeds) for row in rows), default=0)
-    over = "problems and seeds" if seeds > 1 else "problems; one seed"
-    caption = f"{len(found.record.problems[label])} problems, {seeds} seeds; [95 % interval over {over}]"
+    over = "seeds; [95 % interval over problems and seeds]" if seeds > 1 else "seed; [95 % interval over problems]"
+    caption = f"{len(found.record.problems[label])} problems, {seeds} {over}"
     table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
     table.add_column("%")
     for metric in found.record.metrics[label]:

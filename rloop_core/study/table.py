@@ -21,7 +21,7 @@ class Row:
         set: The problem set.
         name: "base", an arm's title, or one minus another.
         kind: `policy`, `hindsight` (chosen by its own evaluation), or `difference`.
-        arms: The arm, or the two arms of the difference.
+        arms: The arm, or the two arms of the difference; the base that is subtracted is the arm's own.
         policy: Which policy that is; for a difference the first one's.
         seeds: Seeds that it rests on.
         cells: Effect by metric; avg@n first, then pass@k with rising k.
@@ -66,7 +66,7 @@ class StudyTable:
         return [row for part in parts for own in part.values() for row in own]
 
     def difference(self, label: str, first: str, second: str) -> Row | None:
-        """The difference of two arms' last policies on a set."""
+        """The difference of two arms' last policies on a set; of the main arm with itself: to the base."""
         rows = [*self.differences.get(label, ()), *self.ablations.get(label, ())]
         return next((row for row in rows if row.arms == (first, second) and not row.about), None)
 

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from rloop_core.analysis.similarity import similarity, words
 from rloop_core.errors import StageError
 
-solution = st.lists(st.sampled_from("abcd"), max_size=7)
+WORDS = st.lists(st.sampled_from(["a", "b", "\\frac", "1+1=2"]), max_size=7).map(" ".join).map(words)
+TOKENS = st.lists(st.sampled_from([0, 1, 151_643, 2**31 - 1]), max_size=7)
 
 
 @st.composite
-def evaluations(draw) -> list[list[list[list[str]]]]:
+def evaluations(draw) -> list[list[list[list]]]:
+    solution = draw(st.sampled_from([WORDS, TOKENS]))
     steps = draw(st.integers(1, 4))
     sizes = [draw(st.integers(1, 4)) for _ in range(steps)]
     problems = draw(st.integers(1, 4))

@@ -1,0 +1,67 @@
+"""Files that appear whole or not at all, whenever the process dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+"""How names of unfinished files begin."""
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A temporary file in the target's folder, which is made, that becomes the target when the block succeeds."""
+    temporary = _new_beside(target)
+    try:
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def replace_bytes(target: Path, data: bytes) -> None:
+    """Write a file; readers see the old content or the new."""
+    with beside(target) as temporary:
+        _write_synced(temporary, data)
+
+
+def create_bytes(target: Path, data: bytes) -> bool:
+    """Write a file only if there is none; False when there is. Atomic among processes."""
+    temporary = _new_beside(target)
+    try:
+        _write_synced(temporary, data)
+        temporary.chmod(0o644)
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file to disk, and not only into memory."""
+    with beside(target) as temporary, open(source, "rb") as reader, open(temporary, "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+def _new_beside(target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
+    os.close(handle)
+    return Path(name)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with open(path, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
