@@ -11,7 +11,7 @@ from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreErr
 from rloop_core.export.card import model_card
 from rloop_core.report.reading import RunRecord
 from rloop_core.report.selection import Selected
-from rloop_core.store import Manifest, fetch
+from rloop_core.store import Cache, Manifest, fetch
 
 HUB_PREFIX = "hub:"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
@@ -85,7 +85,8 @@ def export_policy(run: RunRecord, target: Path, wanted: StoredPolicy, *, force: 
     if not files:
         what = f"holds no {wanted.folder}"
         raise ArtifactDamaged(what, field=f"{wanted.name} of {run.name}", fix="start the run again")
-    policy = fetch(run.store, wanted.manifest.model_copy(update={"files": files}), run.cache) / wanted.folder
+    cache = Cache(run.cache, run.config.placement.cache_bytes)
+    policy = fetch(run.store, wanted.manifest.model_copy(update={"files": files}), cache) / wanted.folder
     card = model_card(run, wanted.iteration, wanted.step, wanted.selected)
     try:
         target.mkdir(parents=True, exist_ok=True)

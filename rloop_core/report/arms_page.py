@@ -46,6 +46,7 @@ def render(comparison: Comparison, figures: Figures) -> str:
         headlines=_headlines(comparison.table, difference_name(ours.title, theirs.title)),
         blocks=[_block(block) for block in comparison.table.blocks],
         average=AVERAGE,
+        selected=[(arm.title, one) for arm, one in zip(comparison.arms, comparison.selected, strict=True) if one],
         pictures=figures.overall,
         paper=paper_figures(figures.overall, figures.by_set),
         outside=_outside(figures),

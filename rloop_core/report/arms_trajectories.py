@@ -48,7 +48,7 @@ class Case:
 
     Attributes:
         place: Its problem set, or the training problems of an iteration.
-        fate: In which way the arms differ, or "hard, and solved".
+        fate: In which way the arms differ, or "in the expert set".
         problem_id, prompt, gold: The problem; hostile text.
         sides: Both arms; of a hard problem the expert trajectories alone.
     """
@@ -197,12 +197,12 @@ def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
     rates = success_counts(run, iteration)
     nothing: dict[str, list[Sample]] = {}
     shown = run.read(f"expert set of iteration {iteration}", partial(_experts, run, iteration, rates), nothing)
-    place, fate = f"training, iteration {iteration} of {run.name}", "hard, and in the expert set"
+    place, fate = f"training, iteration {iteration} of {run.name}", "in the expert set"
     if shown:
         found[place, fate] = int(run.manifests[iteration, "filter"].counts.get("problems", len(shown)))
     for problem, samples in shown.items():
         right, tries = rates[problem]
-        told = f"success rate {right / tries:.1%} over the RL phase"
+        told = f"success rate {right / tries:.1%} over all harvested rollouts"
         keyed = [replace(one, key=f"{iteration}/{one.key}") for one in samples]
         title = f"{arm.title}, expert trajectories"
         yield Case(place, fate, problem, samples[0].prompt, samples[0].gold, [Side(title, right, tries, told, keyed)])

@@ -18,6 +18,7 @@ from rloop_core.report.arms_trajectories import Cases, collect_cases
 from rloop_core.report.lineage import Lineage, lineage_of
 from rloop_core.report.phases import ledgers
 from rloop_core.report.reading import read_run
+from rloop_core.report.selection import Selected, read_selected
 from rloop_core.store import Store
 
 HTML_FILE = "compare.html"
@@ -33,6 +34,7 @@ class Comparison:
         seed: Of the bootstrap, and of the problems drawn for similarity.
         objections: Why the arms are not comparable; empty unless the comparison was forced.
         table: Table 1.
+        selected: The checkpoint that each arm's config chooses, if it chooses one.
         dynamics: Learning, forgetting, similarity and histories, by set.
         compute: What each arm cost, and whether that is equal.
         ledgers: Each arm's filter reports, by iteration.
@@ -46,6 +48,7 @@ class Comparison:
     seed: int
     objections: list[str]
     table: TableOne
+    selected: tuple[Selected | None, Selected | None]
     dynamics: list[SetDynamics]
     compute: Compute
     ledgers: tuple[dict[int, dict[str, Any]], ...]
@@ -133,6 +136,7 @@ def compare_runs(
     arms = read_arms(*records)
     table = table_one(*arms, chosen)
     found = dynamics(*arms, rule, chosen, similarity_unit)
+    chosen_ones = read_selected(records[0]), read_selected(records[1])
     cost = compute(arms)
     cases = collect_cases(*arms, rule)
     lineages = lineage_of(records[0]), lineage_of(records[1])
@@ -152,6 +156,7 @@ def compare_runs(
         seed=chosen,
         objections=against,
         table=table,
+        selected=chosen_ones,
         dynamics=found,
         compute=cost,
         ledgers=filtered,

@@ -85,15 +85,8 @@ def lineage_of(run: RunRecord) -> Lineage:
     """Follow the manifests' inputs from the last policy that the run made."""
     stage = run.config.policy_stage
     made = [iteration for iteration in run.iterations if run.manifest(iteration, stage)]
-    links: list[Link] = []
-    roots: dict[str, Source] = {}
-    for iteration in range(made[-1], -1, -1) if made else ():
-        for name in _OF_POLICY:
-            manifest = run.manifest(iteration, name)
-            if manifest is not None:
-                link = _link(run, manifest)
-                links.append(link)
-                roots |= {one.role: one for one in link.sources if one.in_store is None}
+    links = [_link(run, manifest) for manifest in _ancestors(run, (made[-1], stage))] if made else []
+    roots = {one.role: one for link in links for one in link.sources if one.in_store is None}
     broken = [
         f"{link.name} was made from {one.name} as {one.digest[:12]}, which the store no longer holds"
         for link in links
@@ -102,6 +95,19 @@ def lineage_of(run: RunRecord) -> Lineage:
     ]
     given = tuple(roots[role] for role in sorted(roots))  # the policy, then the problems
     return Lineage(run.name, run.store.uri, tuple(links), given, tuple(broken))
+
+
+def _ancestors(run: RunRecord, last: tuple[int, str]) -> list[Manifest]:
+    """An artifact and all that it came from, late ones first: an ablation's policy need not come from every theta."""
+    reached: dict[tuple[int, str], Manifest] = {}
+    todo = [last]
+    while todo:
+        iteration, stage = key = todo.pop()
+        manifest = run.manifest(iteration, stage)
+        if manifest is not None and key not in reached:
+            reached[key] = manifest
+            todo += [one for one in producers(run.config, stage, iteration) if one[0] >= 0]
+    return [reached[key] for key in sorted(reached, key=lambda one: (-one[0], _OF_POLICY.index(one[1])))]
 
 
 def artifact_table(run: RunRecord) -> Table:

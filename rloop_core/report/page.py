@@ -72,6 +72,7 @@ def _context(part: RunReport) -> dict[str, Any]:
         "notes": run.notes,
         "tables": _tables(part.evaluation),
         "headlines": _headlines(part.evaluation),
+        "selected": [(run.name, part.selected)] if part.selected else [],
         "pictures": part.pictures,
         "samples": part.samples,
         "data": data_section(run),

@@ -12,7 +12,7 @@ from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.stages.data_record import DataRecord, read_data_record
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
-from rloop_core.store import BASE_ITERATION, Manifest, Store, fetch, read_manifest
+from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifest
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 """What reading a file raises that is whole but not what it should be; the errors of json and pyarrow are among them."""
@@ -55,7 +55,8 @@ class RunRecord:
             return []
         wanted = tuple(entry for entry in manifest.files if entry.path.startswith(prefix))
         try:
-            folder = fetch(self.store, manifest.model_copy(update={"files": wanted}), self.cache)
+            cache = Cache(self.cache, self.config.placement.cache_bytes)
+            folder = fetch(self.store, manifest.model_copy(update={"files": wanted}), cache)
         except RLoopError as error:
             self.note(str(error))
             return []

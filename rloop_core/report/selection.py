@@ -88,6 +88,12 @@ def selected(run: RunRecord) -> Selected | None:
     return Selected(*chosen.best, checkpoint_name(run, *chosen.best), chosen, values, tied)
 
 
+def read_selected(run: RunRecord) -> Selected | None:
+    """The same for a page: what stands in the way becomes a note."""
+    nothing: Selected | None = None
+    return run.read("the choice of a checkpoint", lambda: selected(run), nothing)
+
+
 def must_be_selected(run: RunRecord) -> Selected:
     """The same, where it cannot be done without.
 

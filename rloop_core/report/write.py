@@ -17,6 +17,7 @@ from rloop_core.report.phases import ledgers, rl_steps, stage_seconds, success_r
 from rloop_core.report.reading import RunRecord, read_run
 from rloop_core.report.rollouts import EXPERTS_NAME, write_expert_keys
 from rloop_core.report.samples import Sample, sample_trajectories
+from rloop_core.report.selection import Selected, read_selected
 from rloop_core.store import Store, fingerprint
 
 HTML_FILE = "report.html"
@@ -28,6 +29,7 @@ class RunReport:
 
     run: RunRecord
     evaluation: list[EvaluationRow]
+    selected: Selected | None
     pictures: dict[str, Picture]
     samples: list[Sample]
     artifacts: Table
@@ -111,7 +113,9 @@ def gather(run: RunRecord) -> RunReport:
         figures.seconds(stage_seconds(run)),
     )
     pictures = {one.name: one for one in drawn if one}
-    return RunReport(run, evaluation, pictures, sample_trajectories(run), artifact_table(run), lineage_of(run))
+    return RunReport(
+        run, evaluation, read_selected(run), pictures, sample_trajectories(run), artifact_table(run), lineage_of(run)
+    )
 
 
 def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:

@@ -68,7 +68,7 @@ def test_hard_problems_come_with_expert_trajectories_and_their_keys(compared):
     hard = [one for one in compared.cases.cases if one.place not in SETS]
     assert [one.problem_id for one in hard] == ["t0", "t1"]  # a quarter and a half of their rollouts are correct
     assert [side.told for one in hard for side in one.sides] == [
-        "success rate 25.0% over the RL phase", "success rate 50.0% over the RL phase"
+        "success rate 25.0% over all harvested rollouts", "success rate 50.0% over all harvested rollouts"
     ]  # fmt: skip
     assert hard[0].sides[0].shown[0].key == "1/1/0/0/g1-0/0"
 

@@ -15,8 +15,11 @@ from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import paired_difference
 from rloop_core.problems.contamination import Decontamination, Match, Rules
+from rloop_core.report.arms_files import Figures
 from rloop_core.report.arms_matrices import similarity_curves
+from rloop_core.report.arms_page import render
 from rloop_core.report.comparison import compare_runs, write_comparison
+from rloop_core.report.write import write_report
 from rloop_core.stages.data_record import DataRecord, SetRecord
 from rloop_core.store import Store
 from tests.report.paired import (
@@ -24,6 +27,7 @@ from tests.report.paired import (
     PHASE,
     SAMPLES,
     SETS,
+    changed,
     completion,
     completion_ids,
     correct,
@@ -310,3 +314,17 @@ def test_a_forced_comparison_says_so_loudly(tmp_path):
     assert forced.exit_code == 0 and "forced: tiny-vanilla-rl is of arm vanilla-rl" in forced.stderr
     text = (tmp_path / "out" / "compare.html").read_text()
     assert 'role="alert"' in text and "These arms are not comparable" in text
+
+
+def test_chosen_checkpoints_are_shown_and_marked_where_they_were_chosen(tmp_path):
+    label = next(iter(SETS))
+    arms = make_pair(tmp_path, changed(pair_config(), "evaluate", select_on=label))
+    for arm in arms:
+        arm.finish()
+    found = compare_runs(arms[0].store, *NAMES, tmp_path, SolvedRule())
+    text = render(found, Figures([], {}, []))
+    section = text[text.index("<h3>Chosen checkpoints</h3>") :]
+    section = section[: section.index("</table>")]
+    assert section.count("biased upwards") == 2 and section.count("<tr>") == 1 + 2 * len(SETS)
+    assert all(one.policy in section and one.biased == {label} for one in found.selected)
+    assert "Chosen checkpoints" in write_report(arms[0].store, ["tiny"], tmp_path / "out", tmp_path).read_text()

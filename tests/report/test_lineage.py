@@ -121,6 +121,10 @@ def test_the_chain_of_an_ablation_follows_what_was_really_read(tmp_path):
     ours.finish(evaluate=False)
     found = lineage_of(read_run(ours.store, "tiny", tmp_path))
     sources = {link.name: [one.name for one in link.sources] for link in found.links}
+    assert list(sources) == [  # nothing of theta_1, which no later stage reads
+        "theta_2", "expert set of iteration 1", "harvest of iteration 1", "explore of iteration 1",
+        "explore of iteration 0",
+    ]  # fmt: skip
     assert sources["theta_2"] == ["explore of iteration 1", "expert set of iteration 1"]
     assert sources["explore of iteration 1"][0] == "explore of iteration 0" and found.broken == ()
 
