@@ -11,10 +11,10 @@ from pathlib import Path
 _ABOUT = """\
 Make one of rloop's bundled policies from a seed: a Qwen2-architecture model of half a million parameters,
 pretrained on procedurally generated sums (reasoning-gym's chain_sum) that are worked in several styles of different
-reliability: the one of `make demo`, or with --kind study the one of `make study`. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem sets, figures,
-digests) and README.md (a model card).
+reliability: the one of `make demo`, or with --kind study the one of `make study`. DIR receives the model
+(safetensors), its tokenizer, card.json (recipe, problem sets, figures, digests) and README.md (a model card).
 
-Takes about seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
+Takes two to seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
 compare the sha256 of model.safetensors in the two card.json files."""
 
 _EXAMPLES = """\

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM

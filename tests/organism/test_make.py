@@ -12,7 +12,7 @@ import torch
 
 from rloop_core.organism.__main__ import main
 from rloop_core.organism.cards import model_card
-from rloop_core.organism.kinds import DEMO, ORGANISMS
+from rloop_core.organism.kinds import DEMO
 from rloop_core.organism.pretrain import Recipe, collate, split_by_length
 
 QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
