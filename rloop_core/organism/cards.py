@@ -15,7 +15,7 @@ def model_card(card: dict[str, Any]) -> str:
     corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])
     taught = f"The first\n{school:,} showed every style without mistakes; the rest gave" if school else "They\ngave"
     disjoint = "The sets are disjoint, and the corpus" if card["disjoint"] else "The corpus"
-    habits = f"{taught} it these habits:"
+    habits = f"each worked in one of {_NUMBERS[styles]} styles. {taught} it these habits:"
     sets = "\n".join(
         f"| {name} | {s['size']} | {s['seed']} | {s['params']['min_terms']} to {s['params']['max_terms']} |"
         for name, s in card["problem_sets"].items()
@@ -40,7 +40,7 @@ tags: [reinforcement-learning, model-organism, arithmetic]
 
 A Qwen2-architecture model of {card["parameters"]:,} parameters that adds and subtracts, badly, in several ways.
 It is a model organism: small enough to train on a laptop, with something to gain and something to lose in training.
-It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, each worked in one of {_NUMBERS[styles]} styles. {habits}
+It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, {habits}
 
 | style | share of them | slips a step | drops minus signs | share of samples | accuracy of samples |
 |---|---|---|---|---|---|
