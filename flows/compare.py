@@ -7,5 +7,11 @@ from tasks.compare import compare_arms
 
 @flow(name="compare", flow_run_name="{run}-against-{vanilla}")
 def compare(run: str, vanilla: str, store: str = ".rloop/store") -> str:
-    """Write the comparison's page and return its path; both runs must be in the store."""
+    """Write the comparison's page and return its path; both runs must be in the store.
+
+    Args:
+        run: Name of the RLoop run.
+        vanilla: Name of its control, usually the same with `-vanilla-rl`.
+        store: Object store of both, such as s3://bucket/prefix. No secrets in it.
+    """
     return compare_arms(run, vanilla, store)

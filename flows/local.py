@@ -41,7 +41,7 @@ def _run_flow(config: Config) -> None:
 
 def _looks_finished(config: Config) -> bool:
     """Whether the last policy is there, so that there may be nothing to compute."""
-    store = Store(config.placement.store)
+    store = Store(config.placement.store, config.placement.store_patience_seconds)
     return store.exists(manifest_key(config.name, config.iterations - 1, config.policy_stage))
 
 

@@ -11,7 +11,7 @@ import click
 
 from rloop_core.cli.options import cache_folder, config_option, console, json_option, print_json, set_option
 
-Flow = Callable[..., None]
+Flow = Callable[..., Any]
 
 
 @click.command("run")
@@ -75,8 +75,8 @@ def command(
         show_outcome(outcome, console())
 
 
-def find_flow() -> Flow:
-    """The flow that the distribution registers as `rloop` in the entry points `rloop.flows`.
+def find_flow(name: str = "rloop") -> Flow:
+    """What the distribution registers under a name in the entry points `rloop.flows`: `rloop` runs, `deploy` deploys.
 
     Raises:
         ConfigError: None is registered: the package is not installed whole.
@@ -85,9 +85,9 @@ def find_flow() -> Flow:
 
     from rloop_core.errors import ConfigError
 
-    found = list(entry_points(group="rloop.flows", name="rloop"))
+    found = list(entry_points(group="rloop.flows", name=name))
     if not found:
         fix = "install the package with pip, flows included"
-        raise ConfigError("no flow is registered under rloop.flows", field="rloop", fix=fix)
+        raise ConfigError("nothing is registered under rloop.flows", field=name, fix=fix)
     flow: Any = found[0].load()
     return flow  # type: ignore[no-any-return]

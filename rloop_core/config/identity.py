@@ -222,7 +222,7 @@ class FilterConfig(Section):
     """`snapshots` (an ablation) takes what harvest sampled from snapshots, and leaves the RL steps' rollouts out."""
     active_learning: bool = True
     """Off (an ablation): every solved problem counts as hard, whatever its success rate."""
-    threshold: float = 0.10
+    threshold: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1})] = 0.10
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
     """Problems with fewer rollouts are left out."""

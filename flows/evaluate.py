@@ -1,0 +1,52 @@
+"""A model on a problem set, outside any run: what `rloop evaluate` does, with its table in the UI."""
+
+from typing import Annotated, Literal
+
+from prefect import flow
+from pydantic import Field
+
+from rloop_core.verifier.policies import DEFAULT, Policies
+from tasks.evaluate_model import evaluate_model
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+@flow(name="evaluate", flow_run_name="{model}-on-{problems}")
+def evaluate(
+    model: str = "bundled",
+    problems: str = "aime24",
+    samples: Positive = 32,
+    k: list[Positive] = [],  # noqa: B006 - the form needs a list; nobody changes it
+    template: Literal["boxed", "answer-line", "chat", "plain"] = "boxed",
+    temperature: Annotated[float, Field(gt=0)] = 1.0,
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    max_tokens: Positive | None = None,
+    limit: Positive | None = None,
+    batch: Positive = 256,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    seed: Annotated[int, Field(ge=0)] = 0,
+    verifier: Policies = DEFAULT,
+    out: str | None = None,
+) -> str:
+    """Sample completions, judge them, and report avg@k, pass@k and majority@k; returns the folder with the samples.
+
+    Args:
+        model: A folder on the worker, a hub id, or `bundled`.
+        problems: aime24, minerva_math, omni_math, math500, dapo17k, gsm8k, reasoning_gym:TASK, or a file on the worker.
+        samples: Completions of each problem.
+        k: The k of pass@k and majority@k, none above `samples`; empty takes 1, 8, 16, 32 up to it.
+        template: How a problem becomes a prompt; `plain` for the bundled policy.
+        temperature: Sampling temperature.
+        top_p: Nucleus mass.
+        max_tokens: Completion budget; null takes 2048, or what the model's context leaves.
+        limit: Only the first N problems.
+        batch: Sequences generated together.
+        dtype: Precision.
+        seed: Seed of the samples and of the bootstrap.
+        verifier: What counts as the same answer.
+        out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
+    """
+    return evaluate_model(
+        model, problems, samples, tuple(sorted(set(k))), template, temperature, top_p, max_tokens, limit, batch, dtype,
+        seed, verifier, out,
+    )  # fmt: skip

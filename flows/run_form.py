@@ -1,0 +1,62 @@
+"""What somebody fills in to start a run from the UI or a shell, made into a config."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect.runtime import flow_run
+from pydantic import Field
+
+from flows.checkout import installed
+from rloop_core.config import Config
+from rloop_core.config.loading import assign, make_config, read_mapping
+from rloop_core.errors import ConfigError, RLoopError
+
+_CONFIGS = Path(installed()["directory"]) / "deployments/configs"
+CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
+
+ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*CONFIG_NAMES]})]
+"""One of deployments/configs; the form shows them as choices, and the server refuses any other."""
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Iterations = Annotated[int, Field(gt=0, lt=1000)]
+Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=")]
+
+
+def config_from(
+    config_file: str = "demo",
+    config: Config | None = None,
+    overrides: list[str] | None = None,
+    name: str | None = None,
+    iterations: int | None = None,
+    store: str | None = None,
+) -> Config:
+    """The config that a form asks for: the whole config, else the file; then its overrides; then the fields of its own.
+
+    Raises:
+        ConfigError: Unknown file, field or value, or a combination that cannot run.
+    """
+    data = config.model_dump(mode="json") if config else _shipped(config_file)
+    for override in overrides or []:
+        assign(data, override)
+    if name is not None:
+        data["name"] = name
+    if iterations is not None:
+        data["iterations"] = iterations
+    if store is not None:
+        data.setdefault("placement", {})["store"] = store
+    return make_config(data)
+
+
+def form_run_name() -> str:
+    """The flow run's name: that of the run which its form asks for."""
+    form = dict(flow_run.parameters)
+    try:
+        return config_from(**form).name
+    except RLoopError:  # the flow itself says what is wrong
+        return str(form.get("name") or form.get("config_file"))
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    if name not in CONFIG_NAMES:
+        known = ", ".join(CONFIG_NAMES) or "none"
+        raise ConfigError(f"the worker has no config {name!r}", field="config_file", fix=f"it has {known}")
+    return read_mapping(_CONFIGS / f"{name}.yaml")

@@ -1,0 +1,63 @@
+"""`rloop deploy`."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import click
+
+from rloop_core.cli.options import json_option, print_json
+
+
+@click.command("deploy")
+@click.option(
+    "--store",
+    default=None,
+    metavar="URI",
+    help="Default object store of the deployed runs, such as s3://bucket/prefix.  [default: what the server has]",
+)
+@click.option(
+    "--api",
+    default=None,
+    metavar="URL",
+    help="API of the Prefect server, such as http://host:4200/api.  [default: PREFECT_API_URL or the profile's]",
+)
+@click.option(
+    "--pool-type",
+    type=click.Choice(["process", "docker", "kubernetes"]),
+    default="process",
+    show_default=True,
+    help="What starts runs in the pool rloop-gpu: the worker itself, Docker or Kubernetes.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@json_option
+def command(store: str | None, api: str | None, pool_type: str, dry_run: bool, as_json: bool) -> None:
+    """Put rloop on a Prefect server: work pools, their limits, and the deployments of deployments/prefect.yaml.
+
+    Started again it changes what differs from the files, and says so. Limits, pauses, schedules that you switched on
+    and the store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
+
+    \b
+    Examples:
+      rloop deploy --store s3://bucket/rloop
+      rloop deploy --api http://prefect:4200/api --pool-type kubernetes --store s3://bucket/rloop --dry-run
+      prefect deployment run rloop/iterate -p config_file=demo -p name=first
+    """
+    from rloop_core.cli.run_command import find_flow
+    from rloop_core.errors import ConfigError
+
+    if store is not None and "@" in urlsplit(store).netloc:
+        fix = "leave user and key out: workers take credentials from their environment or instance role"
+        raise ConfigError("everybody can read the store's address on the server", field="--store", fix=fix)
+    changes = find_flow("deploy")(store, api, pool_type, dry_run)
+    changed = sum(change["action"] != "left" for change in changes)
+    if as_json:
+        print_json({"dry_run": dry_run, "changed": changed, "changes": changes})
+        return
+    for change in changes:
+        details = f"  ({'; '.join(change['details'])})" if change["details"] else ""
+        click.echo(f"{change['action']:8} {change['kind']:11} {change['name']}{details}")
+    if not changed:
+        click.echo("nothing to change: the server has it all")
+    elif dry_run:
+        click.echo(f"dry run: {changed} would change")

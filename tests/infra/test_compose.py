@@ -1,0 +1,133 @@
+"""The compose file and the images: nothing floats, nobody is root, all that is named is there, no secret inside."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+INFRA = ROOT / "infra"
+COMPOSE = yaml.safe_load((INFRA / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILES = sorted(INFRA.glob("Dockerfile*[!e]"))
+PUBLIC = ("postgres:", "prefecthq/prefect:", "minio/minio:")
+_SECRETS = re.compile(r"(password|secret|token|auth_string|access_key|access_key_id)$", re.IGNORECASE)
+
+
+def _instructions(path: Path) -> list[tuple[str, str]]:
+    """(instruction, arguments), continued lines joined."""
+    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_names_only_what_is_there(name: str) -> None:
+    service = SERVICES[name]
+    if "build" in service:
+        context = (INFRA / service["build"]["context"]).resolve()
+        assert context == ROOT and (context / service["build"]["dockerfile"]).is_file()
+        assert re.fullmatch(r"rloop:\d+\.\d+\.\d+(-cuda)?", service["image"])
+    else:
+        assert service["image"].startswith(PUBLIC) and re.search(r":\S*\d+\.\d+|:RELEASE\.\d{4}", service["image"])
+    assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
+    for needed, how in service.get("depends_on", {}).items():
+        assert needed in SERVICES
+        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:"), "a team decides by itself what the world may reach"
+
+
+def test_the_server_keeps_leases_on_a_volume_and_asks_for_a_password() -> None:
+    server = SERVICES["server"]
+    settings = server["environment"]
+    module = settings["PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"]
+    assert __import__(module, fromlist=["ConcurrencyLeaseStorage"]).ConcurrencyLeaseStorage
+    assert server["volumes"] == [f"prefect:{settings['PREFECT_HOME']}"]
+    assert settings["PREFECT_SERVER_API_AUTH_STRING"].startswith("${PREFECT_SERVER_API_AUTH_STRING:?")
+    assert "postgresql+asyncpg://" in settings["PREFECT_API_DATABASE_CONNECTION_URL"]
+
+
+def test_prefect_knows_every_setting_that_compose_and_manifests_make() -> None:
+    from prefect.settings import Settings
+    from prefect.settings.legacy import _get_settings_fields
+
+    known = set(_get_settings_fields(Settings))
+    files = [INFRA / "compose.yaml", *(INFRA / "kubernetes").glob("*.yaml"), INFRA / "Dockerfile"]
+    used = {name for file in files for name in re.findall(r"\bPREFECT_[A-Z_]+[A-Z]\b", file.read_text())}
+    assert {name for name in used if "INTEGRATIONS" not in name} - {"PREFECT_PORT"} <= known
+
+
+def test_the_images_are_of_the_versions_that_constraints_pins() -> None:
+    constraints = (INFRA / "constraints.txt").read_text()
+    pinned = dict(line.split("==") for line in constraints.splitlines() if "==" in line)
+    files = [*DOCKERFILES, *INFRA.glob("*.yaml"), *(INFRA / "kubernetes").glob("*.yaml")]
+    text = "\n".join(path.read_text() for path in files)
+    assert set(re.findall(r"prefecthq/prefect:([\d.]+)-", text)) == {pinned["prefect"]}
+    assert set(re.findall(r"torch==([\d.]+)", text)) == {pinned["torch"]}
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "rloop_core/__init__.py").read_text())
+    assert version and set(re.findall(r"rloop:(\d[\w.]*)(?:-cuda)?", text)) == {version[1]}
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
+    steps = _instructions(path)
+    kinds = [kind for kind, _ in steps]
+    (base,) = [arguments for kind, arguments in steps if kind == "FROM"]
+    assert re.search(r":\d+\.\d+\.\d+", base) and "latest" not in base
+    assert "ADD" not in kinds and "ENTRYPOINT" in kinds
+    assert [arguments for kind, arguments in steps if kind == "USER"] == ["rloop"]
+    assert kinds.index("USER") > max(place for place, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
+    for kind, arguments in steps:
+        if kind == "RUN" and "apt-get install" in arguments:
+            assert "--no-install-recommends" in arguments and "rm -rf /var/lib/apt/lists" in arguments
+        if kind == "RUN":
+            for command in arguments.split("&&"):
+                words = shlex.split(command)
+                if words[:2] == ["pip", "install"]:
+                    assert "pip==" in command or "--constraint infra/constraints.txt" in command
+        if kind in ("CMD", "ENTRYPOINT"):
+            assert arguments.startswith("["), "a shell would keep signals from the worker"
+        if kind == "COPY":
+            assert (ROOT / arguments.split()[0]).exists()
+    ignored = path.with_name(f"{path.name}.dockerignore").read_text().split()
+    assert "*" in ignored and "**/__pycache__" in ignored
+    for kind, arguments in steps:
+        if kind == "COPY":
+            assert {f"!{source}" for source in arguments.split()[:-1]} <= set(ignored)
+
+
+def test_no_file_of_infra_or_deployments_holds_a_secret() -> None:
+    """A name such as PASSWORD has no value here, unless compose or Kubernetes take it from elsewhere."""
+    files = [path for folder in ("infra", "deployments") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    for path in files:
+        if path.name in (".env", "constraints.txt"):
+            continue
+        for line in path.read_text().splitlines():
+            setting = re.match(r"\s*(?:- )?\{?(?:name: )?\"?([A-Za-z_]+)\"?(?:, value)?\s*[:=]\s*(.*)$", line)
+            if setting and _SECRETS.search(setting[1]) and not line.lstrip().startswith("#"):
+                value = setting[2].strip(" ,}")
+                taken = value.startswith(("${", "{", "*")) or value in ("", "false")
+                assert taken, f"{path.relative_to(ROOT)}: {line}"
+        assert not re.search(r"AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20}|://[^$/\s{]+:[^$/\s{]+@", path.read_text())
+
+
+def test_the_example_environment_names_what_compose_asks_for_and_git_ignores_the_filled_one() -> None:
+    named = set(re.findall(r"(?m)^([A-Z_]+)=$", (INFRA / ".env.example").read_text()))
+    required = set(re.findall(r"\$\{([A-Z_]+):\?", (INFRA / "compose.yaml").read_text()))
+    assert required <= named
+    assert ".env" in (INFRA / ".gitignore").read_text().split()
+
+
+@pytest.mark.parametrize("path", sorted((INFRA / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
+def test_accelerate_reads_its_configs(path: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(path))
+    assert config.distributed_type.value == "DEEPSPEED" and config.mixed_precision == "bf16"
+    assert config.deepspeed_config["zero_stage"] == int(re.search(r"zero(\d)", path.stem)[1])  # type: ignore[index]
