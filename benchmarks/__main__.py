@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def main() -> None:
-    from benchmarks import evaluation, explore, orchestration, similarity, verifier
+    from benchmarks import evaluation, explore, orchestration, similarity, store, verifier
     from benchmarks.line import Line
 
     benches: dict[str, Callable[[], list[Line]]] = {
@@ -22,6 +22,7 @@ def main() -> None:
         "evaluation": evaluation.bench,
         "explore": explore.bench,
         "orchestration": orchestration.bench,
+        "store": store.bench,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench", nargs="*", help=f"any of {', '.join(benches)}; all of them by default")

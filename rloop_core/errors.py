@@ -53,6 +53,10 @@ class StoreError(RLoopError):
     exit_code = 4
 
 
+class StoreUnavailable(StoreError):  # noqa: N818 - says what is the case
+    """The object store did not answer for as long as anybody was willing to wait; asking again later may help."""
+
+
 class LeaseError(RLoopError):
     """Another process holds the run."""
 

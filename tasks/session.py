@@ -57,8 +57,12 @@ def open_run(config: Config) -> Iterator[RunSession]:
         with _stopping_on_error(_open[key]) as session:
             yield session
         return
-    store = Store(config.placement.store)
-    with Lease(store, config.name, tell=lambda line: _announce("run", 0, {"kind": "note", "note": line})) as lease:
+
+    def tell(line: str) -> None:
+        _announce("run", 0, {"kind": "note", "note": line})
+
+    store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
+    with Lease(store, config.name, tell=tell) as lease:
         session = RunSession(config, StageRunner(config, store, lease, _announce))
         _open[key] = session
         try:

@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
-from rloop_core.errors import StageCrashed
+from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.runner import StageResult
 from tasks.artifacts import publish_table
 from tasks.session import RunSession
@@ -19,10 +19,12 @@ _MOST_RETRIES = 1000  # what is worth retrying decides
 
 
 def _worth_retrying(task: Any, run: Any, state: State) -> bool:
-    """A crash may pass, `placement.stage_retries` times; an error that names its cause would only come again."""
+    """A crash and a silent store may pass, `placement.stage_retries` times; other errors would only come again."""
     session: RunSession = task_run.parameters["run"]
     error = state.result(raise_on_failure=False)
-    return isinstance(error, StageCrashed) and run.run_count <= session.config.placement.stage_retries
+    return (
+        isinstance(error, (StageCrashed, StoreUnavailable)) and run.run_count <= session.config.placement.stage_retries
+    )
 
 
 def _place(iteration: int) -> str:

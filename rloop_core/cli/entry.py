@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "report": "A self-contained HTML report of a run, with PNG and CSV files.",
     "compare": "RLoop against vanilla RL: the paper's Table 1 and figures, with error bars.",
     "study": "Arms x seeds: all runs, then one report with intervals over problems and seeds.",
+    "deploy": "Work pools and deployments on a Prefect server, from deployments/; says what changed.",
+    "gc": "Delete what a store holds and no manifest names; shows it and asks first.",
     "export": "The final policy with a model card, to a folder or the hub.",
 }
 """Every command and its one line; the command itself is `rloop_core.cli.<name>_command:command`."""

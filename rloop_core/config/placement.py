@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from rloop_core.config.base import Section
+from rloop_core.config.base import Impossible, Section
+from rloop_core.store.uri import FIX, holds_credentials
 
 Count = Annotated[int, Field(gt=0)]
 
@@ -15,9 +16,15 @@ class PlacementConfig(Section):
     """Store, device, batch sizes and patience. Changing any of these reruns nothing."""
 
     store: str = ".rloop/store"
-    """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`)."""
+    """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`), without credentials."""
+    store_patience_seconds: Annotated[float, Field(ge=0)] = 180.0
+    """Go on asking a remote store that does not answer, or is overloaded, for so long before a stage fails."""
     scratch: str | None = None
     """Local folder for unfinished work; null = `.scratch` in a local store, else `.rloop/scratch`."""
+    cache_gb: Annotated[float, Field(gt=0)] | None = 50.0
+    """GB (10^9 bytes) that copies of a remote store's files may take in `<scratch>/cache`; null = no limit.
+
+    The least recently used go first; what a stage of this machine uses stays, even beyond the limit."""
     adopt: tuple[str, ...] = ()
     """Runs of the same store whose artifacts are taken over where the fingerprint is the same, instead of computed."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -52,3 +59,14 @@ class PlacementConfig(Section):
     """Experiment trackers that explore and rft log to."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What the console shows."""
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """`cache_gb` in bytes."""
+        return None if self.cache_gb is None else int(self.cache_gb * 1e9)
+
+    @model_validator(mode="after")
+    def _holds_no_credentials(self) -> PlacementConfig:
+        if holds_credentials(self.store):
+            raise Impossible("store", "credentials do not belong into a store's URI", FIX)
+        return self

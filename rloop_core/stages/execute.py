@@ -17,7 +17,7 @@ from rloop_core.problems import ProblemSet
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
-from rloop_core.store import Store, fetch, read_manifest
+from rloop_core.store import Cache, Store, fetch, read_manifest
 from rloop_core.verifier import Verifier
 
 Event = dict[str, Any]
@@ -61,7 +61,7 @@ class StageContext:
         manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
         if manifest is None or manifest.digest != ref.digest:
             raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
-        root = fetch(self.store, manifest, Path(self.job.cache))
+        root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
         return root / "policy" if role == "policy" else root
 
     def problems(self, role: str) -> ProblemSet:
@@ -97,7 +97,8 @@ def execute(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
     config = make_config(job.config)
     _set_up(config)
     seed = derive_seed(config.seed, job.stage, job.iteration)
-    context = StageContext(job, config, Store(job.store), seed, _device(config), tell)
+    store = Store(job.store, config.placement.store_patience_seconds, lambda line: tell({"kind": "note", "note": line}))
+    context = StageContext(job, config, store, seed, _device(config), tell)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
     if not any(path.is_file() for path in context.out.rglob("*")):

@@ -22,7 +22,7 @@ def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str,
     Raises:
         ProblemsError: The set cannot be read or trusted.
     """
-    key = f"{run}/problems/{_source_key(source)}.json"
+    key = f"{run}/problems/{source_key(source)}.json"
     if store.exists(key):
         try:
             header = json.loads(store.read_bytes(key))
@@ -81,7 +81,8 @@ def _repeated(content: dict[str, Any]) -> Repeated:
     return Repeated(content["id"], content["problem"], tuple(Variant(**one) for one in content["variants"]))
 
 
-def _source_key(source: ProblemSource) -> str:
+def source_key(source: ProblemSource) -> str:
+    """Under what a set is stored: everything that decides what its source holds, as far as it can be seen from here."""
     identity = source.identity()
     identity.pop("name")
     if source.source.startswith("reasoning_gym:"):

@@ -24,13 +24,14 @@ from rloop_core.stages.order import producers, stages_of
 from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
+    Cache,
     InputEntry,
     Lease,
     Manifest,
     Store,
     canonical_json,
     discard,
-    fetch,
+    fetched,
     fingerprint,
     publish,
     read_manifest,
@@ -179,7 +180,8 @@ class StageRunner:
                 return None, "not in the store yet"
             if manifest.fingerprint != fingerprint(identity):
                 return None, f"changed: {difference(manifest.identity, identity)}"
-            fetch(self.store, manifest, self._cache())
+            with fetched(self.store, manifest, self._cache()):
+                pass
         except ArtifactDamaged as damage:
             if self._lease:
                 self._lease.ensure_held()
@@ -196,10 +198,12 @@ class StageRunner:
             with contextlib.suppress(ArtifactDamaged):
                 made = read_manifest(self.store, run, iteration, stage) if run != self.config.name else None
                 if made and made.fingerprint == print_of:
-                    folder = fetch(self.store, made, self._cache())
                     outcome = StageOutcome(made.counts, made.metrics, made.seconds)
                     names = [file.path for file in made.files]
-                    manifest = self._publish(stage, iteration, refs, identity, folder, outcome, made.versions, names)
+                    with fetched(self.store, made, self._cache()) as folder:
+                        manifest = self._publish(
+                            stage, iteration, refs, identity, folder, outcome, made.versions, names
+                        )
                     return manifest, f"adopted from {run}, {manifest.digest[:12]}"
         return None
 
@@ -275,7 +279,7 @@ class StageRunner:
             store=self.store.uri,
             inputs=refs,
             work=str(work),
-            cache=str(self._cache()),
+            cache=str(self._cache().folder),
             attempt=attempt,
         )
 
@@ -297,8 +301,8 @@ class StageRunner:
             return Path(self.config.placement.scratch).expanduser().absolute()
         return self.store.local_path(".scratch") if self.store.is_local else Path(".rloop/scratch").absolute()
 
-    def _cache(self) -> Path:
-        return self.scratch() / "cache"
+    def _cache(self) -> Cache:
+        return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)
 
     def _tell(self, stage: str, iteration: int, event: Event) -> None:
         self._listen(stage, iteration, event)

@@ -1,5 +1,6 @@
 """Object store, manifests, fingerprints, digests and leases: what makes a run resumable anywhere."""
 
+from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import canonical_json, content_digest, file_sha256, fingerprint
 from rloop_core.store.lease import Lease
 from rloop_core.store.manifest import (
@@ -9,16 +10,19 @@ from rloop_core.store.manifest import (
     Manifest,
     discard,
     fetch,
+    fetched,
     iteration_folder,
     manifest_key,
     publish,
     read_manifest,
     stage_folder,
 )
-from rloop_core.store.objects import Store
+from rloop_core.store.objects import Entry, Store
 
 __all__ = [
     "BASE_ITERATION",
+    "Cache",
+    "Entry",
     "FileEntry",
     "InputEntry",
     "Lease",
@@ -28,6 +32,7 @@ __all__ = [
     "content_digest",
     "discard",
     "fetch",
+    "fetched",
     "file_sha256",
     "fingerprint",
     "iteration_folder",

@@ -25,6 +25,7 @@ from rloop_core.store.objects import Store
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
 _PAUSE = 0.05
+_BRIEF_SECONDS = 10.0
 
 
 class Lease:
@@ -48,6 +49,8 @@ class Lease:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._store = store
+        # A heartbeat that is late is worth nothing: the next one comes soon.
+        self._hasty = store.hasty(max(2 * heartbeat, _BRIEF_SECONDS))
         self._key = f"{run}/lease.json"
         self._run = run
         self._heartbeat = heartbeat
@@ -72,8 +75,17 @@ class Lease:
         if self._thread:
             self._thread.join()
         with contextlib.suppress(StoreError):
-            if (holder := self._holder()) and holder.get("token") == self._token:
-                self._store.delete(self._key)
+            if (holder := self._holder(self._hasty)) and holder.get("token") == self._token:
+                self._hasty.delete(self._key)
+
+    def living_holder(self) -> str | None:
+        """Who holds the run now, in words, without taking anything; None when nobody alive does.
+
+        Raises:
+            StoreError: The store cannot be asked.
+        """
+        holder = self._holder()
+        return None if holder is None or self._is_dead(holder) else _in_words(holder)
 
     def ensure_held(self) -> None:
         """Raise before anything is published under a lease that another process has taken.
@@ -96,8 +108,8 @@ class Lease:
             if holder.get("token") == self._token:
                 return  # our own write, whose answer was lost and which was sent again
             if not self._is_dead(holder):
-                who = f"process {holder.get('pid')} on {holder.get('host')}"
-                raise LeaseError(f"run {self._run!r} is being written by {who}", field=self._name(), fix=_FIX)
+                what = f"run {self._run!r} is being written by {_in_words(holder)}"
+                raise LeaseError(what, field=self._name(), fix=_FIX)
             if self._take_over(holder):
                 return
 
@@ -110,7 +122,7 @@ class Lease:
         """
         prefix = f"{self._run}/lease-takeover-{holder.get('token')}"
         number = 0
-        while not self._store.create_bytes(f"{prefix}-{number}", self._content()):
+        while not self._claim(f"{prefix}-{number}"):
             time.sleep(_PAUSE)
             if self._holder() != holder:
                 return False
@@ -123,6 +135,13 @@ class Lease:
         for older in range(number, -1, -1):
             self._store.delete(f"{prefix}-{older}")
         return True
+
+    def _claim(self, claim: str) -> bool:
+        """Create a claim; ours too is one whose creation was answered with nothing, and that was created again."""
+        if self._store.create_bytes(claim, self._content()):
+            return True
+        held = read_holder(self._store, claim)
+        return held is not None and held.get("token") == self._token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         try:
@@ -145,40 +164,36 @@ class Lease:
         return self._is_silent(holder)
 
     def _is_silent(self, holder: dict[str, Any]) -> bool:
-        """Whether a lease is left as it is for the whole patience, or released meanwhile."""
-        deadline = time.monotonic() + self._patience
-        while time.monotonic() < deadline:
-            time.sleep(min(0.5, self._heartbeat))
+        """Whether a lease is left as it is for the whole patience, or released meanwhile.
+
+        Only the time in which the store could be asked counts: while it is gone, no holder can show that it lives.
+        """
+        pause = min(0.5, self._heartbeat)
+        watched = 0.0
+        while watched < self._patience:
+            time.sleep(pause)
+            asked = time.monotonic()
             if (now := self._holder()) != holder:
                 return now is None
+            watched = watched + pause if time.monotonic() - asked < _BRIEF_SECONDS else 0.0
         return True
 
     def _beat(self) -> None:
         while not self._stop.wait(self._heartbeat):
             try:
                 self._beats += 1
-                if (holder := self._holder()) is None:
-                    self._store.create_bytes(self._key, self._content())
+                if (holder := self._holder(self._hasty)) is None:
+                    self._hasty.create_bytes(self._key, self._content())
                 elif holder.get("token") == self._token:
-                    self._store.write_bytes(self._key, self._content())
+                    self._hasty.write_bytes(self._key, self._content())
                 else:
                     self._lost.set()
                     return
             except StoreError as error:
                 self._tell(f"lease heartbeat failed, trying again: {error}")
 
-    def _holder(self) -> dict[str, Any] | None:
-        if not self._store.exists(self._key):
-            return None
-        try:
-            holder = json.loads(self._store.read_bytes(self._key))
-        except ValueError:
-            return {"token": None, "host": "unknown"}
-        except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
-        return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
+    def _holder(self, store: Store | None = None) -> dict[str, Any] | None:
+        return read_holder(store or self._store, self._key)
 
     def _content(self) -> bytes:
         content = {
@@ -195,7 +210,30 @@ class Lease:
         return self._store.uri_of(self._key)
 
 
+def read_holder(store: Store, key: str) -> dict[str, Any] | None:
+    """Who a lease names, None when there is no lease; without a token when it cannot be read.
+
+    Raises:
+        StoreError: The store cannot be asked.
+    """
+    if not store.exists(key):
+        return None
+    try:
+        holder = json.loads(store.read_bytes(key))
+    except ValueError:
+        return {"token": None, "host": "unknown"}
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
+
+
 _FIX = "wait for it, stop it, or give this run another --name"
+
+
+def _in_words(holder: dict[str, Any]) -> str:
+    return f"process {holder.get('pid')} on {holder.get('host')}"
 
 
 def _is_here(holder: dict[str, Any]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +13,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from rloop_core.errors import ArtifactDamaged, StageError, StoreError
+from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import content_digest, file_sha256
 from rloop_core.store.objects import Store
 
 SCHEMA_VERSION: Literal[1] = 1
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
+_UPLOADS = 3
 
 
 class _Record(BaseModel):
@@ -174,37 +177,62 @@ def publish(
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise StageError(f"cannot be published: {what}", field=target) from error
     store.delete(f"{target}/manifest.json")
-    for name, path in entries:
-        store.upload(path, f"{target}/{name}")
     for file in files:
-        if store.size(f"{target}/{file.path}") != file.bytes:
-            raise StoreError("was not stored whole", field=store.uri_of(f"{target}/{file.path}"), fix="run again")
+        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
     store.write_bytes(f"{target}/manifest.json", text)
     with contextlib.suppress(StoreError):  # the artifact stands; leftovers only cost space
         store.prune(target, {f"{target}/manifest.json", *(f"{target}/{file.path}" for file in files)})
     return manifest
 
 
-def fetch(store: Store, manifest: Manifest, cache: Path) -> Path:
+def fetch(store: Store, manifest: Manifest, cache: Cache) -> Path:
     """A local folder with the artifact's files, each checked against its sha256 before anything reads it.
 
-    Local stores are read in place; others are downloaded once into `cache/<digest>`.
+    Local stores are read in place; others are downloaded once into `cache/<digest>`, where they stay while this process
+    lives.
 
     Raises:
         ArtifactDamaged: A file is missing, truncated or altered; its name is in the error.
     """
-    folder = store.local_path(manifest.folder) if store.is_local else cache / manifest.digest
-    for file in manifest.files:
+    return _complete(store, manifest, cache, store.local_path(manifest.folder) if store.is_local
+                     else cache.keep(manifest.digest))  # fmt: skip
+
+
+@contextlib.contextmanager
+def fetched(store: Store, manifest: Manifest, cache: Cache) -> Iterator[Path]:
+    """As `fetch`, but a copy may be dropped when the block is left: for those who only look."""
+    if store.is_local:
+        yield fetch(store, manifest, cache)
+        return
+    with cache.using(manifest.digest) as folder:
+        yield _complete(store, manifest, cache, folder)
+
+
+def discard(store: Store, run: str, iteration: int, stage: str) -> None:
+    """Forget an artifact: without its manifest it does not exist, and the stage runs again."""
+    store.delete(manifest_key(run, iteration, stage))
+
+
+def _store_whole(store: Store, source: Path, key: str, sha256: str) -> None:
+    """Upload a file until the store has it to the last byte."""
+    for _ in range(_UPLOADS):
+        store.upload(source, key)
+        if store.holds(key, source, sha256):
+            return
+    what = f"was not stored whole, {_UPLOADS} times"
+    raise StoreError(what, field=store.uri_of(key), fix="check the store, then start the same command again")
+
+
+def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> Path:
+    """Download what a remote artifact's folder lacks, then check every file."""
+    if not store.is_local:
+        lacking = [file for file in manifest.files if not _intact(folder / file.path, file)]
+        if lacking:
+            cache.make_room(sum(file.bytes for file in lacking))
+        for file in lacking:
+            _download(store, manifest, file, cache, folder / file.path)
+    for file in manifest.files if store.is_local else lacking:
         path = folder / file.path
-        if not store.is_local:
-            if _intact(path, file):
-                continue
-            try:
-                store.download(f"{manifest.folder}/{file.path}", path)
-            except StoreError as error:
-                if isinstance(error.__cause__, FileNotFoundError):
-                    raise _damaged(store, manifest, file, "is missing") from error
-                raise
         if not path.is_file():
             raise _damaged(store, manifest, file, "is missing")
         if path.stat().st_size != file.bytes:
@@ -214,9 +242,18 @@ def fetch(store: Store, manifest: Manifest, cache: Path) -> Path:
     return folder
 
 
-def discard(store: Store, run: str, iteration: int, stage: str) -> None:
-    """Forget an artifact: without its manifest it does not exist, and the stage runs again."""
-    store.delete(manifest_key(run, iteration, stage))
+def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, target: Path) -> None:
+    """Fetch one file; where the disk is full, older copies make room for it."""
+    while True:
+        try:
+            return store.download(f"{manifest.folder}/{file.path}", target)
+        except StoreError as error:
+            cause = error.__cause__
+            if isinstance(cause, FileNotFoundError):
+                raise _damaged(store, manifest, file, "is missing") from error
+            full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not full or not cache.drop_oldest():
+                raise
 
 
 def _schema_version(text: bytes) -> int:

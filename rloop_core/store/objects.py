@@ -1,57 +1,102 @@
 """The object store: any fsspec URI behind the few promises that the rest of rloop builds on.
 
-An object appears whole or not at all, reads see the last write, and errors come as one `StoreError` line.
+An object appears whole or not at all, reads see the last write, failures that pass are waited for, and the others come
+as one `StoreError` line.
 """
 
 from __future__ import annotations
 
 import builtins
-import errno
+import copy
+import hashlib
 import os
 import posixpath
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rloop_core.errors import StoreError
+from rloop_core.errors import RLoopError, StoreError
+from rloop_core.store import local, s3
+from rloop_core.store.faults import explain, persist
+from rloop_core.store.uri import refuse_credentials
 
-_S3_CONFIG = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 3, "mode": "standard"}}
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 15.0
+"""For whoever looks into a store and waits for the answer; runs take `placement.store_patience_seconds`."""
 _BRIEF_SECONDS = 60.0
-"""Patience with a request of a few bytes. The client's own timeouts do not cover a server that accepts a PUT and never
-answers: it would wait for ever."""
+"""Patience with one request of a few bytes. The client's own timeouts do not cover a server that accepts a PUT and
+never answers: it would wait for ever."""
 _creating = threading.Lock()
-_TEMPORARY = ".tmp-"
-_READING = ("read", "look up", "list", "delete")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object of a listing.
+
+    Attributes:
+        key: Its key.
+        bytes: Its size.
+        modified: When it was written, by the store's clock, in seconds since 1970; None where the store does not say.
+        upload: Id of a multipart upload that was never completed; such a thing is no object.
+    """
+
+    key: str
+    bytes: int
+    modified: float | None
+    upload: str | None = None
 
 
 class Store:
     """A folder of objects named by `/`-separated keys.
 
     Args:
-        uri: A path, `file://...`, `s3://bucket/prefix`, `memory://...` or any other fsspec URI.
+        uri: A path, `file://...`, `s3://bucket/prefix`, `memory://...` or any other fsspec URI; never credentials.
+        patience: Seconds for which a remote store that does not answer is asked again.
+        tell: Called with one line when it does not answer, and when it does again.
+
+    Raises:
+        ConfigError: The URI holds credentials.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(
+        self, uri: str, patience: float = PATIENCE_SECONDS, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
         import fsspec
 
+        refuse_credentials(uri)
         scheme, separator, path = uri.rpartition("://")
         self.uri = f"{scheme}{separator}{path.rstrip('/')}"
         if not path.strip("/") and scheme != "memory":
             raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="use a path or a URI")
-        options: dict[str, Any] = {}
-        if scheme in ("s3", "s3a"):
-            options = {"use_listings_cache": False, "config_kwargs": _S3_CONFIG}
+        self.is_s3 = scheme in ("s3", "s3a")
+        options: dict[str, Any] = {"use_listings_cache": False, "config_kwargs": s3.CONFIG} if self.is_s3 else {}
+        self._tell = tell
+        self._patience = patience
+        self._seconds = _BRIEF_SECONDS
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
-        self.is_local = "file" in _protocols(self._fs)
-        self._brief = {"timeout": _BRIEF_SECONDS} if getattr(self._fs, "async_impl", False) else {}
+        if self.is_s3:
+            self._fs.retries = s3.RETRIES
+        protocol = self._fs.protocol
+        self.is_local = "file" in ([protocol] if isinstance(protocol, str) else protocol)
 
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
+
+    def hasty(self, seconds: float) -> Store:
+        """The same store for requests of a few bytes that are made once, and given up after so many seconds."""
+        twin = copy.copy(self)
+        twin._patience, twin._seconds = 0.0, seconds
+        return twin
 
     def uri_of(self, key: str) -> str:
         """Full URI of an object."""
@@ -65,83 +110,188 @@ class Store:
 
     def exists(self, key: str) -> bool:
         """Whether the object is there now."""
-        # Not fsspec's isfile: that answers False to a network failure, and a finished stage would be computed again.
-        with self._errors("look up", key):
+        path = self._path(key)
+
+        def look() -> bool:
+            # Not fsspec's isfile: it answers False to a network failure, and finished work would be computed again.
             try:
-                return bool(self._fs.info(self._path(key), **self._brief)["type"] == "file")
+                return bool(self._fs.info(path, **self._brief)["type"] == "file")
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
+        return self._ask("look up", key, look)
+
     def size(self, key: str) -> int:
         """Bytes of an object."""
-        with self._errors("look up", key):
-            return int(self._fs.info(self._path(key), **self._brief)["size"])
+        path = self._path(key)
+        return self._ask("look up", key, lambda: int(self._fs.info(path, **self._brief)["size"]))
 
     def read_bytes(self, key: str) -> bytes:
         """A whole (small) object."""
-        with self._errors("read", key):
-            return bytes(self._fs.cat_file(self._path(key), **self._brief))
+        path = self._path(key)
+        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._brief)))
 
     def write_bytes(self, key: str, data: bytes) -> None:
         """Write a small object in one PUT: readers see the old or the new one, never a part."""
-        with self._errors("write", key):
-            if self.is_local:
-                self._replace_local(key, data)
-            else:
-                self._fs.pipe_file(self._path(key), data, **self._brief)
+        path = self._path(key)
+        if self.is_local:
+            self._ask("write", key, lambda: local.replace_bytes(Path(path), data))
+        else:
+            self._ask("write", key, lambda: self._fs.pipe_file(path, data, **self._brief))
 
     def create_bytes(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none; False when there is. Atomic among all writers."""
-        with self._errors("create", key):
-            if self.is_local:
-                return self._create_local(key, data)
-            if "s3" in _protocols(self._fs):
-                return self._create_s3(key, data)
+        """Write an object only if there is none; False when there is. Atomic among all writers.
+
+        On a remote store False may also mean that our own write arrived and its answer was lost: look whose it is.
+        """
+        path = self._path(key)
+        if self.is_local:
+            return self._ask("create", key, lambda: local.create_bytes(Path(path), data))
+        if self.is_s3:
+            return self._ask("create", key, lambda: s3.create(self._fs, path, data, self._seconds))
+
+        def create() -> bool:
             try:
                 with _creating:  # in-memory stores look and write in two steps
-                    self._fs.pipe_file(self._path(key), data, mode="create", **self._brief)
+                    self._fs.pipe_file(path, data, mode="create", **self._brief)
             except FileExistsError:
                 return False
             return True
 
+        return self._ask("create", key, create)
+
     def upload(self, source: Path, key: str) -> None:
         """Copy a local file into the store."""
-        with self._errors("write", key):
-            if self.is_local:
-                target = self.local_path(key)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with _beside(target) as temporary:
-                    _copy_synced(source, temporary)
-            else:
-                self._fs.put_file(str(source), self._path(key))
+        path = self._path(key)
+        if self.is_local:
+            self._ask("write", key, lambda: local.copy_file(source, Path(path)))
+        elif self.is_s3:
+            self._ask("write", key, lambda: s3.upload(self._fs, source, path, self._seconds))
+        else:
+            self._ask("write", key, lambda: self._fs.put_file(str(source), path))
 
     def download(self, key: str, target: Path) -> None:
         """Copy an object to a local file, whole or not at all."""
+        path = self._path(key)
+        with self._errors("read", key), local.beside(target) as temporary:
+            if not self.is_s3:
+                self._persist(key, lambda: self._fs.get_file(path, str(temporary)))
+                return
+            with open(temporary, "wb") as stream:
+                for part in self._parts(key):
+                    stream.write(part)
+
+    def holds(self, key: str, source: Path, sha256: str) -> bool:
+        """Whether an object is this local file; on S3 to the last bit, elsewhere by its size.
+
+        S3's own sum is compared where there is one; else the object is read back.
+        """
+        path = self._path(key)
+        info = self._ask("look up", key, lambda: dict(self._fs.info(path, **self._brief)))
+        if int(info["size"]) != source.stat().st_size:
+            return False
+        if not self.is_s3 or s3.has_content_of(info, source):
+            return True
+        digest = hashlib.sha256()
         with self._errors("read", key):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with _beside(target) as temporary:
-                self._fs.get_file(self._path(key), str(temporary))
+            for part in self._parts(key):
+                digest.update(part)
+        return digest.hexdigest() == sha256
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing happens when there is none."""
-        with self._errors("delete", key):
+        path = self._path(key)
+
+        def remove() -> None:
             try:
-                self._fs.rm_file(self._path(key), **self._brief)
+                self._fs.rm_file(path, **self._brief)
             except FileNotFoundError:
                 return
 
+        self._ask("delete", key, remove)
+
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        """Remove what a listing held, in as few requests as the store allows; what is gone already is no error."""
+        objects = [entry.key for entry in entries if entry.upload is None]
+        if self.is_s3:
+            paths = [self._path(key) for key in objects]
+            self._ask("delete", "", lambda: s3.delete(self._fs, paths, self._seconds))
+        else:
+            for key in objects:
+                self.delete(key)
+        for one in entries:
+            if one.upload is not None:
+                path = self._path(one.key)
+                self._ask("delete", one.key, partial(s3.abort_upload, self._fs, path, one.upload, self._seconds))
+
     def list(self, prefix: str) -> list[str]:
         """Keys of all objects below a folder (the whole store for ""), sorted."""
-        return [key for key in self._find(prefix) if not _unfinished(key)]
+        return [entry.key for entry in self.entries(prefix) if not _unfinished(entry.key)]
+
+    def top(self) -> tuple[builtins.list[str], builtins.list[Entry]]:
+        """Names of the folders at the top of the store, and the objects there, sorted."""
+        root = self._path("")
+
+        def look() -> builtins.list[dict[str, Any]]:
+            self._fs.invalidate_cache()
+            try:
+                return builtins.list(self._fs.ls(root, detail=True))
+            except FileNotFoundError:
+                return []
+
+        found = ((posixpath.basename(one["name"].rstrip("/")), one) for one in self._ask("list", "", look))
+        named = sorted(found, key=lambda pair: pair[0])
+        objects = [Entry(name, int(one["size"]), _modified(one)) for name, one in named if one["type"] == "file"]
+        return [name for name, one in named if one["type"] == "directory"], objects
+
+    def entries(self, prefix: str) -> builtins.list[Entry]:
+        """What lies below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
+        path = self._path(prefix)
+
+        def look() -> dict[str, dict[str, Any]]:
+            self._fs.invalidate_cache()
+            try:
+                return dict(self._fs.find(path, detail=True))
+            except FileNotFoundError:
+                return {}
+
+        found = self._ask("list", prefix, look)
+        root = str(self._root).rstrip("/") + "/"
+        return [
+            Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info))
+            for name, info in sorted(found.items())
+            if str(name).startswith(root)
+        ]
+
+    def uploads(self, prefix: str) -> builtins.list[Entry]:
+        """Multipart uploads below a folder that were begun and not completed; none where there is no such thing."""
+        if not self.is_s3:
+            return []
+        path, root = self._path(prefix), str(self._root).rstrip("/") + "/"
+        found = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
+        entries = []
+        for name, upload, begun in found:
+            size = self._ask("list", prefix, partial(s3.upload_bytes, self._fs, name, upload, self._seconds))
+            entries.append(Entry(name[len(root) :], size, begun, upload))
+        return entries
+
+    def now(self) -> float:
+        """The clock by which the store dates its objects, in seconds since 1970; where unknown, this machine's."""
+        if self.is_s3:
+            told = self._ask("look up", "", lambda: s3.server_time(self._fs, self._path(""), self._seconds))
+            return time.time() if told is None else told
+        if self.is_local:
+            try:  # a network disk dates by its server's clock
+                with tempfile.TemporaryFile(dir=self._path("")) as probe:
+                    return os.fstat(probe.fileno()).st_mtime
+            except OSError:
+                return time.time()
+        return time.time()
 
     def prune(self, prefix: str, keep: Container[str]) -> None:
         """Delete every object below a folder that is not to be kept, and what interrupted writes left there."""
-        for key in self._find(prefix):
-            if key not in keep:
-                self.delete(key)
-        if "s3" in _protocols(self._fs):
-            with self._errors("delete", prefix):
-                self._abort_uploads(prefix)
+        self.delete_entries([entry for entry in self.entries(prefix) if entry.key not in keep])
+        self.delete_entries(self.uploads(prefix))
 
     def check_writable(self) -> None:
         """Prove write access before anything expensive starts.
@@ -155,21 +305,14 @@ class Store:
             raise StoreError("does not return what was written to it", field=self.uri, fix="check the store")
         self.delete(key)
 
-    def _find(self, prefix: str) -> builtins.list[str]:
-        with self._errors("list", prefix):
-            self._fs.invalidate_cache()
-            try:
-                found = self._fs.find(self._path(prefix))
-            except FileNotFoundError:
-                return []
-        root = str(self._root).rstrip("/") + "/"
-        return sorted(str(path)[len(root) :] for path in found if str(path).startswith(root))
+    @property
+    def _brief(self) -> dict[str, float]:
+        return {"timeout": self._seconds} if getattr(self._fs, "async_impl", False) else {}
 
-    def _abort_uploads(self, prefix: str) -> None:
-        bucket, _, folder = self._path(prefix).partition("/")
-        answer = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=f"{folder}/")
-        for upload in answer.get("Uploads", []):
-            self._fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+    def _parts(self, key: str) -> Iterator[bytes]:
+        path = self._path(key)
+        size = self._persist(key, lambda: int(self._fs.info(path, **self._brief)["size"]))
+        yield from s3.read_parts(self._fs, path, size, self._seconds, lambda call: self._persist(key, call))
 
     def _path(self, key: str) -> str:
         if not key:
@@ -178,119 +321,40 @@ class Store:
             raise StoreError("is not a key inside the store", field=repr(key), fix="use names separated by single /")
         return posixpath.join(self._root, key)
 
-    def _replace_local(self, key: str, data: bytes) -> None:
-        target = self.local_path(key)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _beside(target) as temporary:
-            _write_synced(temporary, data)
+    def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
+        with self._errors(action, key):
+            return self._persist(key, call)
 
-    def _create_local(self, key: str, data: bytes) -> bool:
-        target = self.local_path(key)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            _write_synced(temporary, data)
-            temporary.chmod(0o644)
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink()
-        return True
-
-    def _create_s3(self, key: str, data: bytes) -> bool:
-        from botocore.exceptions import ClientError
-
-        bucket, _, name = self._path(key).partition("/")
-        try:
-            self._fs.call_s3("put_object", Bucket=bucket, Key=name, Body=data, IfNoneMatch="*", **self._brief)
-        except FileExistsError:
-            return False
-        except (OSError, ClientError) as error:
-            cause: BaseException | None = error if isinstance(error, ClientError) else error.__cause__
-            status = getattr(cause, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if status in (409, 412):
-                return False
-            raise
-        return True
+    def _persist(self, key: str, call: Callable[[], T]) -> T:
+        return call() if self.is_local else persist(call, self._patience, self._name(key), self._tell)
 
     @contextmanager
     def _errors(self, action: str, key: str) -> Iterator[None]:
         try:
             yield
-        except StoreError:
+        except RLoopError:
             raise
-        except FileNotFoundError as error:
-            if action in _READING:
-                raise StoreError(f"cannot {action}: there is no such object", field=self._name(key)) from error
-            what = f"cannot {action}: its folder or bucket does not exist and cannot be made ({_reason(error)})"
-            raise StoreError(
-                what, field=self._name(key), fix="create it, or name another store with --store"
-            ) from error
-        except OSError as error:
-            raise StoreError(f"cannot {action}: {_reason(error)}", field=self._name(key), fix=_remedy(error)) from error
-        except (ImportError, ValueError) as error:
-            raise StoreError(f"cannot {action}: {error}", field="placement.store", fix="use a path or a URI") from error
         except Exception as error:
-            if not type(error).__module__.startswith(("botocore", "aiobotocore", "aiohttp", "fsspec")):
+            bucket = self.uri.partition("://")[2].partition("/")[0] if self.is_s3 else None
+            told = explain(error, action, self._name(key), bucket)
+            if told is None:
                 raise
-            fix = "check the endpoint, the credentials in the environment and the network"
-            raise StoreError(f"cannot {action}: {error}", field=self._name(key), fix=fix) from error
+            raise told from error
 
     def _name(self, key: str) -> str:
         return self.uri_of(key) if key else self.uri
 
 
 def _unfinished(key: str) -> bool:
-    return posixpath.basename(key).startswith(_TEMPORARY)
+    return posixpath.basename(key).startswith(local.TEMPORARY)
 
 
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-
-def _reason(error: OSError) -> str:
-    if type(error).__name__ == "FSTimeoutError":
-        return f"no answer within {_BRIEF_SECONDS:g} s"
-    return error.strerror or str(error) or type(error).__name__
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free disk space and start the same command again: finished work is kept"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) or isinstance(error, PermissionError):
-        return "give this user write access, or name another store with --store"
-    return "check that the store is reachable, then start the same command again"
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A temporary file in the target's folder that becomes the target when the block succeeds."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=_TEMPORARY)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _copy_synced(source: Path, target: Path) -> None:
-    import shutil
-
-    with open(source, "rb") as reader, open(target, "wb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        os.fsync(writer.fileno())
+def _modified(info: dict[str, Any]) -> float | None:
+    """When an object was written, under whatever name a file system has it."""
+    for name in ("mtime", "LastModified", "last_modified", "modified", "created"):
+        found = info.get(name)
+        if isinstance(found, datetime):
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        if isinstance(found, (int, float)):
+            return float(found)
+    return None

@@ -6,10 +6,12 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from rloop_core.store import Store
+from tests.store.faulty_s3 import FaultyS3
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +41,21 @@ def s3_server() -> Iterator[str]:
         os.environ.pop(name) if value is None else os.environ.update({name: value})
     S3FileSystem.clear_instance_cache()
     server.stop()
+
+
+@pytest.fixture
+def faulty(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """A proxy before the S3 server, which everything that is opened meanwhile goes through."""
+    from s3fs import S3FileSystem
+
+    address = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    assert address.hostname and address.port
+    proxy = FaultyS3(address.hostname, address.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    S3FileSystem.clear_instance_cache()
+    yield proxy
+    S3FileSystem.clear_instance_cache()
+    proxy.stop()
 
 
 @pytest.fixture(params=["path", "file", "memory", "s3"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
-from rloop_core.store import Manifest, Store, content_digest, discard, fetch, file_sha256, publish, read_manifest
+from rloop_core.store import Cache, Manifest, Store, content_digest, discard, fetch, file_sha256, publish, read_manifest
 
 FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}
 HERE = ("run", 0, "rft")
@@ -50,7 +50,7 @@ def test_what_is_published_is_found_and_fetched_whole(store, work, tmp_path):
     assert read_manifest(store, *HERE) is None
     manifest = published(store, work)
     assert read_manifest(store, *HERE) == manifest
-    folder = fetch(store, manifest, tmp_path / "cache")
+    folder = fetch(store, manifest, Cache(tmp_path / "cache"))
     assert {name: (folder / name).read_bytes() for name in FILES} == FILES
     assert [(file.path, file.bytes, file.sha256) for file in manifest.files] == [
         (name, len(FILES[name]), file_sha256(work / name))
@@ -71,7 +71,7 @@ def test_altered_truncated_and_missing_files_are_each_named(store, work, tmp_pat
     for number, (said, data) in enumerate(damages.items()):
         store.delete(key) if data is None else store.write_bytes(key, data)
         with pytest.raises(ArtifactDamaged, match=said) as caught:
-            fetch(store, manifest, tmp_path / f"cache-{number}")
+            fetch(store, manifest, Cache(tmp_path / f"cache-{number}"))
         assert caught.value.field == store.uri_of(key)
         assert caught.value.exit_code == 6
 
@@ -79,12 +79,14 @@ def test_altered_truncated_and_missing_files_are_each_named(store, work, tmp_pat
 def test_a_damaged_cache_is_downloaded_again_and_an_intact_one_is_not(work, tmp_path, s3_server):
     store = Store(f"{s3_server}/cached")
     manifest = published(store, work)
-    folder = fetch(store, manifest, tmp_path / "cache")
+    folder = fetch(store, manifest, Cache(tmp_path / "cache"))
     (folder / "model.safetensors").write_bytes(b"damaged")
-    assert (fetch(store, manifest, tmp_path / "cache") / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert (fetch(store, manifest, Cache(tmp_path / "cache")) / "model.safetensors").read_bytes() == FILES[
+        "model.safetensors"
+    ]
     for name in FILES:
         store.delete(f"{FOLDER}/{name}")
-    assert fetch(store, manifest, tmp_path / "cache") == folder
+    assert fetch(store, manifest, Cache(tmp_path / "cache")) == folder
 
 
 def altered(store: Store, change: dict[str, Any]) -> None:

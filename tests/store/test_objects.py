@@ -130,7 +130,7 @@ def test_what_a_killed_upload_left_on_s3_is_pruned(s3_server):
         client.create_multipart_upload(Bucket="rloop-test", Key=key)
     Store(f"{s3_server}/prune").prune("run/s", set())
     left = client.list_multipart_uploads(Bucket="rloop-test").get("Uploads", [])
-    assert [upload["Key"] for upload in left] == ["prune/run/s2/other"]
+    assert [one["Key"] for one in left if one["Key"].startswith("prune/")] == ["prune/run/s2/other"]
 
 
 def test_only_local_stores_have_paths(store):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from rloop_core.errors import StoreError
-from rloop_core.store import Store, objects
+from rloop_core.store import Store, objects, s3
 from tests.conftest import read_only
 
 
-def refusal(uri: str) -> StoreError:
+def refusal(uri: str, patience: float = 0.0) -> StoreError:
     with pytest.raises(StoreError) as caught:
-        Store(uri).check_writable()
+        Store(uri, patience).check_writable()
     assert "\n" not in str(caught.value)
     assert caught.value.fix
     assert caught.value.exit_code == 4
@@ -66,14 +66,14 @@ def test_a_full_disk_keeps_what_was_there(full_disk: Path):
 
 def test_a_missing_bucket(s3_server):
     error = refusal("s3://no-such-bucket/x")
-    assert "bucket does not exist" in str(error)
+    assert "bucket 'no-such-bucket' does not exist" in str(error)
     assert not Store("s3://no-such-bucket/x").exists("run/a")
 
 
 def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_server, monkeypatch):
     from s3fs import S3FileSystem
 
-    monkeypatch.setitem(objects._S3_CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
+    monkeypatch.setitem(s3.CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -85,7 +85,7 @@ def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_serve
         assert time.monotonic() - began < 10
         assert "endpoint" in str(error.fix)
         with pytest.raises(StoreError, match="Could not connect"):
-            Store("s3://rloop-test/x").exists("run/manifest.json")
+            Store("s3://rloop-test/x", 0.0).exists("run/manifest.json")
     finally:
         S3FileSystem.clear_instance_cache()
 
@@ -101,7 +101,7 @@ def test_an_endpoint_that_accepts_and_never_answers_is_given_up(s3_server, monke
         S3FileSystem.clear_instance_cache()
         try:
             began = time.monotonic()
-            assert "no answer within" in str(refusal("s3://rloop-test/x"))
+            assert "no answer in time" in str(refusal("s3://rloop-test/x"))
             assert time.monotonic() - began < 5
         finally:
             S3FileSystem.clear_instance_cache()

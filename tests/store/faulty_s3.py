@@ -1,0 +1,164 @@
+"""An HTTP proxy on loopback that stands before a real S3 server and misbehaves as told."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
+_REFUSALS = {
+    "500": (500, "InternalError", "We encountered an internal error"),
+    "503": (503, "SlowDown", "Please reduce your request rate."),
+    "denied": (403, "AccessDenied", "Access Denied"),
+    "skewed": (403, "RequestTimeTooSkewed", "The difference between the request time and the server's is too large."),
+}
+FAULTS = ("500", "503", "reset", "lost", "cut", "slow")
+
+
+class FaultyS3:
+    """A proxy.
+
+    Faults: `500`, `503`, `denied` and `skewed` answer without asking the server; `reset` breaks the connection before,
+    `lost` after the server did what it was asked; `cut` breaks it in the middle of the answer; `slow` waits.
+
+    Attributes:
+        rate: Share of requests that get a fault.
+        faults: Which.
+        gone: While set, every connection is broken at once.
+        keep_of_uploads: Share of an uploaded body that reaches the server, which then reports success.
+        flip: Alter one bit of uploads of at least so many bytes; 0 for none.
+        seen: Requests by method, and faults by name.
+        most: The most requests that were under way at a time.
+    """
+
+    def __init__(self, host: str, port: int, seed: int = 0) -> None:
+        self.rate, self.faults, self.keep_of_uploads, self.flip = 0.0, FAULTS, 1.0, 0
+        self.gone = threading.Event()
+        self.seen: Counter[str] = Counter()
+        self.most = self._now = 0
+        self.server_at = (host, port)
+        self._random, self._lock = random.Random(seed), threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), type("Bound", (_Handler,), {"proxy": self, "server_at": (host, port)}))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def draw(self, method: str) -> str | None:
+        with self._lock:
+            self.seen[method] += 1
+            if self.gone.is_set():
+                return "reset"
+            if self._random.random() >= self.rate:
+                return None
+            fault = self._random.choice(self.faults)
+            self.seen[fault] += 1
+            return fault
+
+    def under_way(self, more: int) -> None:
+        with self._lock:
+            self._now += more
+            self.most = max(self.most, self._now)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Broken connections are what this is for."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: FaultyS3
+    server_at: tuple[str, int]
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def _serve(self) -> None:
+        if self.headers.get("Expect", "").lower() == "100-continue":
+            pass  # the base class has answered it
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.proxy.draw(self.command)
+        if fault == "reset":
+            return self._break()
+        if fault in _REFUSALS:
+            return self._refuse(*_REFUSALS[fault])
+        if fault == "slow":
+            time.sleep(0.3)
+        self.proxy.under_way(1)
+        try:
+            status, headers, answer = self._ask(body)
+        finally:
+            self.proxy.under_way(-1)
+        if fault == "lost":
+            return self._break()
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return None
+        self.wfile.write(answer[: len(answer) // 2] if fault == "cut" else answer)
+        if fault == "cut":
+            self.wfile.flush()
+            return self._break()
+        return None
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - the base class's names
+
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "expect")}
+        if self.command == "PUT" and len(body) > 100:
+            body = self._spoilt(body)
+            headers = {name: value for name, value in headers.items() if not _is_sum(name)}
+            headers["Content-Length"] = str(len(body))
+        connection = HTTPConnection(*self.server_at, timeout=60)
+        try:
+            connection.request(self.command, self.path, body, headers)
+            response = connection.getresponse()
+            skip = ("transfer-encoding", "connection") + (() if self.command == "HEAD" else ("content-length",))
+            kept = [
+                (name, value) for name, value in response.getheaders() if name.lower() not in (*skip, "date", "server")
+            ]
+            return response.status, kept, response.read()
+        finally:
+            connection.close()
+
+    def _spoilt(self, body: bytes) -> bytes:
+        if self.proxy.flip and len(body) >= self.proxy.flip:
+            body = bytes([body[0] ^ 1]) + body[1:]
+        return body[: int(len(body) * self.proxy.keep_of_uploads)]
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        content = _XML.format(code, message).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Type", "application/xml")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _break(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+
+def _is_sum(name: str) -> bool:
+    return name.lower() == "content-md5" or name.lower().startswith(("x-amz-checksum-", "x-amz-content-sha256"))

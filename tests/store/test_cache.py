@@ -1,0 +1,216 @@
+"""Copies of remote artifacts: within their room, the least recently used dropped first, what is in use never."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.store import Cache, Manifest, Store, fetch, fetched, publish
+
+ROOM = 2_500_000
+
+
+@pytest.fixture
+def remote(s3_server: str) -> Store:
+    return Store(f"{s3_server}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def make(remote: Store, tmp_path: Path) -> Callable[[str], Manifest]:
+    """Artifacts of one million bytes, each with a run of its own."""
+
+    def make(run: str, size: int = 1_000_000) -> Manifest:
+        folder = tmp_path / "out" / run
+        (folder / "sub").mkdir(parents=True)
+        (folder / "sub" / "weights").write_bytes(os.urandom(size - 1000))
+        (folder / "rows").write_bytes(os.urandom(1000))
+        return publish(
+            remote, folder, run=run, iteration=0, stage="rft", fingerprint="f" * 64, inputs=(), identity={}, counts={},
+            metrics={}, versions={}, seed=1, seconds=1.0,
+        )  # fmt: skip
+
+    return make
+
+
+def look(store: Store, manifest: Manifest, cache: Cache) -> Path:
+    """As a reader that holds nothing afterwards."""
+    with fetched(store, manifest, cache) as folder:
+        return folder
+
+
+def there(cache: Cache) -> set[str]:
+    return {path.name for path in cache.folder.iterdir() if path.is_dir()}
+
+
+def test_the_least_recently_used_goes_first_and_the_room_is_kept(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", ROOM)
+    a, b, c = make("a"), make("b"), make("c")
+    look(remote, a, cache)
+    look(remote, b, cache)
+    look(remote, a, cache)  # used again, without a download
+    look(remote, c, cache)
+    assert there(cache) == {a.digest, c.digest}
+    look(remote, b, cache)
+    assert there(cache) == {b.digest, c.digest}
+    assert sum(path.stat().st_size for path in cache.folder.rglob("*") if path.is_file()) <= ROOM
+    assert {path.name for path in cache.folder.glob("*.lock")} == {f"{b.digest}.lock", f"{c.digest}.lock"}
+
+
+def test_without_a_limit_everything_stays(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", None)
+    made = [make(name) for name in "abcd"]
+    for manifest in made:
+        look(remote, manifest, cache)
+    assert there(cache) == {manifest.digest for manifest in made}
+
+
+def test_what_is_used_stays_even_beyond_the_limit(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", 1_500_000)
+    a, b, c = make("a"), make("b"), make("c")
+    with fetched(remote, a, cache) as used, fetched(remote, b, cache):
+        look(remote, c, cache)
+        assert there(cache) == {a.digest, b.digest, c.digest}
+        assert (used / "rows").exists()
+    look(remote, make("d"), cache)
+    assert len(there(cache)) == 1, "once nobody uses them, they go"
+
+
+def test_an_artifact_larger_than_the_limit_is_had_all_the_same(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", 1000)
+    manifest = make("a")
+    with fetched(remote, manifest, cache) as folder:
+        assert (folder / "sub/weights").stat().st_size == 999_000
+
+
+_USE = """
+import sys, time
+from pathlib import Path
+from rloop_core.store import Cache
+print(Cache(Path(sys.argv[1])).keep(sys.argv[2]), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def start_user() -> Iterator[Callable[[Cache, str], subprocess.Popen[str]]]:
+    """Start a process that uses a digest until it is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(cache: Cache, digest: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", _USE, str(cache.folder), digest]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]))
+        assert started[-1].stdout and started[-1].stdout.readline()
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_what_another_process_uses_stays_until_that_process_is_dead(remote, make, tmp_path, start_user):
+    cache = Cache(tmp_path / "cache", 1_500_000)
+    a, b, c = make("a"), make("b"), make("c")
+    look(remote, a, cache)
+    user = start_user(cache, a.digest)
+    look(remote, b, cache)
+    assert a.digest in there(cache)
+    user.send_signal(signal.SIGKILL)
+    user.wait()
+    look(remote, c, cache)
+    assert there(cache) == {c.digest}
+
+
+def test_a_process_keeps_what_it_fetched(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", 1_500_000)
+    a = make("a")
+    folder = fetch(remote, a, cache)
+    look(remote, make("b"), cache)
+    assert (folder / "rows").exists()
+    assert fetch(remote, a, cache) == folder
+
+
+def test_what_a_killed_process_left_is_cleared_away(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", ROOM)
+    a = make("a")
+    folder = look(remote, a, cache)
+    (folder / "sub/.tmp-half").write_bytes(b"x" * 100)
+    dropped = cache.folder / ".dropped-abc"
+    dropped.mkdir()
+    (dropped / "weights").write_bytes(b"x" * 100)
+    look(remote, a, cache)
+    assert not (folder / "sub/.tmp-half").exists()
+    look(remote, make("b"), cache)
+    assert not dropped.exists()
+
+
+def test_nothing_but_digests_is_ever_dropped(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", 1)
+    for name in ("notes", "a" * 63, f"{'A' * 64}"):
+        (cache.folder / name).mkdir(parents=True)
+        (cache.folder / name / "file").write_bytes(b"x" * 1000)
+    look(remote, make("a"), cache)
+    look(remote, make("b"), cache)
+    assert {"notes", "a" * 63, "A" * 64} <= there(cache)
+
+
+def test_many_at_once_each_read_whole_files(remote, make, tmp_path):
+    """Room for two of five, six readers: whoever is inside sees every file, whatever the others drop."""
+    cache = Cache(tmp_path / "cache", ROOM)
+    made = [make(name) for name in "abcde"]
+    wrong: list[str] = []
+
+    def read(number: int) -> None:
+        for turn in range(6):
+            manifest = made[(number + turn) % len(made)]
+            try:
+                with fetched(remote, manifest, cache) as folder:
+                    time.sleep(0.005)
+                    if any((folder / file.path).stat().st_size != file.bytes for file in manifest.files):
+                        wrong.append(manifest.run)
+            except Exception as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    look(remote, made[0], cache)
+    assert len(there(cache)) <= 5
+
+
+def test_a_full_disk_is_relieved_of_what_nobody_uses(remote, make, full_disk):
+    """The disk has room for one artifact, the limit for many."""
+    cache = Cache(full_disk / "cache", None)
+    a, b, large = make("a", 40_000), make("b", 41_000), make("c", 200_000)
+    look(remote, a, cache)
+    look(remote, b, cache)
+    assert there(cache) == {b.digest}
+    with pytest.raises(StoreError, match="No space left"):
+        look(remote, large, cache)
+    assert look(remote, a, cache)
+    with fetched(remote, a, cache), pytest.raises(StoreError, match="No space left"):
+        look(remote, b, cache)
+
+
+def test_a_damaged_object_does_not_stay_in_the_cache_as_whole(remote, make, tmp_path):
+    cache = Cache(tmp_path / "cache", ROOM)
+    a = make("a")
+    good = remote.read_bytes("a/iteration-000/rft/rows")
+    remote.write_bytes("a/iteration-000/rft/rows", b"x" * 1000)
+    with pytest.raises(ArtifactDamaged, match="sha256 differs"):
+        look(remote, a, cache)
+    remote.write_bytes("a/iteration-000/rft/rows", good)
+    assert (look(remote, a, cache) / "rows").read_bytes() == good

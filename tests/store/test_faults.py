@@ -1,0 +1,305 @@
+"""A store that fails for a while is waited for, one that refuses is not, and nothing damaged is taken for whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rloop_core.errors import StoreError, StoreUnavailable
+from rloop_core.store import Cache, Lease, Store, fetch, objects, publish, read_manifest, s3
+from rloop_core.store.faults import is_passing, persist
+from tests.store.faulty_s3 import FaultyS3
+
+HERE = ("run", 0, "rft")
+
+
+@pytest.fixture
+def remote(faulty: FaultyS3, s3_server: str) -> Store:
+    return Store(f"{s3_server}/{uuid.uuid4().hex}", patience=30.0)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multipart transfers with files of a size that suits a test."""
+    monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(s3, "RANGE_BYTES", 5 << 20)
+
+
+@pytest.fixture
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client itself tries nothing twice, so that every failure reaches the store."""
+    monkeypatch.setitem(s3.CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
+    monkeypatch.setattr(s3, "RETRIES", 1)
+
+
+@contextmanager
+def gone_for(proxy: FaultyS3, seconds: float) -> Iterator[None]:
+    proxy.gone.set()
+    timer = threading.Timer(seconds, proxy.gone.clear)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        proxy.gone.clear()
+
+
+def made(folder: Path, *sizes: int) -> Path:
+    folder.mkdir(parents=True)
+    for number, size in enumerate(sizes):
+        (folder / f"file-{number}").write_bytes(os.urandom(size))
+    return folder
+
+
+def published(store: Store, folder: Path) -> None:
+    publish(
+        store, folder, run="run", iteration=0, stage="rft", fingerprint="f" * 64, inputs=(), identity={}, counts={},
+        metrics={}, versions={}, seed=1, seconds=1.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_fourth_request_fails_and_nothing_is_lost_or_doubled(remote, faulty, small_parts, tmp_path, seed):
+    folder = made(tmp_path / "out", 11_000_000, 70_000, 0)
+    faulty.rate = 1 / 4
+    faulty._random.seed(seed)
+    remote.write_bytes("run/run.json", b"{}")
+    published(remote, folder)
+    manifest = read_manifest(remote, *HERE)
+    assert manifest is not None
+    copy = fetch(remote, manifest, Cache(tmp_path / "cache"))
+    for path in folder.iterdir():
+        assert (copy / path.name).read_bytes() == path.read_bytes()
+    names = {"manifest.json", *(path.name for path in folder.iterdir())}
+    assert {key.rpartition("/")[2] for key in remote.list("run/iteration-000")} == names
+    remote.prune("run", set())
+    assert remote.list("run") == []
+    assert any(faulty.seen[fault] for fault in faulty.faults)
+
+
+def test_a_store_that_is_gone_for_a_while_is_waited_for_and_said_so(one_attempt, remote, faulty, tmp_path):
+    told: list[str] = []
+    store = Store(remote.uri, 30.0, told.append)
+    folder = made(tmp_path / "out", 100_000)
+    began = time.monotonic()
+    with gone_for(faulty, 3.0):
+        published(store, folder)
+    assert time.monotonic() - began >= 3.0
+    assert read_manifest(store, *HERE) is not None
+    assert "does not answer" in told[0] and "up to 30 s" in told[0]
+    assert "answers again" in told[1]
+    assert len(told) == 2
+
+
+def test_patience_ends_with_an_error_of_its_own_that_keeps_what_is_finished(one_attempt, remote, faulty):
+    remote.write_bytes("a", b"1")
+    faulty.gone.set()
+    store = Store(remote.uri, 1.0)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="does not answer") as caught:
+        store.read_bytes("a")
+    assert time.monotonic() - began < 20
+    assert caught.value.exit_code == 4
+    assert caught.value.field == store.uri_of("a")
+    with pytest.raises(StoreUnavailable):
+        store.exists("a")
+    faulty.gone.clear()
+    assert store.read_bytes("a") == b"1"
+
+
+@pytest.mark.parametrize(("fault", "fix"), [("denied", "AWS_ACCESS_KEY_ID"), ("skewed", "clock")])
+def test_a_refusal_is_not_asked_again_and_names_the_bucket(remote, faulty, fault, fix):
+    faulty.rate, faulty.faults = 1.0, (fault,)
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="bucket 'rloop-test'") as caught:
+        remote.write_bytes("a", b"1")
+    assert time.monotonic() - began < 5
+    assert not isinstance(caught.value, StoreUnavailable)
+    assert fix in str(caught.value.fix)
+
+
+def test_a_server_that_swallows_half_of_every_upload_is_found_out(remote, faulty, tmp_path):
+    faulty.keep_of_uploads = 0.5
+    with pytest.raises(StoreError, match="not stored whole"):
+        published(remote, made(tmp_path / "out", 50_000))
+    faulty.keep_of_uploads = 1.0
+    assert read_manifest(remote, *HERE) is None
+
+
+@pytest.mark.parametrize("size", [50_000, 11_000_000], ids=["one-part", "three-parts"])
+def test_a_bit_that_falls_over_on_the_way_up_is_found_out(remote, faulty, small_parts, tmp_path, size):
+    folder = made(tmp_path / "out", size)
+    faulty.flip = 40_000
+    with pytest.raises(StoreError, match="not stored whole, 3 times"):
+        published(remote, folder)
+    faulty.flip = 0
+    published(remote, folder)
+    assert read_manifest(remote, *HERE) is not None
+
+
+@pytest.mark.parametrize("size", [50_000, 11_000_000], ids=["one-part", "three-parts"])
+def test_a_sum_that_proves_nothing_makes_it_read_back(remote, faulty, small_parts, tmp_path, monkeypatch, size):
+    """As with encryption by KMS, where the ETag is no MD5."""
+    folder = made(tmp_path / "out", size)
+    source = folder / "file-0"
+    monkeypatch.setattr(s3, "has_content_of", lambda info, path: False)
+    published(remote, folder)
+    manifest = read_manifest(remote, *HERE)
+    assert manifest is not None
+    key = "run/iteration-000/rft/file-0"
+    assert remote.holds(key, source, manifest.files[0].sha256)
+    remote.write_bytes(key, os.urandom(size))
+    assert not remote.holds(key, source, manifest.files[0].sha256)
+
+
+def test_large_files_move_in_parts_side_by_side(remote, faulty, small_parts, tmp_path):
+    source = made(tmp_path / "out", 31_000_000) / "file-0"
+    remote.upload(source, "big")
+    assert faulty.seen["PUT"] == 6
+    assert faulty.seen["POST"] == 2, "one to begin, one to complete"
+    remote.download("big", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    assert faulty.seen["GET"] == 6
+    assert faulty.most > 1
+    assert remote.uploads("") == []
+
+
+def test_a_connection_that_breaks_costs_a_few_parts_and_not_the_whole_file(
+    one_attempt, remote, faulty, small_parts, tmp_path
+):
+    source = made(tmp_path / "out", 31_000_000) / "file-0"
+    remote.upload(source, "big")
+    faulty.rate, faulty.faults = 0.3, ("cut",)
+    remote.download("big", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    assert faulty.seen["cut"] > 0
+    assert faulty.seen["GET"] < 25
+
+
+def test_a_parts_size_keeps_the_number_of_parts_within_what_s3_takes():
+    for size in (1, 10**9, 5 * 10**11, 5 * 2**40):
+        assert -(-size // s3.part_bytes(size)) <= 10_000
+
+
+def test_the_pauses_grow_differ_and_have_a_cap(monkeypatch):
+    slept: list[float] = []
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    def fail() -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    with pytest.raises(StoreUnavailable):
+        persist(fail, 60.0, "s3://b/k", lambda line: None)
+    assert 50 <= sum(slept) <= 60
+    assert max(slept) <= 8.0
+    assert all(later > 0.9 * earlier for earlier, later in pairwise(slept[:6]))
+    first = list(slept)
+    slept.clear()
+    clock[0] = 0.0
+    with pytest.raises(StoreUnavailable):
+        persist(fail, 60.0, "s3://b/k", lambda line: None)
+    assert slept[:4] != first[:4]
+
+
+def test_what_passes_and_what_does_not():
+    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, SSLError
+
+    def refused(code: str, status: int) -> ClientError:
+        return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
+
+    passing = [
+        TimeoutError(), ConnectionResetError(), BrokenPipeError(), OSError(errno.EHOSTUNREACH, "x"),
+        EndpointConnectionError(endpoint_url="x"), refused("SlowDown", 503), refused("500", 500), refused("502", 502),
+        refused("RequestTimeout", 400), refused("Whatever", 429),
+    ]  # fmt: skip
+    lasting = [
+        PermissionError(), FileNotFoundError(), OSError(errno.ENOSPC, "x"), ValueError(), KeyError(),
+        NoCredentialsError(), SSLError(endpoint_url="x", error="certificate"), refused("AccessDenied", 403),
+        refused("NoSuchBucket", 404), refused("NotImplemented", 501), refused("InvalidArgument", 400),
+    ]  # fmt: skip
+    assert [error for error in passing if not is_passing(error)] == []
+    assert [error for error in lasting if is_passing(error)] == []
+
+
+def test_a_lease_outlives_a_store_that_is_gone(one_attempt, remote, faulty):
+    with Lease(remote, "run", heartbeat=0.2) as lease:
+        with gone_for(faulty, 2.0):
+            time.sleep(2.2)
+        lease.ensure_held()
+        before = json.loads(remote.read_bytes("run/lease.json"))["beats"]
+        deadline = time.monotonic() + 20
+        while json.loads(remote.read_bytes("run/lease.json"))["beats"] <= before:
+            assert time.monotonic() < deadline, "it does not beat any more"
+            time.sleep(0.1)
+    assert not remote.exists("run/lease.json")
+
+
+def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt, remote, faulty):
+    """A holder elsewhere, whose store is gone as ours is, must not be robbed for having been quiet meanwhile."""
+    import boto3
+
+    direct = boto3.client("s3", endpoint_url="http://{}:{}".format(*faulty.server_at))
+    bucket, _, folder = remote.uri.removeprefix("s3://").partition("/")
+    stop = threading.Event()
+
+    def beat() -> None:
+        beats = 0
+        while not stop.wait(0.05):
+            if not faulty.gone.is_set():
+                beats += 1
+                content = {
+                    "token": "t",
+                    "host": "node7",
+                    "machine": "node7/x",
+                    "pid": 1,
+                    "started": 1.0,
+                    "beats": beats,
+                }
+                direct.put_object(Bucket=bucket, Key=f"{folder}/run/lease.json", Body=json.dumps(content).encode())
+                stop.wait(0.7)
+
+    holder = threading.Thread(target=beat)
+    holder.start()
+    try:
+        while not remote.exists("run/lease.json"):
+            time.sleep(0.05)
+        with gone_for(faulty, 3.0):
+            assert Lease(remote, "run", heartbeat=0.1, patience=1.5).living_holder() == "process 1 on node7"
+    finally:
+        stop.set()
+        holder.join()
+
+
+def test_a_request_that_is_never_answered_is_asked_again(remote, faulty, monkeypatch):
+    monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
+    store = Store(remote.uri, 20.0)
+    store.write_bytes("a", b"1")
+    slow, first = time.sleep, threading.Event()
+
+    def sleep(seconds: float) -> None:
+        slow(2.0 if seconds == 0.3 and not first.is_set() else seconds)
+        if seconds == 0.3:
+            first.set()
+            faulty.rate = 0.0
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    faulty.rate, faulty.faults = 1.0, ("slow",)
+    assert store.read_bytes("a") == b"1"
+    assert first.is_set()

@@ -1,0 +1,314 @@
+"""Garbage collection deletes what nothing names, and nothing else, whatever state a store is in."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rloop_core.config import Config
+from rloop_core.errors import StoreError
+from rloop_core.stages.data_record import write_data_record
+from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage, runs_of
+from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.job import STAGES
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import InputEntry, Lease, Manifest, Store, iteration_folder, manifest_key, publish
+from tests.conftest import small_config
+
+HOUR = 3600.0
+LONG_AGO = 48 * HOUR
+
+
+def published(store: Store, work: Path, run: str, iteration: int, stage: str, **changes: Any) -> Manifest:
+    folder = work / uuid.uuid4().hex
+    (folder / "sub").mkdir(parents=True)
+    (folder / "weights").write_bytes(os.urandom(20))
+    (folder / "sub/rows").write_bytes(os.urandom(10))
+    values: dict[str, Any] = {"fingerprint": uuid.uuid4().hex * 2, "inputs": (), "identity": {}, "counts": {},
+                              "metrics": {}, "versions": {}, "seed": 1, "seconds": 1.0}  # fmt: skip
+    return publish(store, folder, run=run, iteration=iteration, stage=stage, **{**values, **changes})
+
+
+def begun(store: Store, name: str = "run") -> Config:
+    """A run whose preflight is done: its records, and its problems."""
+    config = small_config(name=name)
+    write_run_record(store, config)
+    write_data_record(store, config, Inputs(config, store), {})
+    return config
+
+
+def aged(store: Store, *keys: str, seconds: float = LONG_AGO) -> None:
+    """Make files, or everything, look as old as that."""
+    then = time.time() - seconds
+    root = store.local_path("")
+    for path in [root / key for key in keys] or list(root.rglob("*")):
+        os.utime(path, (then, then))
+
+
+def files(store: Store) -> dict[str, bytes]:
+    root = store.local_path("")
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def keys(found: list[Garbage]) -> set[str]:
+    return {item.entry.key for one in found for item in one.items}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the records of one run."""
+    root = tmp_path_factory.mktemp("template") / "store"
+    begun(Store(str(root)))
+    return root
+
+
+STAGE = st.fixed_dictionaries(
+    {
+        "iteration": st.integers(-1, 2),
+        "stage": st.sampled_from(STAGES),
+        "manifest": st.sampled_from(["whole", "whole", "none", "garbage", "newer"]),
+        "extra": st.lists(st.sampled_from(["a", "sub/b", "deep/er/c", ".tmp-d", "sub/.tmp-e"]), unique=True),
+        "scratch": st.sampled_from([None, None, "own", "older", "later"]),
+    }
+)
+OTHERS = ["report/report.html", "compare-x/a.csv", "notes.txt", "iteration-000/notes", "iteration-0001/explore/a",
+          "iteration-000/distil/a", "iteration-00x/rft/a", "base/rft.old/a", "problems/readme.json"]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    stages=st.lists(STAGE, max_size=5, unique_by=lambda one: (one["iteration"], one["stage"])),
+    others=st.lists(st.sampled_from(OTHERS), unique=True, max_size=4),
+    problems=st.integers(0, 2),
+    young=st.randoms(use_true_random=False),
+)
+def test_a_random_store_loses_its_garbage_and_nothing_else(template, tmp_path_factory, stages, others, problems, young):
+    root = tmp_path_factory.mktemp("random") / "store"
+    shutil.copytree(template, root)
+    store, work = Store(str(root)), root.parent / "work"
+    garbage: set[str] = set()
+    readable = all(one["manifest"] in ("whole", "none") for one in stages)
+    for one in stages:
+        folder = f"{iteration_folder('run', one['iteration'])}/{one['stage']}"
+        manifest = published(store, work, "run", one["iteration"], one["stage"])
+        for name in one["extra"]:
+            store.write_bytes(f"{folder}/{name}", b"extra")
+        extra = {f"{folder}/{name}" for name in one["extra"]}
+        temporary = {key for key in extra if "/.tmp-" in key}
+        if one["manifest"] == "none":
+            store.delete(f"{folder}/manifest.json")
+            extra |= {f"{folder}/weights", f"{folder}/sub/rows"}
+        elif one["manifest"] != "whole":
+            content = b"{" if one["manifest"] == "garbage" else b'{"schema_version": 99}'
+            store.write_bytes(f"{folder}/manifest.json", content)
+        garbage |= extra if one["manifest"] in ("whole", "none") else temporary
+        if one["scratch"]:
+            name = manifest.fingerprint[:16] if one["scratch"] == "own" else "0" * 16
+            key = f".scratch/{folder}/{name}/out/file"
+            store.write_bytes(key, b"scratch")
+            if one["manifest"] == "whole" and one["scratch"] != "later":
+                garbage.add(key)
+    for key in others:
+        store.write_bytes(f"run/{key}", b"other")
+    for number in range(problems):
+        key = f"run/problems/{number:020x}.json"
+        store.write_bytes(key, json.dumps({"digest": f"unused-{number}"}).encode())
+        if readable:
+            garbage.add(key)
+    aged(store)
+    for one in stages:
+        if one["scratch"] == "older":
+            folder = root / ".scratch" / iteration_folder("run", one["iteration"]) / one["stage"]
+            for path in [folder, *folder.rglob("*")]:
+                os.utime(path, (0, 0))
+        elif one["scratch"] == "later":
+            made = root / manifest_key("run", one["iteration"], one["stage"])
+            if made.exists():
+                os.utime(made, (0, 0))
+    recent = {key for key in sorted(garbage) if young.random() < 0.2}
+    if recent:
+        aged(store, *recent, seconds=0.0)
+    for key in [key for key in recent if key.startswith(".scratch")]:
+        if not any(
+            one["scratch"] == "own"
+            and key.startswith(f".scratch/{iteration_folder('run', one['iteration'])}/{one['stage']}/")
+            for one in stages
+        ):
+            garbage.discard(key)  # written after the artifact: perhaps of one that is being made anew
+    before = files(store)
+
+    found = find_garbage(store, [], HOUR)
+    assert files(store) == before, "looking changes nothing"
+    done = delete_garbage(store, found, HOUR)
+    after = files(store)
+    assert before.keys() - after.keys() == garbage - recent
+    assert all(before[key] == content for key, content in after.items())
+    assert sum(one.bytes for one in done) == sum(len(before[key]) for key in garbage - recent)
+    assert keys(find_garbage(store, [], HOUR)) == set()
+    assert keys(delete_garbage(store, find_garbage(store, [], HOUR), HOUR)) == set()
+    assert files(store) == after
+
+
+def test_every_artifact_and_record_of_a_run_survives_the_shortest_guard(local, tmp_path):
+    begun(local)
+    for iteration in (-1, 0, 1):
+        for stage in STAGES:
+            published(local, tmp_path / "work", "run", iteration, stage)
+    before = files(local)
+    assert keys(delete_garbage(local, find_garbage(local, [], 0.0), 0.0)) == set()
+    assert files(local) == before
+
+
+def test_a_problem_set_stays_while_a_manifest_the_records_or_the_config_lead_to_it(local, tmp_path):
+    begun(local)
+    (own,) = local.list("run/problems")
+    for name, digest in (("a" * 20, "by-uri"), ("b" * 20, "by-digest"), ("c" * 20, "by-nobody")):
+        local.write_bytes(f"run/problems/{name}.json", json.dumps({"digest": digest}).encode())
+    inputs = (
+        InputEntry(uri=f"s3://where-it-was/before/run/problems/{'a' * 20}.json", digest="x"),
+        InputEntry(uri="elsewhere", digest="by-digest"),
+    )
+    published(local, tmp_path / "work", "run", 0, "explore", inputs=inputs)
+    aged(local)
+    assert keys(find_garbage(local, ["run"], HOUR)) == {f"run/problems/{'c' * 20}.json"}
+    text = local.read_bytes(own)
+    local.delete(own)
+    assert keys(find_garbage(local, ["run"], HOUR)) == set(), "its source is called otherwise on this machine"
+    local.write_bytes(own, text)
+    local.delete("run/data.json")
+    assert keys(find_garbage(local, ["run"], HOUR)) == set(), "what the run reads is not known before preflight"
+    assert local.exists(own)
+
+
+def test_a_run_at_work_is_left_alone_and_a_dead_ones_is_not(local, tmp_path):
+    for name in ("run", "other"):
+        begun(local, name)
+        local.write_bytes(f"{name}/iteration-000/rft/half", b"x")
+    aged(local)
+    with Lease(local, "run"):
+        found = find_garbage(local, [], HOUR)
+        assert [one.run for one in found if one.skipped] == ["run"]
+        assert "working on it" in str(found[[one.run for one in found].index("run")].skipped)
+        assert keys(delete_garbage(local, found, HOUR)) == {"other/iteration-000/rft/half"}
+    assert local.exists("run/iteration-000/rft/half")
+    dead = {"token": "t", "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "beats": 0}
+    local.write_bytes("run/lease.json", json.dumps(dead).encode())
+    local.write_bytes("run/lease-takeover-older-0", b"{}")
+    aged(local)
+    found = find_garbage(local, [], HOUR, patience=0.3)
+    done = delete_garbage(local, found, HOUR, patience=0.3)
+    assert keys(done) == {"run/iteration-000/rft/half", "run/lease-takeover-older-0"}
+    assert local.list("run/iteration-000") == []
+    assert not local.exists("run/lease.json")
+
+
+def test_a_run_that_starts_between_the_look_and_the_deletion_is_left_alone(local):
+    begun(local)
+    local.write_bytes("run/iteration-000/rft/half", b"x")
+    aged(local)
+    found = find_garbage(local, [], HOUR)
+    with Lease(local, "run"):
+        (done, _) = delete_garbage(local, found, HOUR)
+    assert "being written by" in str(done.skipped)
+    assert local.exists("run/iteration-000/rft/half")
+
+
+def test_what_was_published_since_the_look_stays(local, tmp_path):
+    """Files that no manifest named when they were found, and one names now."""
+    begun(local)
+    manifest = published(local, tmp_path / "work", "run", 0, "rft")
+    text = local.read_bytes("run/iteration-000/rft/manifest.json")
+    local.delete("run/iteration-000/rft/manifest.json")
+    aged(local)
+    found = find_garbage(local, [], HOUR)
+    assert len(keys(found)) == 2
+    local.write_bytes("run/iteration-000/rft/manifest.json", text)
+    assert keys(delete_garbage(local, found, HOUR)) == set()
+    assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(local.list("run"))
+
+
+def test_beside_somebody_who_publishes_without_pause_nothing_named_is_lost(local, tmp_path):
+    begun(local)
+    stop = threading.Event()
+    made: list[Manifest] = []
+
+    def work() -> None:
+        while not stop.is_set():
+            made.append(published(local, tmp_path / "work", "run", len(made) % 3, "explore"))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(15):
+            delete_garbage(local, find_garbage(local, [], HOUR), HOUR)
+    finally:
+        stop.set()
+        worker.join()
+    for manifest in {one.iteration: one for one in made}.values():
+        for file in manifest.files:
+            assert local.size(f"{manifest.folder}/{file.path}") == file.bytes
+
+
+def test_only_what_is_named_is_looked_at_and_an_unknown_run_is_refused(local):
+    for name in ("run", "other"):
+        begun(local, name)
+        local.write_bytes(f"{name}/iteration-000/rft/half", b"x")
+    local.write_bytes(f".rloop-write-check-{uuid.uuid4().hex}", b"ok")
+    local.write_bytes("no-run/iteration-000/rft/half", b"x")
+    aged(local)
+    assert runs_of(local) == ["other", "run"]
+    assert keys(find_garbage(local, ["other"], HOUR)) == {"other/iteration-000/rft/half"}
+    assert len(keys(find_garbage(local, [], HOUR))) == 3
+    with pytest.raises(StoreError, match="no run 'none'"):
+        find_garbage(local, ["none"], HOUR)
+
+
+def test_a_file_dated_in_the_future_is_young(local):
+    """By a machine whose clock was wrong."""
+    begun(local)
+    local.write_bytes("run/iteration-000/rft/half", b"x")
+    aged(local, "run/iteration-000/rft/half", seconds=-5 * HOUR)
+    found = find_garbage(local, [], HOUR)
+    assert keys(found) == set()
+    assert sum(one.younger for one in found) == 1
+
+
+def test_on_s3_uploads_and_orphans_go_in_few_requests(s3_server, tmp_path):
+    import boto3
+
+    store, client = Store(f"{s3_server}/{uuid.uuid4().hex}/deep"), boto3.client("s3")
+    begun(store)
+    manifest = published(store, tmp_path / "work", "run", 0, "rft")
+    for number in range(12):
+        store.write_bytes(f"run/iteration-000/rft/old-{number}", b"x" * 10)
+    root = store.uri.removeprefix("s3://rloop-test/")
+    upload = client.create_multipart_upload(Bucket="rloop-test", Key=f"{root}/run/iteration-000/rft/weights")
+    part = {key: upload[key] for key in ("Bucket", "Key", "UploadId")}
+    client.upload_part(**part, PartNumber=1, Body=b"y" * 100)
+    client.create_multipart_upload(Bucket="rloop-test", Key=f"{root}2/run/iteration-000/rft/weights")
+    assert sum(len(one.items) for one in find_garbage(store, [], HOUR)) == 1, "this server dates uploads long ago"
+    time.sleep(1.1)  # it dates objects by whole seconds
+    found = find_garbage(store, [], 0.0)
+    assert sum(one.bytes for one in found) == 220
+    delete_garbage(store, found, 0.0)
+    assert {key for key in store.list("run") if key.startswith("run/iteration")} == {
+        manifest_key("run", 0, "rft"), *(f"{manifest.folder}/{file.path}" for file in manifest.files)
+    }  # fmt: skip
+    left = client.list_multipart_uploads(Bucket="rloop-test").get("Uploads", [])
+    assert [one["Key"] for one in left if root in one["Key"]] == [f"{root}2/run/iteration-000/rft/weights"]
+    assert keys(find_garbage(store, [], 0.0)) == set()

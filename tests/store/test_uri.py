@@ -1,0 +1,50 @@
+"""A store's URI never carries what opens it, and what refuses one does not repeat it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rloop_core.errors import ConfigError
+from rloop_core.store import Store
+from tests.conftest import small_config
+
+WITH = [
+    "s3://AKIAFAKE:hunter2@bucket/prefix",
+    "s3://AKIAFAKE:hun/ter2@bucket/prefix",
+    "s3://hunter2@bucket/prefix",
+    "s3a://id:hunter2@bucket",
+    "ftp://user:hunter2@host/path",
+    "s3://bucket/prefix?key=a&secret=hunter2",
+    "s3://bucket/prefix?aws_secret_access_key=hunter2",
+    "https://host/x?X-Amz-Signature=hunter2",
+    "abfs://container:hunter2@account.dfs.core.windows.net/x",
+    "https://account.blob.core.windows.net/c?sig=hunter2",
+]
+WITHOUT = [
+    "s3://bucket/prefix",
+    "s3://bucket/run:a@b",
+    "some/folder@home:x",
+    "/tmp/user:word@x?secret=1",
+    "file:///tmp/a@b?key=1",
+    "memory://x?token=1",
+    "abfs://container@account.dfs.core.windows.net/x",
+    "s3://bucket/prefix?versionId=3",
+]
+
+
+@pytest.mark.parametrize("uri", WITH)
+def test_credentials_are_refused_everywhere_and_not_repeated(uri):
+    with pytest.raises(ConfigError) as caught:
+        Store(uri)
+    with pytest.raises(ConfigError) as from_config:
+        small_config(placement={"store": uri})
+    for error in (caught.value, from_config.value):
+        assert "ter2" not in str(error)
+        assert "AKIA" not in str(error)
+        assert "AWS_SECRET_ACCESS_KEY" in str(error.fix)
+        assert error.field == "placement.store"
+
+
+@pytest.mark.parametrize("uri", WITHOUT)
+def test_what_only_looks_so_is_taken(uri):
+    small_config(placement={"store": uri})
