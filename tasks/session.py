@@ -9,7 +9,7 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store
+from rloop_core.store import Lease, Store, manifest_key
 
 Listener = Callable[[str, int, dict[str, Any]], None]
 
@@ -61,6 +61,8 @@ def open_run(config: Config) -> Iterator[RunSession]:
     def tell(line: str) -> None:
         _announce("run", 0, {"kind": "note", "note": line})
 
+    # A store that never answered is more likely misspelt than gone: only one that was there is waited for.
+    Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
     with Lease(store, config.name, tell=tell) as lease:
         session = RunSession(config, StageRunner(config, store, lease, _announce))
