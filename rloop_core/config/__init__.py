@@ -1,11 +1,10 @@
 """One frozen config tree: YAML in, JSON Schema out; identity and placement kept apart."""
 
 from rloop_core.config.base import Impossible
+from rloop_core.config.evaluation import EvaluateConfig, EvaluatedSet
 from rloop_core.config.identity import (
     DecontaminateConfig,
     DynamicSamplingConfig,
-    EvaluateConfig,
-    EvaluatedSet,
     ExploreConfig,
     FilterConfig,
     HarvestConfig,

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
+from rloop_core.config.evaluation import EvaluateConfig
 from rloop_core.config.identity import (
     DecontaminateConfig,
-    EvaluateConfig,
     ExploreConfig,
     FilterConfig,
     HarvestConfig,
