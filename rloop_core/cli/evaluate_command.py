@@ -31,7 +31,7 @@ from rloop_core.verifier.policies import Policies
     "--template",
     type=click.Choice(["boxed", "answer-line", "chat", "plain"]),
     default=None,
-    help="How a problem becomes a prompt.  [default: boxed; plain for the bundled policy]",
+    help="How a problem becomes a prompt.  [default: boxed; plain for a bundled policy]",
 )
 @click.option(
     "--temperature",
@@ -109,12 +109,13 @@ def command(
     from rloop_core.cli.scoring import default_ks, show_summary
     from rloop_core.cli.standalone import Request, evaluate
     from rloop_core.errors import ConfigError
+    from rloop_core.organism import POLICIES
 
     chosen = ks or default_ks(samples)
     if max(chosen) > samples:
         fix = f"raise --samples to {max(chosen)}"
         raise ConfigError(f"pass@{max(chosen)} needs as many samples of each problem", field="--k", fix=fix)
-    template = template or ("plain" if model == "bundled" else "boxed")
+    template = template or ("plain" if model in POLICIES else "boxed")
     request = Request(
         model,
         problems,

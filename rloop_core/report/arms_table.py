@@ -9,9 +9,8 @@ import numpy as np
 
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.bootstrap import intervals_over_sets
-from rloop_core.evaluation.bounds import check_consistent
-from rloop_core.evaluation.metrics import Floats, pass_at_k
-from rloop_core.evaluation.outcomes import Outcomes, compare, problem_values, summarise
+from rloop_core.evaluation.metrics import Floats
+from rloop_core.evaluation.outcomes import compare, problem_values, summarise
 from rloop_core.report.arms import Arm, Checkpoint, shared_sets
 from rloop_core.report.canvas import Table
 
@@ -129,10 +128,6 @@ def _add(
         possible = [k for k in ks if k <= one.n.min()]
         summary = summarise(one, possible, seed=seed)
         cells = {metric: value for metric, value in summary.items() if isinstance(value, dict)}
-        try:
-            _check(one, cells)
-        except RLoopError as error:
-            table.notes.append(f"{name} on {label}: {error}")
         rows.append(Row(name, policies[name].label, cells))
     for first, second in _pairs(list(outcomes)):
         possible = [k for k in ks if k <= min(outcomes[first].n.min(), outcomes[second].n.min())]
@@ -145,16 +140,6 @@ def _add(
                  if isinstance(one, dict)}  # fmt: skip
         rows.append(Row(difference_name(first, second), "", cells, difference=True))
     table.blocks.append(Block(label, len(next(iter(outcomes.values()))), rows))
-
-
-def _check(outcomes: Outcomes, cells: Cells) -> None:
-    """A row must be possible: its pass@k within what avg@n and pass@n leave."""
-    n = int(outcomes.n.min())
-    if n != outcomes.n.max():
-        return
-    passes = {int(name.removeprefix("pass@")): one["value"] for name, one in cells.items() if name.startswith("pass@")}
-    passes.setdefault(n, float(pass_at_k(outcomes.n, outcomes.c, n).mean()))
-    check_consistent(cells[outcomes.avg_name]["value"], passes, n)
 
 
 def _add_average(table: TableOne, ours: Arm, theirs: Arm, seed: int) -> None:

@@ -22,6 +22,7 @@ from rloop_core.store import Store, manifest_key
 from rloop_core.study.config import StudyRun
 
 _POLL_SECONDS = 0.5
+_LOOK_SECONDS = 5.0
 _GRACE_SECONDS = 10.0
 
 
@@ -72,23 +73,35 @@ def compute(
         StageError: Runs failed; the others were computed all the same.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    keys = {key for run in runs for key in _manifests(run)}
-    waiting, children, progress = list(runs), list[_Child](), Progress(stages=len(keys))
+    missing = {key for run in runs for key in _manifests(run)}
+    waiting, children, progress = list(runs), list[_Child](), Progress(stages=len(missing))
+
+    def look(among: Sequence[StudyRun]) -> None:
+        # A request for each manifest that is still missing, so only the runs that may have made one are asked for.
+        missing.difference_update(
+            [key for run in among for key in _manifests(run) if key in missing and store.exists(key)]
+        )
+        progress.done = progress.stages - len(missing)
+
+    look(runs)
+    looked = time.monotonic()
     try:
         while waiting or children:
             _start_what_can(waiting, children, folder, jobs)
-            progress.done = sum(store.exists(key) for key in keys)
+            if time.monotonic() - looked >= _LOOK_SECONDS:
+                look([child.run for child in children])
+                looked = time.monotonic()
             progress.running = [child.run.config.name for child in children]
             tell(progress)
             time.sleep(_POLL_SECONDS)
             for child in [one for one in children if one.process.poll() is not None]:
                 children.remove(child)
+                look([child.run])
                 name = child.run.config.name
                 if child.process.returncode == 0:
                     progress.finished.append(name)
                 else:
                     progress.failed[name] = _last_line(child.log)
-        progress.done = sum(store.exists(key) for key in keys)
         progress.running = []
         tell(progress)
     finally:

@@ -103,13 +103,12 @@ except LeaseError as error:
 
 
 @pytest.fixture
-def start_holder() -> Iterator[Callable[[Store], subprocess.Popen[str]]]:
-    """Start a process that takes the lease of `run`, says so, and holds it until it is sent a line."""
+def start_program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start Python code with arguments beside the test, with pipes to talk through; ended after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(store: Store) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", _HOLD, store.uri]
-        pipe = subprocess.PIPE
+    def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+        command, pipe = [sys.executable, "-c", code, *arguments], subprocess.PIPE
         started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]))
         return started[-1]
 
@@ -117,3 +116,9 @@ def start_holder() -> Iterator[Callable[[Store], subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def start_holder(start_program: Callable[..., subprocess.Popen[str]]) -> Callable[[Store], subprocess.Popen[str]]:
+    """Start a process that takes the lease of `run`, says so, and holds it until it is sent a line."""
+    return lambda store: start_program(_HOLD, store.uri)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -41,19 +39,9 @@ except LeaseError as error:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[Store, float, str], subprocess.Popen[str]]]:
+def start(start_program: Callable[..., subprocess.Popen[str]]) -> Callable[[Store, float, str], subprocess.Popen[str]]:
     """Start a worker on another machine, whose clock is so many seconds off; it says what became of it."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(store: Store, skew: float, machine: str) -> subprocess.Popen[str]:
-        command, pipe = [sys.executable, "-c", _WORKER, str(skew), machine, store.uri], subprocess.PIPE
-        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2]))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
+    return lambda store, skew, machine: start_program(_WORKER, str(skew), machine, store.uri)
 
 
 def said(worker: subprocess.Popen[str]) -> str:
