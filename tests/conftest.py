@@ -20,6 +20,7 @@ from rloop_core.problems import load_problems
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.verifier import Verifier
+from tests.swift import Swift, swift_server
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
@@ -80,6 +81,13 @@ def make_job(tmp_path: Path) -> Callable[..., ExploreJob]:
 def verifier() -> Any:
     with Verifier(workers=1) as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A real S3 server of this test process's own; a test reaches it through `swift.environment`."""
+    with swift_server(tmp_path_factory.mktemp("swift")) as server:
+        yield server
 
 
 def run_rloop(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
-from rloop_core.store import Store
+from rloop_core.store import Store, seal, unseal
 
 SCHEMA_VERSION = 1
 
@@ -115,7 +114,7 @@ def write_data_record(
         sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
     record = DataRecord(tuple(sets), config.decontaminate.mode, inputs.decontamination())
     content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
-    store.write_bytes(_key(config.name), json.dumps(content, indent=1).encode())
+    store.write_bytes(_key(config.name), seal(content, indent=1))
     return record
 
 
@@ -125,10 +124,11 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
     Raises:
         ArtifactDamaged: It is there and cannot be read.
     """
-    if not store.exists(_key(run)):
+    text = store.find_bytes(_key(run))
+    if text is None:
         return None
     try:
-        content: dict[str, Any] = json.loads(store.read_bytes(_key(run)))
+        content = unseal(text)
         found = content["decontamination"]
         sets = tuple(SetRecord(**one) for one in content["problem_sets"])
         return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(found) if found else None)

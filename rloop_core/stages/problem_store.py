@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rloop_core.config import ProblemSource
-from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
-from rloop_core.store import Store, content_digest, file_sha256, fingerprint
+from rloop_core.store import Store, content_digest, file_sha256, fingerprint, seal, unseal
 
 
 def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
@@ -23,12 +22,15 @@ def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str,
         ProblemsError: The set cannot be read or trusted.
     """
     key = f"{run}/problems/{source_key(source)}.json"
-    if store.exists(key):
+    text = store.find_bytes(key)
+    if text is not None:
         try:
-            header = json.loads(store.read_bytes(key))
-            read_problems(store, key, header["digest"])
-            return key, str(header["digest"])
-        except (ValueError, KeyError, TypeError, ArtifactDamaged):
+            digest = str(unseal(text)["digest"])
+            _checked(text, store.uri_of(key), digest)
+            return key, digest
+        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
+            why = error.what if isinstance(error, ArtifactDamaged) else error
+            store.tell(f"{store.uri_of(key)}: {why}; {source.label} is read again")
             store.delete(key)
     problem_set = load_problems(source)
     store.write_bytes(key, dump_problems(problem_set))
@@ -41,8 +43,15 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
     Raises:
         ArtifactDamaged: It is gone or was altered.
     """
+    text = store.find_bytes(key)
+    if text is None:
+        raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again")
+    return _checked(text, store.uri_of(key), digest)
+
+
+def _checked(text: bytes, uri: str, digest: str) -> ProblemSet:
     try:
-        content = json.loads(store.read_bytes(key))
+        content = unseal(text)
         problems = tuple(Problem(*row) for row in content["problems"])
         problem_set = ProblemSet(
             content["name"],
@@ -51,15 +60,11 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
             tuple(content.get("warnings", ())),
             tuple(_repeated(one) for one in content.get("conflicts", ())),
         )
-    except StoreError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again") from error
-        raise
     except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactDamaged(f"cannot be read: {error}", field=store.uri_of(key), fix="start the run again") from error
+        raise ArtifactDamaged(f"cannot be read: {error}", field=uri, fix="start the run again") from error
     # The digest covers ids and golds; an id covers its text.
     if problem_set.digest != digest or any(problem_id(one.problem) != one.id for one in problems):
-        raise ArtifactDamaged("was altered: its digest differs", field=store.uri_of(key), fix="start the run again")
+        raise ArtifactDamaged("was altered: its digest differs", field=uri, fix="start the run again")
     return problem_set
 
 
@@ -74,7 +79,7 @@ def dump_problems(problem_set: ProblemSet) -> bytes:
         "conflicts": [asdict(one) for one in problem_set.conflicts],
         "problems": rows,
     }
-    return json.dumps(content, ensure_ascii=False).encode()
+    return seal(content)
 
 
 def _repeated(content: dict[str, Any]) -> Repeated:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
 from rloop_core.errors import StoreError
-from rloop_core.store import Store
+from rloop_core.store import Store, seal, unseal
 
 SCHEMA_VERSION = 1
 
@@ -27,12 +26,14 @@ def write_run_record(store: Store, config: Config) -> None:
         "created_at": now,
         "updated_at": now,
     }
-    old = _read(store, config.name) if store.exists(_key(config.name)) else {}
+    old = _read(store, config.name)
+    if old == {}:
+        store.tell(f"{store.uri_of(_key(config.name))}: cannot be read; it is written anew")
     if old:
         content["created_at"] = old.get("created_at", now)
         if {**old, "updated_at": now} == content:
             return
-    store.write_bytes(_key(config.name), json.dumps(content, indent=1).encode())
+    store.write_bytes(_key(config.name), seal(content, indent=1))
 
 
 def read_run_config(store: Store, run: str) -> Config:
@@ -41,11 +42,12 @@ def read_run_config(store: Store, run: str) -> Config:
     Raises:
         StoreError: The store holds no such run.
     """
-    if not store.exists(_key(run)):
+    content = _read(store, run)
+    if content is None:
         found = sorted({key.split("/")[0] for key in store.list("") if key.endswith("/run.json")})
         known = f"it holds {', '.join(found)}" if found else "it holds none"
         raise StoreError(f"there is no run {run!r} here; {known}", field=store.uri, fix="check RUN and --store")
-    config = _read(store, run).get("config")
+    config = content.get("config")
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
@@ -56,10 +58,12 @@ def _key(run: str) -> str:
     return f"{run}/run.json"
 
 
-def _read(store: Store, run: str) -> dict[str, Any]:
-    """The record as it stands; nothing when it is damaged, for it holds nothing that a config file does not."""
+def _read(store: Store, run: str) -> dict[str, Any] | None:
+    """The record as it stands, None when there is none; empty when it is damaged: no config file holds less."""
+    text = store.find_bytes(_key(run))
+    if text is None:
+        return None
     try:
-        content = json.loads(store.read_bytes(_key(run)))
+        return unseal(text)
     except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from rloop_core.config import Config, ProblemSource
@@ -18,7 +17,7 @@ from rloop_core.problems.decontamination import (
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.stages.job import InputRef
 from rloop_core.stages.problem_store import dump_problems, read_problems
-from rloop_core.store import Store, fingerprint
+from rloop_core.store import Store, fingerprint, seal, unseal
 
 
 def ensure_decontamination(
@@ -43,8 +42,9 @@ def ensure_decontamination(
     key = f"{config.name}/problems/decontamination-{fingerprint(compared)[:20]}.json"
     if store.exists(key):
         try:
-            return Decontamination.from_dict(json.loads(store.read_bytes(key)))
-        except (ValueError, KeyError, TypeError):
+            return Decontamination.from_dict(unseal(store.read_bytes(key)))
+        except (ValueError, KeyError, TypeError) as error:
+            store.tell(f"{store.uri_of(key)}: cannot be read ({error}); the sets are compared again")
             store.delete(key)
     found = decontaminate(
         read_problems(store, training.location, training.digest),
@@ -54,7 +54,7 @@ def ensure_decontamination(
         ],
         rules,
     )
-    store.write_bytes(key, json.dumps(found.to_dict()).encode())
+    store.write_bytes(key, seal(found.to_dict()))
     return found
 
 
@@ -71,9 +71,10 @@ def ensure_clean(store: Store, config: Config, training: InputRef, found: Decont
     digest = ""
     if store.exists(key):
         try:
-            digest = json.loads(store.read_bytes(key))["digest"]
+            digest = str(unseal(store.read_bytes(key))["digest"])
             read_problems(store, key, digest)
-        except (ValueError, KeyError, TypeError, ArtifactDamaged):
+        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
+            store.tell(f"{store.uri_of(key)}: cannot be read ({error}); it is made again")
             digest = ""
     if not digest:
         clean = found.clean(read_problems(store, training.location, training.digest))

@@ -1,5 +1,6 @@
 """Object store, manifests, fingerprints, digests and leases: what makes a run resumable anywhere."""
 
+from rloop_core.store.borrowed import BorrowedLease
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import canonical_json, content_digest, file_sha256, fingerprint
 from rloop_core.store.lease import Lease
@@ -18,9 +19,11 @@ from rloop_core.store.manifest import (
     stage_folder,
 )
 from rloop_core.store.objects import Entry, Store
+from rloop_core.store.sealed import seal, unseal
 
 __all__ = [
     "BASE_ITERATION",
+    "BorrowedLease",
     "Cache",
     "Entry",
     "FileEntry",
@@ -39,5 +42,7 @@ __all__ = [
     "manifest_key",
     "publish",
     "read_manifest",
+    "seal",
     "stage_folder",
+    "unseal",
 ]

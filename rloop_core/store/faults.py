@@ -86,7 +86,7 @@ def persist(call: Callable[[], T], patience: float, name: str, tell: Callable[[s
                 raise
             if waited + pause > patience:
                 raise unavailable(error, name, waited) from error
-            if waited > 1.0 and not told:
+            if waited + pause > 1.0 and not told:
                 tell(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
                 told = True
             time.sleep(pause)

@@ -78,6 +78,11 @@ class Lease:
             if (holder := self._holder(self._hasty)) and holder.get("token") == self._token:
                 self._hasty.delete(self._key)
 
+    @property
+    def token(self) -> str:
+        """What tells this holder from every other; who works for it shows it (`BorrowedLease`)."""
+        return self._token
+
     def living_holder(self) -> str | None:
         """Who holds the run now, in words, without taking anything; None when nobody alive does.
 
@@ -144,22 +149,21 @@ class Lease:
         return held is not None and held.get("token") == self._token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
+        text = self._store.find_bytes(claim)
+        if text is None:
+            return False
         try:
-            claimant = json.loads(self._store.read_bytes(claim))
-        except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return False
-            raise
+            claimant = json.loads(text)
         except ValueError:
             return True
         if not isinstance(claimant, dict):
             return True
         # A claimant elsewhere shows life by nothing but the lease that it is about to replace.
-        return _is_gone(claimant) if _is_here(claimant) else self._is_silent(holder)
+        return holder_is_gone(claimant) if holder_is_here(claimant) else self._is_silent(holder)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
-        if _is_here(holder):
-            return _is_gone(holder)
+        if holder_is_here(holder):
+            return holder_is_gone(holder)
         self._tell(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
         return self._is_silent(holder)
 
@@ -179,6 +183,7 @@ class Lease:
         return True
 
     def _beat(self) -> None:
+        missed = False
         while not self._stop.wait(self._heartbeat):
             try:
                 self._beats += 1
@@ -189,8 +194,11 @@ class Lease:
                 else:
                     self._lost.set()
                     return
+                missed = False
             except StoreError as error:
-                self._tell(f"lease heartbeat failed, trying again: {error}")
+                if not missed:
+                    self._tell(f"lease heartbeat failed, trying again: {error}")
+                missed = True
 
     def _holder(self, store: Store | None = None) -> dict[str, Any] | None:
         return read_holder(store or self._store, self._key)
@@ -216,16 +224,13 @@ def read_holder(store: Store, key: str) -> dict[str, Any] | None:
     Raises:
         StoreError: The store cannot be asked.
     """
-    if not store.exists(key):
+    text = store.find_bytes(key)
+    if text is None:
         return None
     try:
-        holder = json.loads(store.read_bytes(key))
+        holder = json.loads(text)
     except ValueError:
         return {"token": None, "host": "unknown"}
-    except StoreError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
     return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
 
 
@@ -236,11 +241,12 @@ def _in_words(holder: dict[str, Any]) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}"
 
 
-def _is_here(holder: dict[str, Any]) -> bool:
+def holder_is_here(holder: dict[str, Any]) -> bool:
+    """Whether a lease was taken by a process of this machine, which can be looked up."""
     return bool(holder.get("machine") == _machine())
 
 
-def _is_gone(holder: dict[str, Any]) -> bool:
+def holder_is_gone(holder: dict[str, Any]) -> bool:
     """Whether a process of this machine has ended, even if its id is in use again."""
     pid = holder.get("pid")
     return not isinstance(pid, int) or _started(pid) != holder.get("started")

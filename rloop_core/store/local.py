@@ -53,6 +53,14 @@ def copy_file(source: Path, target: Path) -> None:
         os.fsync(writer.fileno())
 
 
+def write_at(handle: int, place: int, data: bytes) -> None:
+    """Write all of it at a place of an open file."""
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(handle, left, place)
+        left, place = left[written:], place + written
+
+
 def _new_beside(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)

@@ -15,12 +15,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from rloop_core.errors import ArtifactDamaged, StageError, StoreError
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import content_digest, file_sha256
+from rloop_core.store.local import replace_bytes
 from rloop_core.store.objects import Store
+from rloop_core.store.sealed import hash_of, is_hash
 
 SCHEMA_VERSION: Literal[1] = 1
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
 _UPLOADS = 3
+_CHECKED = ".checked.json"
+_ITSELF = "manifest.json"
+"""Name among the `versions` in a manifest's file under which it carries the hash of everything else in it: a manifest's
+keys are fixed, and no digest of files covers its figures."""
 
 
 class _Record(BaseModel):
@@ -97,9 +103,13 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
         StoreError: It was written by a newer rloop.
     """
     key = manifest_key(run, iteration, stage)
-    if not store.exists(key):
+    text = store.find_bytes(key)
+    if text is None:
         return None
-    text = store.read_bytes(key)
+    if _is_altered(text):
+        raise ArtifactDamaged(
+            "was altered: its own hash differs", field=store.uri_of(key), fix="the stage is run again"
+        )
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
@@ -118,7 +128,8 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
     named = (manifest.run, manifest.iteration, manifest.stage)
     if named != (run, iteration, stage):
         raise ArtifactDamaged(f"belongs to {named}", field=store.uri_of(key), fix="the stage is run again")
-    return manifest
+    plain = {name: value for name, value in manifest.versions.items() if name != _ITSELF}
+    return manifest.model_copy(update={"versions": plain})
 
 
 def publish(
@@ -173,6 +184,7 @@ def publish(
         )
         text = manifest.model_dump_json(indent=1).encode()  # a figure that is not finite becomes null
         manifest = Manifest.model_validate_json(text)
+        text = _with_hash(text)
     except ValueError as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise StageError(f"cannot be published: {what}", field=target) from error
@@ -224,9 +236,22 @@ def _store_whole(store: Store, source: Path, key: str, sha256: str) -> None:
 
 
 def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> Path:
-    """Download what a remote artifact's folder lacks, then check every file."""
+    """Download what a remote artifact's folder lacks, or holds of another object, then check every file.
+
+    An intact copy says nothing of the store, where the next machine will look: an object that is gone, or has another
+    tag than when its content was checked, is downloaded again.
+    """
     if not store.is_local:
-        lacking = [file for file in manifest.files if not _intact(folder / file.path, file)]
+        tags = {entry.key: f"{entry.bytes} {entry.tag}" for entry in store.entries(manifest.folder)}
+        now = {file.path: tags.get(f"{manifest.folder}/{file.path}") for file in manifest.files}
+        checked = _read_checked(folder).get(store.uri_of(manifest.folder), {})
+        lacking = [
+            file
+            for file in manifest.files
+            if now[file.path] is None
+            or now[file.path] != checked.get(file.path)
+            or not _intact(folder / file.path, file)
+        ]
         if lacking:
             cache.make_room(sum(file.bytes for file in lacking))
         for file in lacking:
@@ -239,7 +264,20 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
             raise _damaged(store, manifest, file, f"has {path.stat().st_size} bytes, not {file.bytes}")
         if file_sha256(path) != file.sha256:
             raise _damaged(store, manifest, file, "was altered: its sha256 differs")
+    if not store.is_local and lacking:
+        known = _read_checked(folder)
+        known[store.uri_of(manifest.folder)] = checked | {path: tag for path, tag in now.items() if tag}
+        replace_bytes(folder / _CHECKED, json.dumps(known).encode())
     return folder
+
+
+def _read_checked(folder: Path) -> dict[str, dict[str, str]]:
+    """Tags that objects had when their content was checked, by artifact and file; what cannot be read is forgotten."""
+    try:
+        content = json.loads((folder / _CHECKED).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, target: Path) -> None:
@@ -254,6 +292,25 @@ def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, t
             full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
             if not full or not cache.drop_oldest():
                 raise
+
+
+def _with_hash(text: bytes) -> bytes:
+    """A manifest's file with the hash of its rest among its versions."""
+    content = json.loads(text)
+    content["versions"][_ITSELF] = hash_of(content)
+    return json.dumps(content, indent=1, ensure_ascii=False).encode()
+
+
+def _is_altered(text: bytes) -> bool:
+    """Whether a manifest's file holds a hash, and not that of its rest; those of older releases hold none."""
+    try:
+        content = json.loads(text)
+        versions = dict(content["versions"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    content["versions"] = {name: value for name, value in versions.items() if name != _ITSELF}
+    hashes = {name: value for name, value in versions.items() if name == _ITSELF or is_hash(value)}
+    return bool(hashes) and hashes != {_ITSELF: hash_of(content)}
 
 
 def _schema_version(text: bytes) -> int:

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rloop_core.errors import RLoopError, StoreError
-from rloop_core.store import local, s3
+from rloop_core.store import local, s3, transfer
 from rloop_core.store.faults import explain, persist
-from rloop_core.store.uri import refuse_credentials
+from rloop_core.store.uri import refuse_credentials, refuse_endpoint_credentials
 
 T = TypeVar("T")
 
@@ -47,12 +47,14 @@ class Entry:
         bytes: Its size.
         modified: When it was written, by the store's clock, in seconds since 1970; None where the store does not say.
         upload: Id of a multipart upload that was never completed; such a thing is no object.
+        tag: What the store calls this content: another tag, another content. None where it does not say.
     """
 
     key: str
     bytes: int
     modified: float | None
     upload: str | None = None
+    tag: str | None = None
 
 
 class Store:
@@ -78,6 +80,8 @@ class Store:
         if not path.strip("/") and scheme != "memory":
             raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="use a path or a URI")
         self.is_s3 = scheme in ("s3", "s3a")
+        if self.is_s3:
+            refuse_endpoint_credentials()
         options: dict[str, Any] = {"use_listings_cache": False, "config_kwargs": s3.CONFIG} if self.is_s3 else {}
         self._tell = tell
         self._patience = patience
@@ -98,6 +102,10 @@ class Store:
         twin._patience, twin._seconds = 0.0, seconds
         return twin
 
+    def tell(self, line: str) -> None:
+        """Say one line to whoever opened the store."""
+        self._tell(line)
+
     def uri_of(self, key: str) -> str:
         """Full URI of an object."""
         return f"{self.uri}/{key}"
@@ -115,6 +123,8 @@ class Store:
         def look() -> bool:
             # Not fsspec's isfile: it answers False to a network failure, and finished work would be computed again.
             try:
+                if self.is_s3:  # fsspec's info also asks for a listing before it says no
+                    return s3.is_there(self._fs, path, self._seconds)
                 return bool(self._fs.info(path, **self._brief)["type"] == "file")
             except (FileNotFoundError, NotADirectoryError):
                 return False
@@ -129,7 +139,19 @@ class Store:
     def read_bytes(self, key: str) -> bytes:
         """A whole (small) object."""
         path = self._path(key)
-        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._brief)))
+        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._brief, **self._one_request)))
+
+    def find_bytes(self, key: str) -> bytes | None:
+        """A whole (small) object, None when there is none: one request where `exists` and `read_bytes` are two."""
+        path = self._path(key)
+
+        def look() -> bytes | None:
+            try:
+                return bytes(self._fs.cat_file(path, **self._brief, **self._one_request))
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+
+        return self._ask("read", key, look)
 
     def write_bytes(self, key: str, data: bytes) -> None:
         """Write a small object in one PUT: readers see the old or the new one, never a part."""
@@ -166,7 +188,7 @@ class Store:
         if self.is_local:
             self._ask("write", key, lambda: local.copy_file(source, Path(path)))
         elif self.is_s3:
-            self._ask("write", key, lambda: s3.upload(self._fs, source, path, self._seconds))
+            self._ask("write", key, lambda: transfer.upload(self._fs, source, path, self._seconds))
         else:
             self._ask("write", key, lambda: self._fs.put_file(str(source), path))
 
@@ -177,9 +199,8 @@ class Store:
             if not self.is_s3:
                 self._persist(key, lambda: self._fs.get_file(path, str(temporary)))
                 return
-            with open(temporary, "wb") as stream:
-                for part in self._parts(key):
-                    stream.write(part)
+            with open(temporary, "wb", buffering=0) as stream:
+                self._bring(key, partial(local.write_at, stream.fileno()))
 
     def holds(self, key: str, source: Path, sha256: str) -> bool:
         """Whether an object is this local file; on S3 to the last bit, elsewhere by its size.
@@ -187,15 +208,21 @@ class Store:
         S3's own sum is compared where there is one; else the object is read back.
         """
         path = self._path(key)
-        info = self._ask("look up", key, lambda: dict(self._fs.info(path, **self._brief)))
-        if int(info["size"]) != source.stat().st_size:
+
+        def look() -> dict[str, Any] | None:
+            try:
+                return dict(self._fs.info(path, **self._brief))
+            except FileNotFoundError:
+                return None
+
+        info = self._ask("look up", key, look)
+        if info is None or int(info["size"]) != source.stat().st_size:
             return False
         if not self.is_s3 or s3.has_content_of(info, source):
             return True
         digest = hashlib.sha256()
         with self._errors("read", key):
-            for part in self._parts(key):
-                digest.update(part)
+            self._bring(key, lambda at, piece: digest.update(piece), in_order=True)
         return digest.hexdigest() == sha256
 
     def delete(self, key: str) -> None:
@@ -258,7 +285,7 @@ class Store:
         found = self._ask("list", prefix, look)
         root = str(self._root).rstrip("/") + "/"
         return [
-            Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info))
+            Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info), tag=info.get("ETag"))
             for name, info in sorted(found.items())
             if str(name).startswith(root)
         ]
@@ -309,10 +336,15 @@ class Store:
     def _brief(self) -> dict[str, float]:
         return {"timeout": self._seconds} if getattr(self._fs, "async_impl", False) else {}
 
-    def _parts(self, key: str) -> Iterator[bytes]:
+    @property
+    def _one_request(self) -> dict[str, int]:
+        return {"max_concurrency": 1} if self.is_s3 else {}  # else s3fs asks for the size first
+
+    def _bring(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
         path = self._path(key)
         size = self._persist(key, lambda: int(self._fs.info(path, **self._brief)["size"]))
-        yield from s3.read_parts(self._fs, path, size, self._seconds, lambda call: self._persist(key, call))
+        persist = partial(self._persist, key)
+        transfer.download(self._fs, path, size, take, self._seconds, persist, in_order=in_order)
 
     def _path(self, key: str) -> str:
         if not key:

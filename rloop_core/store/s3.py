@@ -1,21 +1,31 @@
-"""What S3 needs beyond s3fs's plain calls: transfers in parts of bounded memory, conditional writes, stale uploads."""
+"""What S3 needs beyond s3fs's plain calls: conditional writes, proof of content, deletion in bulk, stale uploads."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rloop_core.store.faults import status_of
 
-CONFIG = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 3, "mode": "standard"}}
-"""The client's own patience with one request, so that a part of an upload may fail; `Store` asks again after that."""
+CONFIG = {
+    "connect_timeout": 5,
+    "read_timeout": 20,
+    "retries": {"max_attempts": 3, "mode": "standard"},
+    "request_checksum_calculation": "when_required",
+    "response_checksum_validation": "when_required",
+}
+"""The client's own patience with one request, so that a part of an upload may fail; `Store` asks again after that.
+
+Of sums only what every S3 server knows: a request is signed with its content's SHA-256, and `Store.holds` compares what
+is kept.
+"""
 RETRIES = 2
 """Of s3fs on top of the client's; its own default would sit on a dead server for 20 s and say nothing."""
 PART_BYTES = 16 << 20
@@ -24,61 +34,30 @@ RANGE_BYTES = 48 << 20
 RANGES_AT_ONCE = 3
 """Reading takes larger pieces: a server may have work with every request that grows with the whole object."""
 _MOST_PARTS = 10_000
-_SLOWEST_BYTES = 1 << 20
-"""Bytes a second below which a transfer is given up: a server that never answers a PUT would hold us for ever."""
 _LIST_PAGE = 1000
 
 
-def upload(fs: Any, source: Path, path: str, patience: float) -> None:
-    """Send a file, in parts side by side where it is large; it appears whole or not at all."""
-    size = source.stat().st_size
-    timeout = patience + size / _SLOWEST_BYTES
-    fs.put_file(str(source), path, chunksize=part_bytes(size), max_concurrency=PARTS_AT_ONCE, timeout=timeout)
+def is_there(fs: Any, path: str, timeout: float) -> bool:
+    """Whether there is such an object.
 
-
-def read_parts(
-    fs: Any, path: str, size: int, patience: float, persist: Callable[[Callable[[], Any]], Any]
-) -> Iterator[bytes]:
-    """An object in order, some parts at a time; a broken connection costs those parts and not the whole object.
-
-    Args:
-        fs: The file system.
-        path: Bucket and key.
-        size: Bytes of the object.
-        patience: Seconds for a request of a few bytes.
-        persist: Calls something again until it succeeds.
+    Raises:
+        FileNotFoundError: There is none; or no such bucket.
     """
-    window = RANGE_BYTES * RANGES_AT_ONCE
-    for begin in range(0, size, window):
-        end = min(begin + window, size)
-        got: dict[int, bytes] = {}
-        timeout = patience + (end - begin) / _SLOWEST_BYTES
-        persist(partial(_read_lacking, fs, path, begin, end, got, timeout))
-        yield from (got[start] for start in sorted(got))
-
-
-def _read_lacking(fs: Any, path: str, begin: int, end: int, got: dict[int, bytes], timeout: float) -> None:
-    """Read the parts between two bytes that are not there yet, side by side; what came stays when others fail."""
-    starts = [start for start in range(begin, end, RANGE_BYTES) if start not in got]
-    ends = [min(start + RANGE_BYTES, end) for start in starts]
-    parts = fs.cat_ranges([path] * len(starts), starts, ends, on_error="return", timeout=timeout)
-    failure: BaseException | None = None
-    for start, stop, part in zip(starts, ends, parts, strict=True):
-        if isinstance(part, BaseException):
-            failure = failure or part
-        elif len(part) != stop - start:
-            failure = failure or ConnectionError(f"{len(part)} bytes came of {stop - start}")
-        else:
-            got[start] = part
-    if failure:
-        raise failure
+    bucket, _, key = path.partition("/")
+    fs.call_s3("head_object", Bucket=bucket, Key=key, timeout=timeout)
+    return True
 
 
 def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
-    """Write an object only if there is none; s3fs's own way to ask is understood by AWS alone."""
+    """Write an object only if there is none; s3fs's own way to ask is understood by AWS alone.
+
+    Some servers (OpenStack Swift) look and write in two steps, so that of those who ask at the same moment several are
+    let through; the object is the last one's. So who wrote looks once more, when the others must be through.
+    """
     from botocore.exceptions import ClientError
 
     bucket, _, key = path.partition("/")
+    began = time.monotonic()
     try:
         fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", timeout=timeout)
     except FileExistsError:
@@ -87,7 +66,11 @@ def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
         if status_of(error) in (409, 412):
             return False
         raise
-    return True
+    time.sleep(2 * (time.monotonic() - began))
+    try:
+        return bool(fs.cat_file(path, max_concurrency=1, timeout=timeout) == data)
+    except FileNotFoundError:
+        return False
 
 
 def has_content_of(info: dict[str, Any], source: Path) -> bool:

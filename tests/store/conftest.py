@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from rloop_core.store import Store
+from tests.disks import small_disk
 from tests.store.faulty_s3 import FaultyS3
+from tests.swift import Swift
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +60,19 @@ def faulty(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3
     proxy.stop()
 
 
-@pytest.fixture(params=["path", "file", "memory", "s3"])
+@pytest.fixture
+def swift_here(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Iterator[Swift]:
+    """The real S3 server, which everything that is opened meanwhile talks to."""
+    from s3fs import S3FileSystem
+
+    for name, value in swift.environment.items():
+        monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()
+    yield swift
+    S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(params=["path", "file", "memory", "s3", "swift"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A fresh store of each kind."""
     if request.param == "path":
@@ -67,7 +81,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return Store(f"file://{tmp_path}/store")
     if request.param == "memory":
         return Store(f"memory://{uuid.uuid4().hex}")
-    return Store(f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
+    bucket = request.getfixturevalue("swift_here").uri if request.param == "swift" else None
+    return Store(f"{bucket or request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture
@@ -79,13 +94,8 @@ def local(tmp_path: Path) -> Store:
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for a few small files."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no small file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], capture_output=True, check=False)
+    with small_disk(tmp_path / "disk", "64k"):
+        yield tmp_path / "disk"
 
 
 _HOLD = """

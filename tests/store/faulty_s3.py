@@ -11,8 +11,12 @@ from collections import Counter
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 _XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
+_EMPTY = (
+    "<?xml version='1.0'?><ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
+)
 _REFUSALS = {
     "500": (500, "InternalError", "We encountered an internal error"),
     "503": (503, "SlowDown", "Please reduce your request rate."),
@@ -20,17 +24,22 @@ _REFUSALS = {
     "skewed": (403, "RequestTimeTooSkewed", "The difference between the request time and the server's is too large."),
 }
 FAULTS = ("500", "503", "reset", "lost", "cut", "slow")
+ALL_FAULTS = (*FAULTS, "half", "stale")
+Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
 class FaultyS3:
     """A proxy.
 
     Faults: `500`, `503`, `denied` and `skewed` answer without asking the server; `reset` breaks the connection before,
-    `lost` after the server did what it was asked; `cut` breaks it in the middle of the answer; `slow` waits.
+    `lost` after the server did what it was asked; `cut` breaks it in the middle of the answer; `slow` waits; `half`
+    breaks it, to the server as well, in the middle of an upload; `stale` answers a listing with what the same one had
+    the first time, or nothing.
 
     Attributes:
         rate: Share of requests that get a fault.
-        faults: Which.
+        faults: Which; of those that suit a request, the one that was used least.
+        stale: Share of listings that are stale besides: there are few of them.
         gone: While set, every connection is broken at once.
         keep_of_uploads: Share of an uploaded body that reaches the server, which then reports success.
         flip: Alter one bit of uploads of at least so many bytes; 0 for none.
@@ -39,12 +48,13 @@ class FaultyS3:
     """
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
-        self.rate, self.faults, self.keep_of_uploads, self.flip = 0.0, FAULTS, 1.0, 0
+        self.rate, self.faults, self.stale, self.keep_of_uploads, self.flip = 0.0, FAULTS, 0.0, 1.0, 0
         self.gone = threading.Event()
         self.seen: Counter[str] = Counter()
         self.most = self._now = 0
         self.server_at = (host, port)
         self._random, self._lock = random.Random(seed), threading.Lock()
+        self.listed: dict[str, Answer] = {}
         self._server = _Server(("127.0.0.1", 0), type("Bound", (_Handler,), {"proxy": self, "server_at": (host, port)}))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -55,14 +65,22 @@ class FaultyS3:
         self._server.server_close()
         self._thread.join()
 
-    def draw(self, method: str) -> str | None:
+    def draw(self, method: str, path: str, size: int) -> str | None:
+        """What is to happen to a request with a body of so many bytes."""
         with self._lock:
             self.seen[method] += 1
             if self.gone.is_set():
                 return "reset"
+            fits = {"half": method == "PUT" and size > 0, "stale": method == "GET" and _is_listing(path)}
+            if fits["stale"] and self._random.random() < self.stale:
+                self.seen["stale"] += 1
+                return "stale"
             if self._random.random() >= self.rate:
                 return None
-            fault = self._random.choice(self.faults)
+            fitting = [fault for fault in self.faults if fits.get(fault, True)]
+            if not fitting:
+                return None
+            fault = min(fitting, key=lambda one: (self.seen[one], self._random.random()))
             self.seen[fault] += 1
             return fault
 
@@ -92,8 +110,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Expect", "").lower() == "100-continue":
             pass  # the base class has answered it
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault = self.proxy.draw(self.command)
+        fault = self.proxy.draw(self.command, self.path, len(body))
         if fault == "reset":
+            return self._break()
+        if fault == "half":
+            self._send_half(body)
             return self._break()
         if fault in _REFUSALS:
             return self._refuse(*_REFUSALS[fault])
@@ -101,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.3)
         self.proxy.under_way(1)
         try:
-            status, headers, answer = self._ask(body)
+            status, headers, answer = self._stale() if fault == "stale" else self._ask(body)
+        except OSError:  # the server itself is gone
+            return self._break()
         finally:
             self.proxy.under_way(-1)
         if fault == "lost":
@@ -122,23 +145,39 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - the base class's names
 
-    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "expect")}
-        if self.command == "PUT" and len(body) > 100:
-            body = self._spoilt(body)
+    def _ask(self, body: bytes) -> Answer:
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+        spoilt = self._spoilt(body) if self.command == "PUT" and len(body) > 100 else body
+        if spoilt != body:
             headers = {name: value for name, value in headers.items() if not _is_sum(name)}
-            headers["Content-Length"] = str(len(body))
+            headers["Content-Length"] = str(len(spoilt))
         connection = HTTPConnection(*self.server_at, timeout=60)
         try:
-            connection.request(self.command, self.path, body, headers)
+            connection.request(self.command, self.path, spoilt, headers)
             response = connection.getresponse()
             skip = ("transfer-encoding", "connection") + (() if self.command == "HEAD" else ("content-length",))
             kept = [
                 (name, value) for name, value in response.getheaders() if name.lower() not in (*skip, "date", "server")
             ]
-            return response.status, kept, response.read()
+            answer = response.status, kept, response.read()
         finally:
             connection.close()
+        if self.command == "GET" and _is_listing(self.path) and answer[0] == 200:
+            self.proxy.listed.setdefault(self.path, answer)
+        return answer
+
+    def _stale(self) -> Answer:
+        headers = [("Content-Type", "application/xml")]
+        return self.proxy.listed.get(self.path, (200, headers, _EMPTY.encode()))
+
+    def _send_half(self, body: bytes) -> None:
+        lines = [f"{self.command} {self.path} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items() if name.lower() != "expect"]
+        try:
+            with socket.create_connection(self.server_at, 10) as connection:
+                connection.sendall("\r\n".join([*lines, "", ""]).encode("latin1") + body[: len(body) // 2])
+        except OSError:
+            return
 
     def _spoilt(self, body: bytes) -> bytes:
         if self.proxy.flip and len(body) >= self.proxy.flip:
@@ -158,6 +197,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
+
+
+def _is_listing(path: str) -> bool:
+    return "list-type" in parse_qs(urlsplit(path).query)
 
 
 def _is_sum(name: str) -> bool:

@@ -288,27 +288,31 @@ def test_a_file_dated_in_the_future_is_young(local):
     assert sum(one.younger for one in found) == 1
 
 
-def test_on_s3_uploads_and_orphans_go_in_few_requests(s3_server, tmp_path):
+@pytest.mark.parametrize(("server", "dated_long_ago"), [("s3_server", 1), ("swift_here", 0)])
+def test_on_s3_uploads_and_orphans_go_in_few_requests(server, dated_long_ago, request, tmp_path):
     import boto3
 
-    store, client = Store(f"{s3_server}/{uuid.uuid4().hex}/deep"), boto3.client("s3")
+    given = request.getfixturevalue(server)
+    place = given.uri if server == "swift_here" else given
+    bucket = place.removeprefix("s3://")
+    store, client = Store(f"{place}/{uuid.uuid4().hex}/deep"), boto3.Session().client("s3")
     begun(store)
     manifest = published(store, tmp_path / "work", "run", 0, "rft")
     for number in range(12):
         store.write_bytes(f"run/iteration-000/rft/old-{number}", b"x" * 10)
-    root = store.uri.removeprefix("s3://rloop-test/")
-    upload = client.create_multipart_upload(Bucket="rloop-test", Key=f"{root}/run/iteration-000/rft/weights")
+    root = store.uri.removeprefix(f"{place}/")
+    upload = client.create_multipart_upload(Bucket=bucket, Key=f"{root}/run/iteration-000/rft/weights")
     part = {key: upload[key] for key in ("Bucket", "Key", "UploadId")}
     client.upload_part(**part, PartNumber=1, Body=b"y" * 100)
-    client.create_multipart_upload(Bucket="rloop-test", Key=f"{root}2/run/iteration-000/rft/weights")
-    assert sum(len(one.items) for one in find_garbage(store, [], HOUR)) == 1, "this server dates uploads long ago"
-    time.sleep(1.1)  # it dates objects by whole seconds
+    client.create_multipart_upload(Bucket=bucket, Key=f"{root}2/run/iteration-000/rft/weights")
+    assert sum(len(one.items) for one in find_garbage(store, [], HOUR)) == dated_long_ago
+    time.sleep(1.1)  # a server dates objects by whole seconds
     found = find_garbage(store, [], 0.0)
     assert sum(one.bytes for one in found) == 220
     delete_garbage(store, found, 0.0)
     assert {key for key in store.list("run") if key.startswith("run/iteration")} == {
         manifest_key("run", 0, "rft"), *(f"{manifest.folder}/{file.path}" for file in manifest.files)
     }  # fmt: skip
-    left = client.list_multipart_uploads(Bucket="rloop-test").get("Uploads", [])
+    left = client.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
     assert [one["Key"] for one in left if root in one["Key"]] == [f"{root}2/run/iteration-000/rft/weights"]
     assert keys(find_garbage(store, [], 0.0)) == set()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import threading
 import time
+import uuid
 
 import pytest
 
@@ -40,6 +42,31 @@ def test_a_second_holder_in_the_same_process_is_refused(store):
         with pytest.raises(LeaseError), Lease(store, "run"):
             pass
         assert store.exists(KEY)
+
+
+def test_of_those_who_take_it_together_one_is_left_to_publish(swift_here):
+    """Also on a server that lets several through at once: who was overwritten learns it before it publishes."""
+    store = Store(f"{swift_here.uri}/{uuid.uuid4().hex}")
+    began, entered, left = threading.Barrier(5), threading.Barrier(5), []
+
+    def take(number: int) -> None:
+        began.wait()
+        with contextlib.ExitStack() as held:
+            lease = Lease(store, "run", heartbeat=60.0, patience=0.5)
+            with contextlib.suppress(LeaseError):
+                held.enter_context(lease)
+            entered.wait()
+            with contextlib.suppress(LeaseError):
+                lease.ensure_held()
+                left.append(number)
+            entered.wait()
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(left) == 1
 
 
 def test_it_is_released_at_the_end_and_on_errors(store):

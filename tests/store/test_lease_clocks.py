@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -44,21 +45,31 @@ def start(start_program: Callable[..., subprocess.Popen[str]]) -> Callable[[Stor
     return lambda store, skew, machine: start_program(_WORKER, str(skew), machine, store.uri)
 
 
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, local: Store) -> Store:
+    """A store that several machines share: a disk, or a real S3 server."""
+    if request.param == "disk":
+        return local
+    return Store(f"{request.getfixturevalue('swift_here').uri}/{uuid.uuid4().hex}")
+
+
 def said(worker: subprocess.Popen[str]) -> str:
     assert worker.stdout
     return worker.stdout.readline()
 
 
-@pytest.mark.parametrize("skew", [3600.0, -3600.0], ids=["fast", "slow"])
-def test_a_living_holder_keeps_its_lease_whatever_its_clock_says(local, start, skew):
-    holder = start(local, skew, "node7")
+@pytest.mark.parametrize(
+    ("shared", "skew"), [("disk", 3600.0), ("disk", -3600.0), ("swift", 3600.0)], indirect=["shared"]
+)
+def test_a_living_holder_keeps_its_lease_whatever_its_clock_says(shared, start, skew):
+    holder = start(shared, skew, "node7")
     assert said(holder) == "held\n"
-    late = start(local, -skew, "node8")
+    late = start(shared, -skew, "node8")
     assert "being written by" in said(late), "the other clock is two hours away"
-    with pytest.raises(LeaseError), Lease(local, "run", heartbeat=0.1, patience=1.5):
+    with pytest.raises(LeaseError), Lease(shared, "run", heartbeat=0.1, patience=1.5):
         pass
     assert holder.communicate("\n")[0] == "still held\n"
-    assert not local.exists(KEY)
+    assert not shared.exists(KEY)
 
 
 @pytest.mark.parametrize("skew", [3600.0, -3600.0], ids=["fast", "slow"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ def test_what_is_published_is_found_and_fetched_whole(store, work, tmp_path):
     ]
 
 
-def test_the_digest_covers_contents_alone(store, work):
-    one = published(store, work)
-    other = published(store, work, run="other", iteration=7, seed=9, metrics={}, seconds=99.0, fingerprint="0" * 64)
+def test_the_digest_covers_contents_alone(local, work):
+    one = published(local, work)
+    other = published(local, work, run="other", iteration=7, seed=9, metrics={}, seconds=99.0, fingerprint="0" * 64)
     assert one.digest == other.digest == content_digest((file.path, file.sha256) for file in one.files)
 
 
@@ -84,25 +85,42 @@ def test_a_damaged_cache_is_downloaded_again_and_an_intact_one_is_not(work, tmp_
     assert (fetch(store, manifest, Cache(tmp_path / "cache")) / "model.safetensors").read_bytes() == FILES[
         "model.safetensors"
     ]
-    for name in FILES:
-        store.delete(f"{FOLDER}/{name}")
+    copies = {name: (folder / name).stat().st_ino for name in FILES}
     assert fetch(store, manifest, Cache(tmp_path / "cache")) == folder
+    assert {name: (folder / name).stat().st_ino for name in FILES} == copies
+
+
+@pytest.mark.parametrize("data", [None, b"w" * 4999, b"v" * 5000])
+def test_an_intact_copy_does_not_stand_for_an_object_that_is_gone_or_altered(work, tmp_path, s3_server, data):
+    store = Store(f"{s3_server}/masked-{uuid.uuid4().hex}")
+    manifest = published(store, work)
+    fetch(store, manifest, Cache(tmp_path / "cache"))
+    key = f"{FOLDER}/model.safetensors"
+    store.delete(key) if data is None else store.write_bytes(key, data)
+    with pytest.raises(ArtifactDamaged) as caught:
+        fetch(store, manifest, Cache(tmp_path / "cache"))
+    assert caught.value.field == store.uri_of(key)
+    published(store, work)
+    assert (fetch(store, manifest, Cache(tmp_path / "cache")) / "model.safetensors").read_bytes() == b"w" * 5000
 
 
 def altered(store: Store, change: dict[str, Any]) -> None:
+    """Change a manifest, and leave out its own hash, as in manifests of older releases."""
     key = f"{FOLDER}/manifest.json"
-    store.write_bytes(key, json.dumps({**json.loads(store.read_bytes(key)), **change}).encode())
+    content = {**json.loads(store.read_bytes(key)), **change}
+    content["versions"].pop("manifest.json", None)
+    store.write_bytes(key, json.dumps(content).encode())
 
 
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"run": "run"}', b'{"schema_version": 1}']
 )
-def test_garbage_is_no_manifest(store, work, garbage):
-    published(store, work)
-    store.write_bytes(f"{FOLDER}/manifest.json", garbage)
+def test_garbage_is_no_manifest(local, work, garbage):
+    published(local, work)
+    local.write_bytes(f"{FOLDER}/manifest.json", garbage)
     with pytest.raises(ArtifactDamaged, match="is not a manifest") as caught:
-        read_manifest(store, *HERE)
-    assert caught.value.field == store.uri_of(f"{FOLDER}/manifest.json")
+        read_manifest(local, *HERE)
+    assert caught.value.field == local.uri_of(f"{FOLDER}/manifest.json")
 
 
 def test_a_truncated_or_edited_manifest_is_no_manifest(local, work):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rloop_core.errors import ConfigError
 from rloop_core.store import Store
+from rloop_core.store.uri import CREDENTIALS
 from tests.conftest import small_config
 
 WITH = [
@@ -43,8 +46,21 @@ def test_credentials_are_refused_everywhere_and_not_repeated(uri):
         assert "AKIA" not in str(error)
         assert "AWS_SECRET_ACCESS_KEY" in str(error.fix)
         assert error.field == "placement.store"
+    assert re.match(CREDENTIALS, uri)
 
 
 @pytest.mark.parametrize("uri", WITHOUT)
 def test_what_only_looks_so_is_taken(uri):
     small_config(placement={"store": uri})
+    assert not re.match(CREDENTIALS, uri)
+
+
+@pytest.mark.parametrize("endpoint", ["http://id:hunter2@host:9000", "id:hunter2@host", "http://host/?token=hunter2"])
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_an_endpoint_with_credentials_is_refused_and_not_repeated(monkeypatch, variable, endpoint):
+    """Libraries repeat an endpoint that they cannot use."""
+    monkeypatch.setenv(variable, endpoint)
+    Store("memory://x")
+    with pytest.raises(ConfigError, match=variable) as caught:
+        Store("s3://bucket/prefix")
+    assert "ter2" not in str(caught.value)

@@ -1,0 +1,143 @@
+"""A run whose stored files are spoilt one after the other: found at the next start, named, made again as they were."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.cli.progress_of import run_status
+from rloop_core.config import Config, make_config
+from rloop_core.errors import RLoopError
+from rloop_core.stages.execute import execute
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.store import Store
+from tests.chaos import short_stages
+from tests.chaos.damage import spoil
+from tests.chaos.flow import run
+from tests.chaos.verdict import what_is_wrong, what_it_is
+
+pytestmark = pytest.mark.timeout(1200)
+DAMAGES = ("flip", "truncate", "delete")
+INFORMATIVE = ("run.json", "data.json")
+
+
+def _here(job: StageJob, tell: Callable[[dict[str, Any]], None], **unused: Any) -> StageOutcome:
+    return execute(job, tell)
+
+
+class FinishedRun:
+    """A finished run of short stages, and what it became.
+
+    Args:
+        folder: For problems, scratch and copies.
+        uri: Of its store.
+    """
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        data = short_stages.short_config(folder)
+        data["placement"] |= {"store": uri, "scratch": str(folder / "scratch")}
+        self.config: Config = make_config(data)
+        self.store, self.cache, self.folder = Store(uri), folder / "copies", folder
+        self.start()
+        self.undisturbed = what_it_is(self.config, self.store, self.cache)
+
+    def start(self) -> list[str]:
+        """Start the run again; what it said, with what it did: `evaluate -1 cached verified ...`."""
+        said: list[str] = []
+        run(self.config, lambda stage, place, event: said.append(_line(stage, place, event)), launch=_here)
+        return said
+
+    def keys(self) -> list[str]:
+        """Of every object."""
+        return self.store.list(self.config.name)
+
+    def wrong(self) -> list[str]:
+        """What it is not as it was, read from the store and from nobody's copies."""
+        return what_is_wrong(self.config, self.store, self.cache / uuid.uuid4().hex, self.undisturbed)
+
+
+def _line(stage: str, iteration: int, event: dict[str, Any]) -> str:
+    return f"{stage} {iteration} {event['kind']} {event.get('note', '')}"
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stages of milliseconds."""
+    short_stages.put_in_place(monkeypatch.setattr)
+    yield
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_every_spoilt_file_of_a_store_on_disk_is_found_named_and_made_again(
+    how: str, short: None, tmp_path: Path
+) -> None:
+    finished = FinishedRun(tmp_path, str(tmp_path / "store"))
+    _spoil_each(finished, how)
+
+
+def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the_next_stage(
+    short: None, tmp_path: Path
+) -> None:
+    finished = FinishedRun(tmp_path, str(tmp_path / "store"))
+    finished.store.write_bytes("smoke/iteration-000/explore/shards/step-000099.rank-00.parquet", b"half a shard")
+    finished.store.delete("smoke/iteration-000/harvest/manifest.json")
+    finished.start()
+    assert finished.wrong() == []
+
+
+def test_every_spoilt_object_is_found_though_there_are_intact_copies_of_it(
+    short: None, tmp_path: Path, s3_server: str
+) -> None:
+    finished = FinishedRun(tmp_path, f"{s3_server}/{uuid.uuid4().hex}")
+    finished.start()
+    assert any((tmp_path / "scratch" / "cache").rglob("*.parquet"))
+    for place, how in enumerate(DAMAGES):
+        _spoil_each(finished, how, slice(place, None, len(DAMAGES)))
+
+
+def _spoil_each(finished: FinishedRun, how: str, which: slice = slice(None)) -> None:
+    draw = random.Random(how)
+    keys = finished.keys()
+    assert len(keys) > 25
+    for key in keys[which]:
+        did = spoil(how, finished.store, key, draw)
+        if "decontamination" in key:  # a finished run has no use for it: have the sets compared again
+            finished.store.delete(f"{finished.config.name}/data.json")
+        if how != "delete":
+            assert _named_by_status(finished, key), did
+        said = finished.start()
+        assert finished.wrong() == [], (did, said)
+        assert finished.keys() == keys, (did, said)
+        _check_named(key, how, did, said)
+
+
+def _check_named(key: str, how: str, did: str, said: list[str]) -> None:
+    """A spoilt artifact is made again, alone, and the reason names the file; what is no artifact's is named."""
+    made = [line for line in said if line.split()[2] == "start"]
+    _, place, *more = key.split("/")
+    if more and place != "problems":
+        stage, file = more[0], more[-1]
+        iteration = -1 if place == "base" else int(place.removeprefix("iteration-"))
+        assert len(made) == 1 and made[0].startswith(f"{stage} {iteration} start "), (did, said)
+        if (how, file) == ("delete", "manifest.json"):
+            assert made[0].endswith("not in the store yet")
+        else:
+            assert "damaged: " in made[0] and key in made[0], (did, made)
+    else:
+        assert not made, (did, made)
+        assert how == "delete" or any(key in line for line in said), (did, said)
+
+
+def _named_by_status(finished: FinishedRun, key: str) -> bool:
+    """Whether `rloop status` names a spoilt file that it reads; its figures come from manifests and two records."""
+    name = key.rpartition("/")[2]
+    try:
+        said = str(run_status(finished.store, finished.config.name, finished.cache)["notes"])
+    except RLoopError as error:
+        said = str(error)
+    return key in said or name not in ("manifest.json", *INFORMATIVE)
