@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RLoopError(Exception):
     """An error that is the user's to fix.
@@ -83,3 +85,35 @@ class VerifierError(RLoopError):
     """The verifier itself, not an answer, failed."""
 
     exit_code = 8
+
+
+def error_as_data(error: RLoopError) -> dict[str, Any]:
+    """An error as plain JSON values, for another process or another machine."""
+    return {"kind": type(error).__name__, "what": error.what, "field": error.field, "fix": error.fix}
+
+
+def error_from_data(data: dict[str, Any], field: str, fix: str) -> RLoopError:
+    """The error that `error_as_data` was given.
+
+    Args:
+        data: `kind`, `what`, `field` and `fix`; of a kind that is none of ours it becomes a StageError.
+        field: Named by such a StageError.
+        fix: Likewise.
+    """
+    for kind in _kinds(RLoopError):
+        if kind.__name__ == data["kind"]:
+            return kind(data["what"], field=data["field"], fix=data["fix"])
+    return StageError(f"{data['kind']}: {data['what']}", field=field, fix=fix)
+
+
+def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
+    return [kind, *(inner for child in kind.__subclasses__() for inner in _kinds(child))]
+
+
+def cause_of(error: BaseException | None) -> RLoopError | None:
+    """The first of ours among an error and what it came from."""
+    while error is not None:
+        if isinstance(error, RLoopError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

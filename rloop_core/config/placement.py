@@ -7,15 +7,19 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
-from rloop_core.store.uri import FIX, holds_credentials
+from rloop_core.store.uri import CREDENTIALS, FIX, holds_credentials
 
 Count = Annotated[int, Field(gt=0)]
+StageName = Literal["explore", "harvest", "filter", "rft", "evaluate"]
+StoreUri = Annotated[str, Field(json_schema_extra={"not": {"type": "string", "pattern": f"^{CREDENTIALS}"}})]
+"""What a form takes: a server shows to everybody whatever it has once taken, so it must refuse credentials itself."""
+PoolName = Annotated[str, Field(pattern=r"^[^/%&><]+$")]
 
 
 class PlacementConfig(Section):
     """Store, device, batch sizes and patience. Changing any of these reruns nothing."""
 
-    store: str = ".rloop/store"
+    store: StoreUri = ".rloop/store"
     """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`), without credentials."""
     store_patience_seconds: Annotated[float, Field(ge=0)] = 180.0
     """Go on asking a remote store that does not answer, or is overloaded, for so long before a stage fails."""
@@ -27,8 +31,22 @@ class PlacementConfig(Section):
     The least recently used go first; what a stage of this machine uses stays, even beyond the limit."""
     adopt: tuple[str, ...] = ()
     """Runs of the same store whose artifacts are taken over where the fingerprint is the same, instead of computed."""
+    pools: dict[StageName, PoolName] = Field(default_factory=dict)
+    """Stages that another Prefect work pool than the run's own computes, such as `{filter: rloop-cpu}`.
+
+    The others are computed where the run is. A pool needs the deployment `rloop-stage/<pool>`, and the same store."""
+    concurrency_limit: Annotated[str, Field(pattern=r"^[^/%&<>]+$")] | None = None
+    """A Prefect concurrency limit of which every stage that trains or samples holds a slot.
+
+    Null = `rloop-gpu` on a GPU, none on a CPU. `rloop deploy` makes that one, switched off."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the heavy stages compute."""
+    processes: Count = 1
+    """Processes (on GPUs: one each) of the stages that train, explore and rft; the others are one process.
+
+    Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
+    accelerate_config: str | None = None
+    """Config file of `accelerate launch` for several processes, as in infra/accelerate; null = torchrun, plain DDP."""
     threads: Count | None = 1
     """CPU threads of each heavy stage. Keep it when comparing digests: it orders floating-point sums."""
     micro_batch_rollouts: Count | None = None

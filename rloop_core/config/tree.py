@@ -29,7 +29,7 @@ class Config(Section):
     """Name of the run: its folder in the store."""
     arm: Literal["rloop", "vanilla-rl"] = "rloop"
     """`vanilla-rl` is the control: one uninterrupted RL phase, no filter, no fine-tuning (`as_vanilla`)."""
-    iterations: Annotated[int, Field(gt=0, lt=1000)] = 3
+    iterations: Annotated[int, Field(gt=0, le=1000)] = 3
     """I in Algorithm 1. Raising it later continues the run."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of every random choice."""
@@ -137,7 +137,30 @@ class Config(Section):
                 f"{micro} does not divide explore.mini_batch_rollouts = {self.explore.mini_batch_rollouts}",
                 "choose a divisor",
             )
+        self._check_processes()
         return self
+
+    def _check_processes(self) -> None:
+        """Every process of a stage that trains gets as many problems, rollouts and trajectories as any other."""
+        processes = self.placement.processes
+        shared = {
+            "explore.problems_per_step": self.explore.problems_per_step,
+            "explore.mini_batch_rollouts": self.explore.mini_batch_rollouts,
+            "rft.batch_trajectories": self.rft.batch_trajectories,
+        }
+        if micro := self.placement.micro_batch_rollouts:
+            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = (
+                self.explore.mini_batch_rollouts // micro
+            )
+        if micro := self.placement.micro_batch_trajectories:
+            shared["rft.batch_trajectories / placement.micro_batch_trajectories"] = max(
+                1, self.rft.batch_trajectories // micro
+            )
+        for what, number in shared.items():
+            if number % processes:
+                raise Impossible(
+                    "placement.processes", f"{processes} does not divide {what} = {number}", "choose a divisor"
+                )
 
 
 def as_vanilla(config: Config) -> Config:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
+from rloop_core.dapo.checkpoints import mark_whole
 from rloop_core.dapo.ledger import StepLedger
 from rloop_core.dapo.trainer import DapoTrainer
 from rloop_core.errors import StageError
-from rloop_core.files import replace_text
 
-MARKER = "rloop-complete.json"
 _AVERAGED = {
     "entropy": "entropy",
     "grad_norm": "grad_norm",
@@ -35,13 +31,13 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
 
     Args:
         trainer: The trainer, for its step facts and problem stream.
-        ledger: Where the records go.
+        ledger: Where the records go; None on all ranks but the first.
         snapshot_every: RL steps between snapshots of the weights; 0 for none.
         save_snapshot: Writes the policy's weights as they are now.
     """
 
     def __init__(
-        self, trainer: DapoTrainer, ledger: StepLedger, snapshot_every: int, save_snapshot: Callable[[int], None]
+        self, trainer: DapoTrainer, ledger: StepLedger | None, snapshot_every: int, save_snapshot: Callable[[int], None]
     ) -> None:
         self._trainer = trainer
         self._ledger = ledger
@@ -66,7 +62,7 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
                 field="explore.learning_rate",
                 fix="lower it; the phase resumes from its last checkpoint",
             )
-        if state.is_world_process_zero:
+        if self._ledger:
             self._ledger.add(metrics, {"step": step, **self._seconds()})
         self._updates.clear()
         if self._snapshot_every and step % self._snapshot_every == 0:
@@ -75,9 +71,10 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
         """Mark a checkpoint as whole, last of all, with what TRL does not keep: the place in the problem stream."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        accelerator = self._trainer.accelerator
+        accelerator.wait_for_everyone()  # each rank writes its own random state into it
         if state.is_world_process_zero and folder.is_dir():
-            content = {"updates": state.global_step, "cursor": self._trainer.stream.cursor}
-            replace_text(folder / MARKER, json.dumps(content))
+            mark_whole(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
 
     def _averages(self) -> dict[str, float]:
         names = {name for update in self._updates for name in update}
@@ -95,30 +92,3 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         phases["update"] = now - self._started - sum(phases.values())
         self._started = now
         return {name: round(value, 4) for name, value in phases.items()}
-
-
-@dataclass(frozen=True, order=True)
-class Checkpoint:
-    """A whole checkpoint.
-
-    Args:
-        updates: Optimizer updates done.
-        cursor: Place in the problem stream.
-        folder: Where it lies.
-    """
-
-    updates: int
-    cursor: int
-    folder: Path
-
-
-def last_checkpoint(directory: Path) -> Checkpoint | None:
-    """The newest whole checkpoint; those that a crash left without their marker are removed."""
-    whole = []
-    for folder in directory.glob("checkpoint-*"):
-        try:
-            marker = json.loads((folder / MARKER).read_text())
-            whole.append(Checkpoint(int(marker["updates"]), int(marker["cursor"]), folder))
-        except (OSError, ValueError, KeyError):
-            shutil.rmtree(folder, ignore_errors=True)
-    return max(whole, default=None)

@@ -12,9 +12,11 @@ from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.trajectories.shards import ShardName
 from rloop_core.verifier import Verifier
 
 if TYPE_CHECKING:
+    from rloop_core.dapo.checkpoints import Checkpoint
     from rloop_core.dapo.trainer import DapoTrainer
 
 
@@ -30,6 +32,8 @@ class ExploreJob:
         policy: Folder of theta_i.
         work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics.
         device: "cpu" or "cuda".
+        rank: This process among those of the phase; the first lays out what they compute.
+        ranks: Processes of the phase.
     """
 
     config: Config
@@ -39,6 +43,8 @@ class ExploreJob:
     policy: Path
     work: Path
     device: str
+    rank: int = 0
+    ranks: int = 1
 
 
 def explore(
@@ -46,26 +52,37 @@ def explore(
 ) -> None:
     """Run or resume the phase; afterwards `work` holds every RL step's shards, snapshots, metrics and `policy/`.
 
+    Several ranks draw the same problems as one, each its share of every generation batch, and each has a random state
+    of its own. So a phase of N ranks records as many rollouts of the same problems, and can be killed and resumed as
+    exactly; but its completions are other draws than those of one rank, and its sums are in another order.
+
     Raises:
-        StageError: The phase did not reach its last RL step, or its loss is not finite.
+        StageError: The phase did not reach its last RL step, its loss is not finite, or it was begun with other ranks.
     """
-    from rloop_core.dapo.callbacks import StepBoundary, last_checkpoint
+    from rloop_core.dapo.callbacks import StepBoundary
+    from rloop_core.dapo.checkpoints import last_checkpoint
     from rloop_core.dapo.ledger import StepLedger
 
     checkpoint = last_checkpoint(job.work / "checkpoints")
+    _check_ranks(job, checkpoint)
     trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
     updates_per_step = trainer.plan.updates_per_step
     done = checkpoint.updates // updates_per_step if checkpoint else 0
 
-    def save_snapshot(step: int) -> None:
-        folder = job.work / "snapshots" / f"step-{step:06d}"
-        save_policy(trainer.model, job.policy, folder, dtype=job.config.policy.dtype)
+    def save(folder: Path) -> None:
+        # Whatever shares the weights out among the ranks, all of them help to bring them together.
+        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if job.ranks > 1 else None
+        if job.rank == 0:
+            save_policy(trainer.model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
 
-    ledger = StepLedger(job.work, done, tell)
+    def save_snapshot(step: int) -> None:
+        save(job.work / "snapshots" / f"step-{step:06d}")
+
+    ledger = StepLedger(job.work, done, tell) if job.rank == 0 else None
     trainer.add_callback(StepBoundary(trainer, ledger, job.config.explore.snapshot_every, save_snapshot))
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
     _prove_finished(trainer.state.global_step, trainer.plan.steps * updates_per_step, done)
-    save_policy(trainer.model, job.policy, job.work / "policy", dtype=job.config.policy.dtype)
+    save(job.work / "policy")
 
 
 def make_trainer(
@@ -89,7 +106,7 @@ def make_trainer(
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
-    recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, 0, job.attempt)
+    recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, job.rank, job.attempt)
     return DapoTrainer(
         plan=StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step),
         problems=problems,
@@ -101,7 +118,7 @@ def make_trainer(
         model=model,
         reward_funcs=rewards,
         args=grpo_config(
-            job.config, job.work / "checkpoints", seed=job.seed, world_size=1, use_cpu=job.device == "cpu"
+            job.config, job.work / "checkpoints", seed=job.seed, world_size=job.ranks, use_cpu=job.device == "cpu"
         ),
         train_dataset=_placeholder(problems),
         processing_class=tokenizer,
@@ -116,12 +133,31 @@ def seal(job: ExploreJob, out: Path) -> dict[str, int]:
     from rloop_core.trajectories.shards import seal_shards
 
     shutil.rmtree(out, ignore_errors=True)
-    sealed = seal_shards(job.work / "shards", out / "shards", steps=job.config.explore.steps, ranks=1)
+    sealed = seal_shards(job.work / "shards", out / "shards", steps=job.config.explore.steps, ranks=job.ranks)
     shutil.copytree(job.work / "policy", out / "policy")
     if (job.work / "snapshots").is_dir():
         shutil.copytree(job.work / "snapshots", out / "snapshots")
     shutil.copyfile(job.work / "metrics.jsonl", out / "metrics.jsonl")
-    return {"shards": len(sealed), "steps": job.config.explore.steps}
+    return {"shards": len(sealed), "steps": job.config.explore.steps, "ranks": job.ranks}
+
+
+def _check_ranks(job: ExploreJob, checkpoint: Checkpoint | None) -> None:
+    """A checkpoint goes on with as many ranks as made it; without one, nothing of ranks that are no more may be left.
+
+    Raises:
+        StageError: It was made by others.
+    """
+    if checkpoint is None:
+        for shard in (job.work / "shards").glob("*.parquet") if job.rank == 0 else ():
+            if ShardName.parse(shard.name).rank >= job.ranks:
+                shard.unlink()
+        return
+    if checkpoint.ranks != job.ranks:
+        raise StageError(
+            f"the phase was begun with {checkpoint.ranks} processes, and cannot go on with {job.ranks}",
+            field="placement.processes",
+            fix=f"set it back to {checkpoint.ranks}, or delete {job.work} to begin the phase again",
+        )
 
 
 def _placeholder(problems: Sequence[EncodedProblem]) -> Any:

@@ -117,8 +117,10 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         batch = GroupBatch(self.plan.problems_per_step // ranks, self.plan.group_size)
         rows: list[dict[str, Any]] = []
         rounds = 0
-        while rounds == 0 or (self._anyone_misses(batch) and not self._exhausted(rounds, step, batch)):
+        missing = 0
+        while rounds == 0 or (missing and not self._exhausted(rounds, step, missing)):
             rows += self._sample_round(step, rounds, batch)
+            missing = self._missing_everywhere(batch)
             rounds += 1
         before_record = time.perf_counter()
         if self.recorder:
@@ -131,7 +133,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
         self.step_facts = self._over_ranks(_facts(rows, self.plan.group_size)) | {
             "generation_batches": float(rounds),
-            "groups_missing": float(batch.missing),
+            "groups_missing": float(missing),
         }
         return output
 
@@ -253,11 +255,12 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         joined["length_max"] = every[:, column.index("length_max")].max().item()
         return joined
 
-    def _anyone_misses(self, batch: GroupBatch) -> bool:
+    def _missing_everywhere(self, batch: GroupBatch) -> int:
+        """Groups that the ranks together still need, so that all of them decide alike."""
         missing = torch.tensor([batch.missing], device=self.accelerator.device)
-        return bool(self.accelerator.gather(missing).max().item() > 0)
+        return int(self.accelerator.gather(missing).sum().item())
 
-    def _exhausted(self, rounds: int, step: int, batch: GroupBatch) -> bool:
+    def _exhausted(self, rounds: int, step: int, missing: int) -> bool:
         """Whether sampling must stop with a batch that is not full.
 
         Raises:
@@ -265,8 +268,9 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         if not self._sampling.enabled or rounds >= self._sampling.max_generation_batches:
             if self._sampling.when_exhausted == "fail":
+                wanted = self.plan.problems_per_step
                 raise StageError(
-                    f"RL step {step}: after {rounds} generation batches only {batch.taken} of {batch.wanted} groups "
+                    f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
                     "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
                     field="explore.dynamic_sampling.max_generation_batches",
                     fix="choose other problems, raise the limit, or set when_exhausted to update-with-fewer",

@@ -27,6 +27,8 @@ class RFTJob:
         policy: Folder of theta_i.
         work: Scratch folder.
         device: "cpu" or "cuda".
+        rank: This process among those of the fine-tuning; the first writes the policy.
+        ranks: Processes of the fine-tuning.
     """
 
     config: Config
@@ -34,12 +36,16 @@ class RFTJob:
     policy: Path
     work: Path
     device: str
+    rank: int = 0
+    ranks: int = 1
 
 
 def finetune(
     job: RFTJob, prompt_ids: list[list[int]], completion_ids: list[list[int]], tell: Callable[[dict[str, Any]], None]
 ) -> dict[str, float]:
     """Fine-tune theta_i on trajectories and write theta_{i+1} to `work/policy`.
+
+    Several ranks share each batch of one rank's order, so that they differ from it by floating-point sums alone.
 
     Args:
         job: What and where.
@@ -53,7 +59,7 @@ def finetune(
     Raises:
         StageError: A trajectory exceeds the model's context, does not end in eos, or the loss is not finite.
     """
-    from trl import SFTTrainer
+    from rloop_core.rft.ranks import SharingTrainer
 
     settings = job.config.rft
     remote = job.config.policy.trust_remote_code
@@ -63,10 +69,12 @@ def finetune(
     count = len(prompt_ids)
     updates = math.ceil(count / settings.batch_trajectories) * settings.epochs
     losses = _Losses(tell, updates)
-    trainer = SFTTrainer(
+    silent = -count % settings.batch_trajectories if job.ranks > 1 else 0
+    trainer = SharingTrainer(
+        silent_rows=silent,
         model=model,
         args=_sft_config(job, updates),
-        train_dataset=_dataset(prompt_ids, completion_ids),
+        train_dataset=_dataset(prompt_ids, completion_ids, silent),
         processing_class=tokenizer,
         callbacks=[losses.callback()],
     )
@@ -77,7 +85,10 @@ def finetune(
         )
     if not all(math.isfinite(value) for value in losses.values):
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
-    save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype)
+    # Whatever shares the weights out among the ranks, all of them help to bring them together.
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if job.ranks > 1 else None
+    if job.rank == 0:
+        save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype, weights=weights)
     return {
         "updates": float(updates),
         "loss_first": losses.values[0],
@@ -90,9 +101,8 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
     from trl import SFTConfig
 
     settings = job.config.rft
-    micro = min(
-        job.config.placement.micro_batch_trajectories or settings.batch_trajectories, settings.batch_trajectories
-    )
+    share = settings.batch_trajectories // job.ranks
+    micro = min(job.config.placement.micro_batch_trajectories or share, share)
     return SFTConfig(
         output_dir=str(job.work / "trainer"),
         seed=job.seed,
@@ -100,7 +110,7 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
         completion_only_loss=True,
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=micro,
-        gradient_accumulation_steps=max(1, settings.batch_trajectories // micro),
+        gradient_accumulation_steps=max(1, share // micro),
         learning_rate=settings.learning_rate,
         lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
         warmup_steps=math.floor(settings.warmup_ratio * updates),
@@ -118,16 +128,17 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
     )
 
 
-def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
+def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]], silent: int) -> Any:
+    """The trajectories, and after them so many rows that carry no loss."""
     from datasets import Dataset
 
     rows = list(zip(prompt_ids, completion_ids, strict=True))
-    return Dataset.from_dict(
-        {
-            "input_ids": [prompt + completion for prompt, completion in rows],
-            "completion_mask": [[0] * len(prompt) + [1] * len(completion) for prompt, completion in rows],
-        }
-    )
+    shortest = min((prompt + completion for prompt, completion in rows), key=len)
+    ids = [prompt + completion for prompt, completion in rows]
+    masks = [[0] * len(prompt) + [1] * len(completion) for prompt, completion in rows]
+    ids += [shortest] * silent
+    masks += [[0] * len(shortest)] * silent
+    return Dataset.from_dict({"input_ids": ids, "completion_mask": masks})
 
 
 def _check_lengths(prompt_ids: list[list[int]], completion_ids: list[list[int]], context: int | None) -> None:

@@ -117,19 +117,22 @@ def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     return ids if own in ids else [own, *ids]
 
 
-def save_policy(model: PreTrainedModel, source: Path, target: Path, *, dtype: str) -> None:
+def save_policy(
+    model: PreTrainedModel, source: Path, target: Path, *, dtype: str, weights: dict[str, Any] | None = None
+) -> None:
     """Write a policy: the model's weights in `dtype`, and every other file just as theta_i had it.
 
     Nothing of the training run (paths, versions, flags that a trainer sets on the model) leaks into the artifact, so
-    equal weights are equal files.
+    equal weights are equal files. `weights` are the model's where it does not hold them whole itself.
     """
     import torch
 
     target.mkdir(parents=True, exist_ok=True)
     copy_policy_files(source, target)
-    weights = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in model.state_dict().items()}
+    whole = model.state_dict() if weights is None else weights
+    saved = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in whole.items()}
     with_config = target / ".writing"
-    model.save_pretrained(with_config, state_dict=weights)
+    model.save_pretrained(with_config, state_dict=saved)
     for path in sorted(with_config.iterdir()):
         if path.name.endswith(_WEIGHTS):
             path.replace(target / path.name)

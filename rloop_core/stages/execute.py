@@ -34,6 +34,8 @@ class StageContext:
         seed: Seed of this stage of this iteration.
         device: "cpu" or "cuda".
         tell: Sends a progress event to whoever watches the run.
+        rank: This process among those of the stage; the first lays out the artifact.
+        ranks: Processes of the stage.
     """
 
     job: StageJob
@@ -42,6 +44,8 @@ class StageContext:
     seed: int
     device: str
     tell: Callable[[Event], None]
+    rank: int = 0
+    ranks: int = 1
 
     @property
     def work(self) -> Path:
@@ -63,6 +67,12 @@ class StageContext:
             raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
         root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
         return root / "policy" if role == "policy" else root
+
+    def counts(self, role: str) -> dict[str, Any]:
+        """What the manifest of an input counts."""
+        ref = self._ref(role)
+        manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
+        return manifest.counts if manifest else {}
 
     def problems(self, role: str) -> ProblemSet:
         """A problem set, as it was when the run first read it."""
@@ -87,8 +97,8 @@ class StageContext:
         return next(ref for ref in self.job.inputs if ref.role == role)
 
 
-def execute(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
-    """Compute a stage here and now; its files lie in `<work>/out` afterwards.
+def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: int = 1) -> StageOutcome:
+    """Compute a stage here and now, or a rank's share of it; its files lie in `<work>/out` after the first rank's.
 
     Raises:
         RLoopError: The stage could not prove its own success.
@@ -98,10 +108,10 @@ def execute(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
     _set_up(config)
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, lambda line: tell({"kind": "note", "note": line}))
-    context = StageContext(job, config, store, seed, _device(config), tell)
+    context = StageContext(job, config, store, seed, _device(config, job.stage), tell, rank, ranks)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
-    if not any(path.is_file() for path in context.out.rglob("*")):
+    if rank == 0 and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started)
 
@@ -123,10 +133,16 @@ def _set_up(config: Config) -> None:
     transformers.utils.logging.disable_progress_bar()
 
 
-def _device(config: Config) -> str:
+def _device(config: Config, stage: str) -> str:
+    """ "cpu" or "cuda"; of several ranks each has a GPU of its own under that name."""
     import torch
 
     wanted = config.placement.device
+    without = {"filter", *([] if config.harvest.snapshot_samples else ["harvest"])}
+    if stage in without or (stage == "preflight" and "explore" in config.placement.pools):
+        return "cpu"  # needs no GPU, or is not where the GPU is
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no GPU is visible here", field="placement.device", fix="set it to auto or cpu")
+    if torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"

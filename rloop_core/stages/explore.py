@@ -15,7 +15,15 @@ def run(context: StageContext) -> StageOutcome:
     config = context.config
     policy = context.folder("policy")
     job = ExploreJob(
-        config, context.job.iteration, context.job.attempt, context.seed, policy, context.work, context.device
+        config,
+        context.job.iteration,
+        context.job.attempt,
+        context.seed,
+        policy,
+        context.work,
+        context.device,
+        context.rank,
+        context.ranks,
     )
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
@@ -25,6 +33,8 @@ def run(context: StageContext) -> StageOutcome:
 
     with context.verifier() as verifier:
         explore(job, problems, verifier, tell)
+    if context.rank:
+        return StageOutcome({}, {})
     counts = seal(job, context.out)
     rows = read_rows(context.out / "metrics.jsonl")
     counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}

@@ -26,7 +26,7 @@ def run(context: StageContext) -> StageOutcome:
     proof = prove_complete(
         shards,
         steps=explore.steps,
-        ranks=1,
+        ranks=context.counts("trajectories").get("ranks", 1),
         group_size=explore.group_size,
         min_groups_per_step=explore.problems_per_step,
     )

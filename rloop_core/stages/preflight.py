@@ -27,6 +27,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         RLoopError: One clear line about the first thing that is wrong.
     """
     store.check_writable()
+    _check_reach(config, store)
     folder = resolve_policy(config.policy)
     _check_weights(folder)
     try:
@@ -36,6 +37,19 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     refs = (inputs.base(), inputs.training(), *inputs.evaluation())
     inputs.decontamination()
     return refs
+
+
+def _check_reach(config: Config, store: Store) -> None:
+    """Stages on other machines must find the store at the very same address."""
+    given = config.placement.store
+    if config.placement.pools and (given.startswith("memory:") or (store.is_local and not _is_absolute(given))):
+        what = f"{given!r} means another place to every worker of placement.pools"
+        fix = "name a store that all of them reach: s3://bucket/prefix, or the absolute path of a shared folder"
+        raise ConfigError(what, field="placement.store", fix=fix)
+
+
+def _is_absolute(uri: str) -> bool:
+    return Path(uri.removeprefix("file://").removeprefix("local://")).is_absolute()
 
 
 def _context_tokens(folder: Path) -> int | None:

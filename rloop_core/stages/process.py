@@ -5,12 +5,10 @@ Stages fork from a warm server that has loaded torch and TRL once, so that each 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import multiprocessing
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -20,17 +18,19 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
+from rloop_core.errors import StageCrashed, StageError, StoreError, error_from_data
 from rloop_core.files import replace_text
+from rloop_core.printable import printable_line
+from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.supervisor import supervise
+from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
 
 Event = dict[str, Any]
 
 OUTCOME = "outcome.json"
 LOG = "stage.log"
-_FULL_BYTES = 1 << 16
-_FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
+_START_AGAIN = "start the same command again: it resumes"
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
 
@@ -40,8 +40,10 @@ def warm_context() -> ForkServerContext:
     global _context
     with _lock:
         if _context is None:
+            end_strays(STRAY_SECONDS)  # of a run that was killed a moment ago, perhaps on the same scratch
+            mark_descendants()
             _context = multiprocessing.get_context("forkserver")
-            _context.set_forkserver_preload(["rloop_core.stages.warm"])
+            _context.set_forkserver_preload(["rloop_core.stages.guard", "rloop_core.stages.warm"])
         return _context
 
 
@@ -77,14 +79,21 @@ def run_in_process(
     """
     work = Path(job.work)
     forget_outcome(work)
+    tell({"kind": "log", "path": str(work / LOG)})
     context = warm_context()
     events, their_events = context.Pipe(duplex=False)
     their_control, control = context.Pipe(duplex=False)
     process = context.Process(target=_supervised, args=(job, their_events, their_control), name=f"rloop-{job.stage}")
-    with _lock:
-        process.start()
-    their_events.close()
-    their_control.close()
+    try:
+        with _lock:
+            process.start()
+    except (EOFError, OSError) as error:  # somebody killed the fork server, or there is no room for a process
+        events.close()
+        control.close()
+        raise StageCrashed(f"could not be started: {error}", field=_name(job), fix=_START_AGAIN) from error
+    finally:
+        their_events.close()
+        their_control.close()
     started = moved = time.monotonic()
     reason: str | None = None
     stalled = False
@@ -111,10 +120,10 @@ def run_in_process(
         control.close()
         process.join()
         events.close()
+        if process.exitcode is not None and process.exitcode < 0:
+            end_strays()  # the supervisor itself was killed
     if reason:
-        raise (StageCrashed if stalled else StageError)(
-            reason, field=_name(job), fix="start the same command again: it resumes"
-        )
+        raise (StageCrashed if stalled else StageError)(reason, field=_name(job), fix=_START_AGAIN)
     return _outcome(job, process.exitcode)
 
 
@@ -142,16 +151,13 @@ def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     try:
         error = json.loads((work / OUTCOME).read_text())["error"]
     except (OSError, ValueError, KeyError):
-        if _is_full(work):  # no room for the answer either
-            raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=_FREE_SPACE) from None
+        if is_full(work):  # no room for the answer either
+            raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
         signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
         raise StageCrashed(
             f"ended without a result ({signalled}){_tail(work)}", field=_name(job), fix=f"see {work / LOG}"
         ) from None
-    for kind in _kinds(RLoopError):
-        if kind.__name__ == error["kind"]:
-            raise kind(error["what"], field=error["field"], fix=error["fix"])
-    raise StageError(f"{error['kind']}: {error['what']}", field=_name(job), fix=f"see {work / LOG}")
+    raise error_from_data(error, _name(job), f"see {work / LOG}")
 
 
 def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
@@ -163,40 +169,19 @@ def _work(job: StageJob, events: Connection) -> int:
     import traceback
 
     from rloop_core.stages.execute import execute
+    from rloop_core.stages.ranks import execute_in_ranks, ranks_of
 
     def tell(event: Event) -> None:
         events.send_bytes(json.dumps(event).encode())
 
     content: dict[str, Any]
     try:
-        content = {"outcome": asdict(execute(job, tell))}
-    except RLoopError as error:
-        traceback.print_exc()
-        content = {"error": {"kind": type(error).__name__, "what": error.what, "field": error.field, "fix": error.fix}}
+        content = {"outcome": asdict(execute_in_ranks(job, tell) if ranks_of(job) > 1 else execute(job, tell))}
     except Exception as error:
         traceback.print_exc()
-        content = {"error": {"kind": type(error).__name__, "what": str(error)[:500], "field": None, "fix": None}}
-        if reason := _disk_trouble(error, Path(job.work)):
-            content["error"] = {"kind": "StoreError", "what": reason, "field": job.work, "fix": _FREE_SPACE}
+        content = {"error": failure_of(error, Path(job.work))}
     replace_text(Path(job.work) / OUTCOME, json.dumps(content))
     return 0 if "outcome" in content else 1
-
-
-def _disk_trouble(error: Exception, work: Path) -> str | None:
-    """Why scratch cannot be written, if that is what the error is about.
-
-    Libraries that write from native code raise kinds of their own, so their words and the disk itself count too.
-    """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-        return str(error.strerror)
-    full = os.strerror(errno.ENOSPC)
-    return f"{full} ({type(error).__name__})" if full in str(error) or _is_full(work) else None
-
-
-def _is_full(work: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return shutil.disk_usage(work).free < _FULL_BYTES
-    return False
 
 
 def _drain(events: Connection, tell: Callable[[Event], None], seconds: float) -> None:
@@ -214,11 +199,7 @@ def _tail(work: Path) -> str:
         lines = (work / LOG).read_text(errors="replace").strip().splitlines()[-3:]
     except OSError:
         return ""
-    return f"; its log ends: {' | '.join(line.strip()[:200] for line in lines)}" if lines else ""
-
-
-def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
-    return [kind, *(inner for child in kind.__subclasses__() for inner in _kinds(child))]
+    return f"; its log ends: {' | '.join(printable_line(line, 200) for line in lines)}" if lines else ""
 
 
 def _name(job: StageJob) -> str:

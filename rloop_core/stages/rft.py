@@ -18,18 +18,23 @@ def run(context: StageContext) -> StageOutcome:
     config = context.config
     policy = context.folder("policy")
     table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["prompt_ids", "completion_ids"])
-    shutil.rmtree(context.out, ignore_errors=True)
+    if context.rank == 0:
+        shutil.rmtree(context.out, ignore_errors=True)
     if table.num_rows == 0:
+        if context.rank:
+            return StageOutcome({}, {})
         model = load_model(policy, dtype="float32", device="cpu", trust_remote_code=config.policy.trust_remote_code)
         save_policy(model, policy, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
-    job = RFTJob(config, context.seed, policy, context.work, context.device)
+    job = RFTJob(config, context.seed, policy, context.work, context.device, context.rank, context.ranks)
     metrics = finetune(
         job,
         table.column("prompt_ids").to_pylist(),
         table.column("completion_ids").to_pylist(),
         lambda row: context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row}),
     )
+    if context.rank:
+        return StageOutcome({}, {})
     context.out.mkdir(parents=True)
     shutil.copytree(context.work / "policy", context.out / "policy")
     counts = {"trajectories": table.num_rows, "updates": int(metrics.pop("updates"))}

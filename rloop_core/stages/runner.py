@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged, RLoopError, StageError
+from rloop_core.errors import ArtifactDamaged, RLoopError, StageCrashed, StageError
 from rloop_core.files import replace_text
-from rloop_core.stages.data_record import write_data_record
+from rloop_core.stages.data_record import read_data_record, write_data_record
+from rloop_core.stages.elsewhere import Pools, follow
+from rloop_core.stages.errand import Errand, Order
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import STAGE_VERSIONS, InputRef, StageJob, StageOutcome
 from rloop_core.stages.order import producers, stages_of
 from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
+    BorrowedLease,
     Cache,
     InputEntry,
     Lease,
@@ -69,15 +72,17 @@ class StageRunner:
         lease: Held while artifacts are published; None only for readers that compute nothing.
         listen: Called with (stage, iteration, event) for progress and notes.
         launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
+        pools: Where the stages go that `placement.pools` names; None computes all of them here.
     """
 
     def __init__(
         self,
         config: Config,
         store: Store,
-        lease: Lease | None,
+        lease: Lease | BorrowedLease | None,
         listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
         launch: Launcher = run_in_process,
+        pools: Pools | None = None,
     ) -> None:
         self.config = config
         self.store = store
@@ -85,6 +90,7 @@ class StageRunner:
         self._lease = lease
         self._listen = listen
         self._launch = launch
+        self._pools = pools
 
     def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
         """The stage's artifact, computed only if the store does not hold it whole under the same fingerprint.
@@ -103,12 +109,32 @@ class StageRunner:
                 return StageResult(found, True, why)
             self._tell(stage, iteration, {"kind": "start", "note": why})
             try:
-                manifest = self._compute(stage, iteration, refs, identity, should_stop)
+                manifest = self._elsewhere(stage, iteration, identity, should_stop) or self._compute(
+                    stage, iteration, refs, identity, should_stop
+                )
             except ArtifactDamaged as damage:
                 self._heal(refs, damage, should_stop)
                 continue
             return StageResult(manifest, False, why)
         raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
+
+    def make(
+        self, stage: str, iteration: int, wanted: str, should_stop: Callable[[], bool] = lambda: False
+    ) -> Manifest:
+        """The artifact with a fingerprint that another machine asks for, computed here unless the store holds it.
+
+        Raises:
+            ArtifactDamaged: An input cannot be read whole; who asks has it made again, where it belongs.
+            RLoopError: The stage failed, or this machine would compute something else.
+        """
+        refs = self.inputs.of(stage, iteration)
+        identity = self._identity(stage, iteration, refs)
+        if fingerprint(identity) != wanted:
+            what = "this worker would compute something else than its run asks for"
+            fix = "give it the same release of rloop as the run has, and the same model at policy.path"
+            raise StageError(what, field=f"{stage} {iteration}", fix=fix)
+        found, _ = self._look(stage, iteration, identity)
+        return found or self._compute(stage, iteration, refs, identity, should_stop)
 
     def find(self, stage: str, iteration: int) -> Manifest | None:
         """The artifact that the store holds for this config, without computing or checking file contents."""
@@ -122,12 +148,21 @@ class StageRunner:
 
     def remaining(self) -> list[tuple[int, str]]:
         """(iteration, stage) whose artifact the store does not hold under this config, and all that build on those."""
-        missing: list[tuple[int, str]] = []
+        missing: dict[tuple[int, str], None] = {}
         for iteration, stage in stages_of(self.config):
-            sources = {source for source in producers(self.config, stage, iteration) if source[0] >= 0}
-            if sources & set(missing) or self.find(stage, iteration) is None:
-                missing.append((iteration, stage))
-        return missing
+            if any(source in missing for source in producers(self.config, stage, iteration)) or (
+                self.find(stage, iteration) is None
+            ):
+                missing[iteration, stage] = None
+        return list(missing)
+
+    def is_recorded(self) -> bool:
+        """Whether what preflight found out is in the store and can be read; what is wrong with it is told."""
+        try:
+            return read_data_record(self.store, self.config.name) is not None
+        except ArtifactDamaged as damage:
+            self._tell("preflight", -1, {"kind": "note", "note": str(damage)})
+            return False
 
     def check(self) -> tuple[InputRef, ...]:
         """The part of `preflight` that takes a moment and no process of its own; returns what the rest reads.
@@ -182,12 +217,22 @@ class StageRunner:
                 return None, f"changed: {difference(manifest.identity, identity)}"
             with fetched(self.store, manifest, self._cache()):
                 pass
+            self._remove_strangers(manifest)
         except ArtifactDamaged as damage:
             if self._lease:
                 self._lease.ensure_held()
             discard(self.store, self.config.name, iteration, stage)
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
+
+    def _remove_strangers(self, manifest: Manifest) -> None:
+        """Delete what a killed publishing left in an artifact's folder on disk, which is where stages read it."""
+        if self._lease and self.store.is_local:
+            named = {f"{manifest.folder}/{name}" for name in ("manifest.json", *(file.path for file in manifest.files))}
+            strangers = [entry for entry in self.store.entries(manifest.folder) if entry.key not in named]
+            if strangers:
+                self._lease.ensure_held()
+                self.store.delete_entries(strangers)
 
     def _adopt(
         self, stage: str, iteration: int, refs: tuple[InputRef, ...], identity: dict[str, Any]
@@ -206,6 +251,33 @@ class StageRunner:
                         )
                     return manifest, f"adopted from {run}, {manifest.digest[:12]}"
         return None
+
+    def _elsewhere(
+        self, stage: str, iteration: int, identity: dict[str, Any], should_stop: Callable[[], bool]
+    ) -> Manifest | None:
+        """The artifact as a worker of the stage's own pool published it; None where the stage is computed here."""
+        placement = self.config.placement
+        pool = placement.pools.get(stage)  # type: ignore[call-overload]
+        if pool is None or self._pools is None or self._pools.is_here(pool):
+            return None
+        if not isinstance(self._lease, Lease):
+            raise StageError("is sent elsewhere by nobody but the holder of the run's lease", field=stage)
+        wanted = fingerprint(identity)
+        follow(
+            Errand.new(self.store, self.config.name, stage, iteration),
+            Order(self.config.model_dump(mode="json"), wanted, self._lease.token),
+            self._pools,
+            pool,
+            self._on((stage, iteration)),
+            untaken_seconds=placement.stage_stall_minutes and placement.stage_stall_minutes * 60,
+            should_stop=should_stop,
+        )
+        manifest = read_manifest(self.store, self.config.name, iteration, stage)
+        if manifest is None or manifest.fingerprint != wanted:
+            what = f"pool {pool} says that it is done, and the store holds no such artifact"
+            raise StageCrashed(what, field=f"{stage} {iteration}", fix="see whether both use the same store")
+        self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})
+        return manifest
 
     def _compute(
         self,

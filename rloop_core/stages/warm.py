@@ -5,12 +5,15 @@ Importing starts no thread and touches no accelerator, which is what makes forki
 
 from __future__ import annotations
 
-import signal
+import os
+from importlib import import_module
 
-# Ctrl-C reaches the whole process group; ending the fork server is its caller's business.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+from rloop_core.strays import owner_is_gone
 
-import datasets  # noqa: E402, F401
-import torch  # noqa: E402, F401
-import transformers  # noqa: E402, F401
-from trl import GRPOTrainer, SFTTrainer  # noqa: E402, F401
+_LIBRARIES = ("torch", "transformers", "datasets", "trl.trainer.grpo_trainer", "trl.trainer.sft_trainer")
+
+for _library in _LIBRARIES:
+    # While it imports, a fork server does not notice that its caller is gone, and holds the caller's output open.
+    if owner_is_gone():
+        os._exit(0)
+    import_module(_library)

@@ -76,7 +76,8 @@ def candidates(kind: Any, now: Any) -> list[Any]:
     if origin is tuple:
         return [[value] for value in candidates(get_args(kind)[0], None)]
     if origin is dict:
-        return [{"knob": 2}]
+        key, value = get_args(kind)
+        return [{"knob": 2}] if key is str else [{candidates(key, None)[0]: candidates(value, None)[0]}]
     if hasattr(kind, "__metadata__"):
         return candidates(get_args(kind)[0], now)
     known: dict[Any, list[Any]] = {bool: [True, False], int: [1, 2, 3, 24, 100], float: [0.5, 0.7, 1.5, 3.0]}

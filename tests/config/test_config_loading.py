@@ -72,7 +72,7 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest_known_one(load, tex
         ("name=../up", "name"),
         ("name=.scratch", "name"),
         ("name=2026", "name"),
-        ("iterations=1000", "iterations"),
+        ("iterations=1001", "iterations"),
         ("problems.revision=2026-01-01", "config"),
     ],
 )

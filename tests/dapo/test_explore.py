@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.dapo.callbacks import MARKER, last_checkpoint
+from rloop_core.dapo.checkpoints import MARKER, last_checkpoint
 from rloop_core.dapo.explore import ExploreJob, explore, seal
 from rloop_core.errors import StageError
 from rloop_core.rollout.prompts import EncodedProblem

@@ -147,5 +147,5 @@ def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
         result = runner.ensure("explore", 0)
         assert not result.cached
         assert runner.ensure("explore", 0).cached
-    assert [event["kind"] for event in events] == ["start", "step", "step", "step", "done", "cached"]
+    assert [event["kind"] for event in events] == ["start", "log", "step", "step", "step", "done", "cached"]
     assert len(result.manifest.metrics["seconds_by_step"]["generate"]) == 3

@@ -1,0 +1,66 @@
+"""Kill -9 of those who would clear up: what they leave running is found by its mark and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import ROOT
+from tests.faults.conftest import wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks are read from Linux's /proc")
+
+
+def _owner(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "tests.stages.stray_owner", *arguments], cwd=ROOT)
+
+
+def _start(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
+    """The owner, and below it: fork server, supervisor, stage, grandchild in a session of its own."""
+    folder.mkdir()
+    owner = _owner(str(folder))
+    wait_until((folder / "pids").exists, "the stage", 90)
+    below = [psutil.Process(int(pid)) for pid in (folder / "pids").read_text().split()]
+    fork_server = below[0].parent()
+    assert fork_server is not None and os.getsid(below[2].pid) == below[2].pid
+    return owner, [fork_server, *below]
+
+
+def _kill(*processes: psutil.Process | subprocess.Popen[bytes]) -> None:
+    for process in processes:
+        os.kill(process.pid, signal.SIGKILL)
+
+
+def test_a_supervisor_killed_together_with_its_run_leaves_nothing(tmp_path: Path) -> None:
+    owner, below = _start(tmp_path / "run")
+    _kill(owner, below[1])
+    owner.wait()
+    _, alive = psutil.wait_procs(below, timeout=60)
+    assert not alive
+
+
+def test_what_outlived_everybody_is_ended_by_whoever_runs_a_stage_next(tmp_path: Path) -> None:
+    owner, below = _start(tmp_path / "run")
+    (fork_server, supervisor, _, grandchild) = below
+    _kill(owner, fork_server, supervisor)
+    owner.wait()
+    psutil.wait_procs(below[:3], timeout=30)
+    assert _owner().wait(60) == 0
+    _, alive = psutil.wait_procs([grandchild], timeout=5)
+    assert not alive
+
+
+def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:
+    owner, below = _start(tmp_path / "run")
+    assert _owner().wait(60) == 0
+    assert all(process.is_running() for process in below)
+    _kill(owner)
+    owner.wait()
+    _, alive = psutil.wait_procs(below, timeout=60)
+    assert not alive, "its supervisor lives, and ends them"
