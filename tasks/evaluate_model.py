@@ -11,6 +11,7 @@ from rloop_core.cli.standalone import evaluate as sample_and_score
 from rloop_core.errors import ConfigError
 from rloop_core.verifier.policies import Policies
 from tasks.artifacts import publish_table
+from tasks.results import metric_rows
 
 
 @task(name="evaluate", task_run_name="evaluate-{problems}", cache_policy=NO_CACHE, persist_result=False)
@@ -38,10 +39,9 @@ def evaluate_model(
         model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, ks, policies
     )
     result = sample_and_score(request, Path(out) if out else None)
-    rows = [
-        {"metric": name, "value": f"{one['value']:.2%}", "95 % interval": f"{one['low']:.2%} to {one['high']:.2%}"}
-        for name, one in result.items()
-        if isinstance(one, dict) and "low" in one
-    ]
-    publish_table(f"evaluate-{model}-{problems}", rows, f"{model} on {problems}: {result['samples']:,} samples")
+    publish_table(
+        f"evaluate-{model}-{problems}",
+        metric_rows(problems, result),
+        f"{model} on {problems}: {result['samples']:,} samples",
+    )
     return str(result["out"])

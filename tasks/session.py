@@ -5,17 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
+from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store, manifest_key
+from rloop_core.store import Lease, Manifest, Store, manifest_key
+from tasks.audience import is_watched
+
+if TYPE_CHECKING:
+    from tasks.desk import Desk
+    from tasks.figures import Figures
 
 Listener = Callable[[str, int, dict[str, Any]], None]
 
 _listeners: list[Listener] = []
+_LAST_WORDS_SECONDS = 30.0
+"""How long the end of a run waits for what is still to be shown."""
+_LAST_WORDS_IN_HASTE_SECONDS = 5.0
+
 _open: dict[tuple[str, str], RunSession] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # who is told of an event may ask for the desk
 
 
 class RunSession:
@@ -24,12 +34,20 @@ class RunSession:
     Args:
         config: Its config.
         runner: Makes artifacts exist.
+
+    Attributes:
+        manifests: Of the artifacts that this session has seen to, by (iteration, stage).
+        pages: Of the figures that this session has made, by name: where the UI has them.
     """
 
     def __init__(self, config: Config, runner: StageRunner) -> None:
         self.config = config
         self.runner = runner
+        self.manifests: dict[tuple[int, str], Manifest] = {}
+        self.pages: dict[str, str] = {}
         self._stop = threading.Event()
+        self._desk: Desk | None = None
+        self._figures: Figures | None = None
 
     @property
     def stopping(self) -> bool:
@@ -39,6 +57,30 @@ class RunSession:
     def evaluates(self, iteration: int) -> bool:
         """Whether what an iteration ended with (-1: theta_0) is to be evaluated."""
         return bool(self.config.evaluate.sets) and (iteration >= 0 or self.config.evaluate.base)
+
+    def desk(self) -> Desk | None:
+        """Who sends what the UI is to show; None where nobody could look at it."""
+        with _lock:
+            if self._desk is None and is_watched():
+                from prefect.logging import get_run_logger
+
+                from tasks.desk import Desk
+
+                self._desk = Desk(get_run_logger().warning)
+        return self._desk
+
+    def figures(self) -> Figures:
+        """Who draws what the stages leave; for the desk's thread alone."""
+        if self._figures is None:
+            from tasks.figures import Figures
+
+            self._figures = Figures(self)
+        return self._figures
+
+    def close(self, hasty: bool) -> None:
+        """Wait a moment for what is still to be shown; a shorter one for whoever was told to end."""
+        if self._desk is not None:
+            self._desk.close(_LAST_WORDS_IN_HASTE_SECONDS if hasty else _LAST_WORDS_SECONDS)
 
     def stop(self) -> None:
         """End the stages under way, in whatever thread."""
@@ -65,13 +107,34 @@ def open_run(config: Config) -> Iterator[RunSession]:
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
     with Lease(store, config.name, tell=tell) as lease:
-        session = RunSession(config, StageRunner(config, store, lease, _announce))
+        session = RunSession(config, StageRunner(config, store, lease, _announce, _launch, _pools(config)))
         _open[key] = session
+        hasty = False
         try:
             with _stopping_on_error(session):
                 yield session
+        except BaseException as error:
+            hasty = not isinstance(error, Exception)
+            raise
         finally:
             del _open[key]
+            session.close(hasty)
+
+
+def _launch(*given: Any, **named: Any) -> StageOutcome:
+    """A stage in a process tree of its own, when it is its turn; Prefect is loaded by then."""
+    from tasks.slots import run_in_turn
+
+    return run_in_turn(*given, **named)
+
+
+def _pools(config: Config) -> Any:
+    """Where stages can be sent, if any are to be; Prefect is loaded for that, and not before it is needed."""
+    if not config.placement.pools:
+        return None
+    from tasks.elsewhere import PrefectPools
+
+    return PrefectPools()
 
 
 @contextmanager
@@ -87,11 +150,13 @@ def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
 @contextmanager
 def watched_by(listener: Listener) -> Iterator[None]:
     """Send every event of this process's runs to a listener too."""
-    _listeners.append(listener)
+    with _lock:
+        _listeners.append(listener)
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        with _lock:
+            _listeners.remove(listener)
 
 
 def _announce(stage: str, iteration: int, event: dict[str, Any]) -> None:

@@ -3,17 +3,19 @@
 from functools import partial
 from typing import Any
 
-from prefect import task
+from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
 from rloop_core.errors import StageCrashed, StoreUnavailable
-from rloop_core.stages.runner import StageResult
-from tasks.artifacts import publish_table
+from rloop_core.stages.errand import place_of
+from tasks.events import warn_if_carried
+from tasks.labels import tagged
+from tasks.results import show_result
 from tasks.session import RunSession
+from tasks.shown import shown
 
 _MOST_RETRIES = 1000  # what is worth retrying decides
 
@@ -27,19 +29,31 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
-def _place(iteration: int) -> str:
-    """`000`, or `base` for what belongs to theta_0."""
-    return "base" if iteration < 0 else f"{iteration:03d}"
-
-
 def _run_name() -> str:
     """`explore-000`; shown in the UI."""
     parameters = task_run.parameters
-    return f"{parameters['stage']}-{_place(parameters['iteration'])}"
+    return f"{parameters['stage']}-{place_of(parameters['iteration'])}"
+
+
+class StageTask(Task[..., Any]):
+    """A task whose runs carry the stage's name as a tag, where there is a UI to look for it.
+
+    For its tags a task asks the server for a concurrency slot, which costs an embedded server up to two seconds.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it here and now."""
+        with tagged(self.name):
+            return super().__call__(*args, **kwargs)
+
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it beside the flow."""
+        with tagged(self.name):
+            return super().submit(*args, **kwargs)
 
 
 _stage_task = partial(
-    task,
+    StageTask,
     cache_policy=NO_CACHE,
     persist_result=False,
     retries=_MOST_RETRIES,
@@ -49,20 +63,21 @@ _stage_task = partial(
 )
 
 
-def _make(name: str) -> Any:
-    # No tags: for each, Prefect asks its server for a concurrency slot, which costs an embedded one up to two seconds.
-    @_stage_task(name=name)
+def _make(name: str) -> StageTask:
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
         """Make the stage's artifact exist; *Cached* when the store held it whole."""
-        result = run.runner.ensure(stage, iteration, should_stop=lambda: run.stopping)
+        title = f"{run.config.name}-{place_of(iteration)}-{stage}"
+        with shown(run, stage, iteration, title) as progress:
+            result = run.runner.ensure(stage, iteration, should_stop=lambda: run.stopping)
         reference = {"stage": stage, "iteration": iteration, "digest": result.manifest.digest}
-        get_run_logger().info("%s %03d: %s", stage, iteration, result.note)
+        run.manifests[iteration, stage] = result.manifest
         if result.cached:
             return Completed(name="Cached", message=result.note, data=reference)
-        _publish_table(run, result)
+        show_result(run, result.manifest, title, progress.losses)
+        warn_if_carried(result.manifest)
         return reference
 
-    return ensure
+    return _stage_task(ensure, name=name)
 
 
 explore = _make("explore")
@@ -70,18 +85,3 @@ harvest = _make("harvest")
 filter_ = _make("filter")
 rft = _make("rft")
 evaluate = _make("evaluate")
-
-
-def _publish_table(run: RunSession, result: StageResult) -> None:
-    """The stage's key figures as a table in the UI."""
-    manifest = result.manifest
-    figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
-    rows = [{"figure": name, "value": _short(value)} for name, value in figures.items() if name != "seconds_by_step"]
-    name = f"{run.config.name}-{_place(manifest.iteration)}-{manifest.stage}"
-    publish_table(name, rows, f"{manifest.stage} of {name}, {manifest.digest[:12]}")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)[:500]

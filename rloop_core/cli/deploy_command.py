@@ -29,13 +29,44 @@ from rloop_core.cli.options import json_option, print_json
     show_default=True,
     help="What starts runs in the pool rloop-gpu: the worker itself, Docker or Kubernetes.",
 )
+@click.option(
+    "--silence",
+    type=click.IntRange(min=35),
+    default=None,
+    metavar="SECONDS",
+    help="Without a sign of life for so long, a run becomes Crashed.  [default: what the server has, else 300]",
+)
+@click.option(
+    "--resumes",
+    type=click.IntRange(1, 100),
+    default=None,
+    metavar="N",
+    help="A crashed run is started again so often.  [default: what the server has, else 3]",
+)
+@click.option(
+    "--notify",
+    default=None,
+    metavar="TYPE/NAME",
+    help="A notification block of the server, such as slack-webhook/team: crashes, failures and empty expert sets are "
+    "told to it.  [default: what the server has]",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @json_option
-def command(store: str | None, api: str | None, pool_type: str, dry_run: bool, as_json: bool) -> None:
-    """Put rloop on a Prefect server: work pools, their limits, and the deployments of deployments/prefect.yaml.
+def command(
+    store: str | None,
+    api: str | None,
+    pool_type: str,
+    silence: int | None,
+    resumes: int | None,
+    notify: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Put rloop on a Prefect server: work pools, their limits, the deployments of deployments/prefect.yaml, and
+    automations: a run that died is started again.
 
-    Started again it changes what differs from the files, and says so. Limits, pauses, schedules that you switched on
-    and the store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
+    Started again it changes what differs from the files, and says so. Limits, pauses, what you switched on or off and
+    the store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
 
     \b
     Examples:
@@ -49,7 +80,7 @@ def command(store: str | None, api: str | None, pool_type: str, dry_run: bool, a
     if store is not None and "@" in urlsplit(store).netloc:
         fix = "leave user and key out: workers take credentials from their environment or instance role"
         raise ConfigError("everybody can read the store's address on the server", field="--store", fix=fix)
-    changes = find_flow("deploy")(store, api, pool_type, dry_run)
+    changes = find_flow("deploy")(store, api, pool_type, dry_run, silence=silence, resumes=resumes, notify=notify)
     changed = sum(change["action"] != "left" for change in changes)
     if as_json:
         print_json({"dry_run": dry_run, "changed": changed, "changes": changes})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,41 +52,51 @@ class Watcher:
         """Something that stays on the screen."""
 
 
-def _label(key: Key) -> str:
+def label(key: Key) -> str:
+    """What a stage is called: "explore 0", "evaluate theta_1"."""
     return key[0] if key[0] in ("run", "preflight") else stage_name(*key)
 
 
-class PlainWatcher(Watcher):
-    """One line when a stage starts and ends, and between them at most one every ten seconds."""
+class LineWatcher(Watcher):
+    """One line when a stage starts and ends, and between them at most one every few seconds.
 
-    def __init__(self, console: Any) -> None:
+    Args:
+        say: Takes a line.
+        seconds: Least time between two lines on progress.
+    """
+
+    def __init__(self, say: Callable[[str], None], seconds: float = _LINE_SECONDS) -> None:
         super().__init__()
-        self._console = console
+        self.say = say
+        self._seconds = seconds
         self._spoke: dict[Key, float] = {}
 
     def started(self, key: Key, note: str) -> None:
         """Say that it starts, and why."""
         self._spoke[key] = time.monotonic()
-        self._print(f"{_label(key)}: started ({note})")
+        self.say(f"{label(key)}: started ({note})")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Say how far it is, when it is time."""
         now = time.monotonic()
-        if now - self._spoke.get(key, 0.0) < _LINE_SECONDS:
+        if now - self._spoke.get(key, 0.0) < self._seconds:
             return
         self._spoke[key] = now
-        words = step_in_words(metrics)
-        self._print(f"{_label(key)}: {_position(key, done, total)}{', ' if words else ''}{words}")
+        self.say(f"{label(key)}: {position_in_words(key, done, total, metrics)}")
 
     def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
         """Print it."""
         took = f" in {duration(seconds)}" if seconds is not None else ""
-        self._print(f"{_label(key)}: {word}{took}{': ' if text else ''}{text}")
+        self.say(f"{label(key)}: {word}{took}{': ' if text else ''}{text}")
 
-    def _print(self, text: str) -> None:
+
+class PlainWatcher(LineWatcher):
+    """Lines on a console that is no terminal."""
+
+    def __init__(self, console: Any) -> None:
         from rich.text import Text
 
-        self._console.print(Text(text))
+        super().__init__(lambda line: console.print(Text(line)))
 
 
 class BarWatcher(Watcher):
@@ -102,14 +112,14 @@ class BarWatcher(Watcher):
         from rich.markup import escape
 
         if key not in self._tasks:
-            self._tasks[key] = self._progress.add_task(escape(_label(key)), total=None, words="")
+            self._tasks[key] = self._progress.add_task(escape(label(key)), total=None, words="")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Move the bar."""
         from rich.markup import escape
 
         if key in self._tasks:
-            words = ", ".join(part for part in (_position(key, done, total), step_in_words(metrics)) if part)
+            words = position_in_words(key, done, total, metrics)
             self._progress.update(self._tasks[key], completed=done, total=total, words=escape(words))
 
     def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
@@ -120,14 +130,16 @@ class BarWatcher(Watcher):
             self._progress.remove_task(self._tasks.pop(key))
         mark, style = {"done": ("✓", "green"), "Cached": ("=", "cyan")}.get(word, ("!", "yellow"))
         took = f"{duration(seconds):>7}" if seconds is not None else f"{word:>7}"
-        label = f" {_label(key):<17} "
-        self._progress.console.print(Text.assemble((mark, style), label, (took, "dim"), f"  {text}"))
+        name = f" {label(key):<17} "
+        self._progress.console.print(Text.assemble((mark, style), name, (took, "dim"), f"  {text}"))
 
 
-def _position(key: Key, done: float, total: float) -> str:
+def position_in_words(key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> str:
+    """How far a stage is, and the figures of its last step: "RL step 3/20, reward +0.50, accuracy 75%"."""
+    place = f"{done / total:.0%}" if total else ""
     if key[0] == "explore":
-        return f"RL step {done:.0f}/{total:.0f}"
-    return f"{done / total:.0%}" if total else ""
+        place = f"RL step {done:.0f}/{total:.0f}"
+    return ", ".join(part for part in (place, step_in_words(metrics)) if part)
 
 
 @contextmanager

@@ -91,7 +91,6 @@ def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
 def _value(one: Mapping[str, float] | None, sign: str = "") -> Any:
     from rich.text import Text
 
-    if one is None:
-        return Text("")
-    low, high = 100 * one["low"], 100 * one["high"]
-    return Text(f"{100 * one['value']:{sign}.1f} [{low:{sign}.1f}, {high:{sign}.1f}]")
+    from rloop_core.report.summary import percent_interval
+
+    return Text("" if one is None else percent_interval(one, sign))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from rloop_core.report.selection import selected
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
+from rloop_core.store.lease import holder_is_gone, holder_is_here, read_holder
 
 STATES = ("done", "running", "interrupted", "changed", "missing")
 
@@ -71,25 +69,12 @@ def _steps(run: RunRecord, stage: str, work: Path) -> str:
 
 def _holder(store: Store, name: str) -> tuple[str, bool | None]:
     """Who holds the run's lease, in words, and whether that process lives (None: nobody holds it)."""
-    key = f"{name}/lease.json"
-    lease: dict[str, Any] = {}
-    with contextlib.suppress(ValueError):
-        lease = json.loads(store.read_bytes(key)) if store.exists(key) else {}
-    if not lease:
+    lease = read_holder(store, f"{name}/lease.json")
+    if lease is None:
         return "nobody is working on it", None
     who = f"process {lease.get('pid')} on {lease.get('host')}"
-    if lease.get("host") != socket.gethostname():
+    if not holder_is_here(lease):
         return f"leased by {who}", True
-    if _lives(lease):
-        return f"{who} is working on it", True
-    return f"{who} died while working on it", False
-
-
-def _lives(lease: dict[str, Any]) -> bool:
-    import psutil
-
-    try:
-        # A process id alone may have been given to another process since.
-        return bool(psutil.Process(int(lease["pid"])).create_time() == lease.get("started"))
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return False
+    if holder_is_gone(lease):
+        return f"{who} died while working on it", False
+    return f"{who} is working on it", True

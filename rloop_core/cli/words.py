@@ -22,7 +22,7 @@ def in_words(stage: str, metrics: Mapping[str, Any]) -> str:
     """What came out; empty when the metrics do not say."""
     try:
         return _WORDS[stage](metrics)
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, AttributeError, TypeError, ValueError):
         return ""
 
 

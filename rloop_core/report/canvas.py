@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -34,19 +35,20 @@ _STYLE = {
     "svg.hashsalt": "rloop",
 }
 
+_drawing = threading.RLock()
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the report's look, whatever the process's own settings are."""
+    """Draw in the report's look, whatever the process's own settings are; one thread at a time, for they are shared."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
         import matplotlib as mpl
 
-        with mpl.rc_context(_STYLE):
+        with _drawing, mpl.rc_context(_STYLE):
             return draw(*args, **kwargs)
 
     return drawn

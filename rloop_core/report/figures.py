@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rloop_core.report.canvas import COLOURS, INK, MARKERS, MUTED, Picture, panels, percent_axis, picture, plain, styled
@@ -15,6 +15,16 @@ _HEALTH = (
     ("length_mean", "completion length, tokens", False),
     ("truncated", "share of truncated rollouts", True),
 )
+_PHASE = (
+    *_LEARNING,
+    ("settled", "share of groups all correct or all wrong", True),
+    ("entropy", "policy entropy, nats a token", False),
+    ("length_mean", "completion length, tokens", False),
+    ("truncated", "share of truncated rollouts", True),
+)
+MOST_DRAWN = 12
+"""Iterations that a figure shows side by side; of more, a choice. The numbers beside it are of all of them."""
+_MOST_BOUNDARIES = 60
 STAGE_COLOURS = dict(zip(("explore", "harvest", "filter", "rft", "evaluate"), COLOURS, strict=False))
 
 
@@ -33,6 +43,31 @@ def health(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
     return _by_step(steps, _HEALTH, "health", "Entropy, gradient norm and length by RL step", caption)
 
 
+def phase(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """One RL phase in six curves: what was learned, and what it cost in variety."""
+    rows = [{**row, "settled": row["groups_dropped"] / row["groups"] if row.get("groups") else None} for row in steps]
+    caption = "All recorded rollouts of each RL step. Groups that are all correct or all wrong teach nothing."
+    return _by_step(rows, _PHASE, "phase", "The RL phase, by RL step", caption)
+
+
+@styled
+def losses(values: Sequence[float], iteration: int) -> Picture | None:
+    """The loss of every update of RFT."""
+    if not values:
+        return None
+    figure, (axis,) = panels(1, 1, height=2.6)
+    updates = range(1, len(values) + 1)
+    marker = "o" if len(values) < 40 else None
+    axis.plot(updates, values, color=COLOURS[iteration % len(COLOURS)], marker=marker, markersize=3.5)
+    axis.set_xlabel("update")
+    axis.set_title("loss of the expert set's tokens")
+    axis.set_ylim(bottom=0)
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    rows = list(zip(updates, values, strict=True))
+    caption = "Cross-entropy in nats a token, mean over each update's trajectories, before the update."
+    return picture(figure, "losses", "Fine-tuning on the expert set", caption, ("update", "loss"), rows)
+
+
 @styled
 def _by_step(
     steps: Sequence[Mapping[str, Any]], curves: Sequence[tuple[str, str, bool]], name: str, title: str, caption: str
@@ -42,15 +77,19 @@ def _by_step(
         return None
     figure, axes = panels(-(-len(shown) // 2), min(2, len(shown)), sharex=True)
     iterations = sorted({row["iteration"] for row in steps})
+    by_iteration: dict[int, list[Mapping[str, Any]]] = {iteration: [] for iteration in iterations}
+    for row in steps:
+        by_iteration[row["iteration"]].append(row)
     for axis, (key, label, share) in zip(axes, shown, strict=False):
         for iteration in iterations:
-            own = [row for row in steps if row["iteration"] == iteration and row.get(key) is not None]
+            own = [row for row in by_iteration[iteration] if row.get(key) is not None]
             x, y = [row["total_step"] for row in own], [row[key] for row in own]
             axis.plot(x, y, color=COLOURS[iteration % len(COLOURS)], marker="o" if len(x) < 4 else None, markersize=3.5)
-            if iteration != iterations[0] and own:
+            if iteration != iterations[0] and own and len(iterations) <= _MOST_BOUNDARIES:
                 axis.axvline(x[0] - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
         axis.set_title(label)
         axis.margins(y=0.14)  # room for the iterations' names
+        axis.xaxis.get_major_locator().set_params(integer=True)
         if share:
             percent_axis(axis)
             axis.set_ylim(0, max(0.01, axis.get_ylim()[1]))
@@ -65,7 +104,7 @@ def _by_step(
 
 def _name_iterations(axis: Any, steps: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> None:
     """Name each iteration where its curve is, instead of in a legend that must be looked up."""
-    if len(iterations) > 12:
+    if len(iterations) > MOST_DRAWN:
         return
     for iteration in iterations:
         own = [row["total_step"] for row in steps if row["iteration"] == iteration]
@@ -105,7 +144,8 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
                 marker=MARKERS[place % len(MARKERS)], markersize=5, elinewidth=1, capsize=2,
             )  # fmt: skip
         policies = {row.iteration + 1: _policy(row) for row in own}
-        axis.set_xticks(sorted(policies), [policies[place] for place in sorted(policies)])
+        places = _chosen(sorted(policies))
+        axis.set_xticks(places, [policies[place] for place in places])
         axis.set_title(plain(label))
         percent_axis(axis)
     for axis in axes[len(sets) :]:
@@ -128,16 +168,17 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
     if not ledgers:
         return None
     steps = [row["step"] for row in next(iter(ledgers.values()))["ledger"]]
-    figure, (axis,) = panels(1, 1, height=max(2.6, 0.24 * len(steps) * (len(ledgers) + 1)))
-    height = 0.8 / len(ledgers)
-    for place, (iteration, ledger) in enumerate(ledgers.items()):
+    drawn = {iteration: ledgers[iteration] for iteration in _chosen(list(ledgers))}
+    figure, (axis,) = panels(1, 1, height=max(2.6, 0.24 * len(steps) * (len(drawn) + 1)))
+    height = 0.8 / len(drawn)
+    for place, (iteration, ledger) in enumerate(drawn.items()):
         left = [row["trajectories"] for row in ledger["ledger"]]
         y = [step + place * height - 0.4 + height / 2 for step in range(len(left))]
         colour = COLOURS[iteration % len(COLOURS)]
         axis.barh(
             y, [max(value, 0.7) for value in left], height=height * 0.9, color=colour, label=f"iteration {iteration}"
         )
-        if len(ledgers) <= 5:
+        if len(drawn) <= 5:
             for where, row in zip(y, ledger["ledger"], strict=True):
                 text = f" {row['trajectories']:,} ({row['problems']:,} problems)"
                 axis.text(max(row["trajectories"], 0.7), where, text, va="center", fontsize=7.5, color=INK)
@@ -148,13 +189,13 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
     axis.invert_yaxis()
     axis.grid(axis="y", visible=False)
     axis.set_xlabel("trajectories left (log scale)")
-    figure.legend(loc="outside upper left", ncols=min(4, len(ledgers)))
+    figure.legend(loc="outside upper left", ncols=min(4, len(drawn)))
     numbers = [
         (iteration, row["step"], row["trajectories"], row["problems"])
         for iteration, ledger in ledgers.items()
         for row in ledger["ledger"]
     ]
-    caption = "From everything recorded (top) to the expert set (bottom)."
+    caption = "From everything recorded (top) to the expert set (bottom)." + _left_out(ledgers)
     columns = ("iteration", "step", "trajectories", "problems")
     return picture(figure, "filter", "The filter's ledger", caption, columns, numbers)
 
@@ -168,13 +209,19 @@ def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Pic
     import numpy as np
 
     edges = np.linspace(0, 1, 21)
-    columns = min(3, len(rates))
-    figure, axes = panels(-(-len(rates) // columns), columns, height=2.4, sharey=True)
+    counted: dict[int, tuple[list[int], int]] = {}
     numbers: list[tuple[Any, ...]] = []
-    for axis, (iteration, own) in zip(axes, rates.items(), strict=False):
+    for iteration, own in rates.items():
         values = np.asarray(own)
-        counts, _ = np.histogram(values[values > 0], bins=edges)
-        unsolved = int((values == 0).sum())
+        found, unsolved = np.histogram(values[values > 0], bins=edges)[0], int((values == 0).sum())
+        counted[iteration] = [int(count) for count in found], unsolved
+        numbers.append((iteration, "never solved", "", unsolved))
+        numbers += [(iteration, f"{edges[i]:.2f}", f"{edges[i + 1]:.2f}", int(n)) for i, n in enumerate(found)]
+    drawn = _chosen(list(rates))
+    columns = min(3, len(drawn))
+    figure, axes = panels(-(-len(drawn) // columns), columns, height=2.4, sharey=True)
+    for axis, iteration in zip(axes, drawn, strict=False):
+        counts, unsolved = counted[iteration]
         hard = [bool(right <= threshold + 1e-9) for right in edges[1:]]
         axis.axvspan(0, threshold, color=COLOURS[4], alpha=0.18, linewidth=0)
         axis.bar(edges[:-1], counts, width=0.05, align="edge", color=[COLOURS[1] if h else COLOURS[0] for h in hard],
@@ -183,12 +230,11 @@ def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Pic
         axis.set_title(f"iteration {iteration}")
         axis.set_xlabel("success rate (grey: never solved)")
         percent_axis(axis, "x")
-        numbers.append((iteration, "never solved", "", unsolved))
-        numbers += [(iteration, f"{edges[i]:.2f}", f"{edges[i + 1]:.2f}", int(n)) for i, n in enumerate(counts)]
-    for axis in axes[len(rates) :]:
+    for axis in axes[len(drawn) :]:
         axis.set_visible(False)
     axes[0].set_ylabel("problems")
     caption = f"Shaded: hard problems, solved but in less than {threshold:.0%} of all attempts of the RL phase."
+    caption += _left_out(rates)
     names = ("iteration", "rate_from", "rate_to", "problems")
     return picture(figure, "success-rates", "How often training problems were solved", caption, names, numbers)
 
@@ -198,7 +244,8 @@ def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
     """Seconds of each stage, stacked by iteration."""
     if not rows:
         return None
-    iterations = sorted({row["iteration"] for row in rows})
+    there = sorted({row["iteration"] for row in rows})
+    iterations = _chosen(there)
     figure, (axis,) = panels(1, 1, height=0.8 + 0.42 * len(iterations))
     total = max(sum(row["seconds"] for row in rows if row["iteration"] == iteration) for iteration in iterations)
     for stage, colour in STAGE_COLOURS.items():
@@ -220,8 +267,22 @@ def seconds(rows: Sequence[Mapping[str, Any]]) -> Picture | None:
     numbers = [(row["iteration"], row["stage"], row["seconds"]) for row in rows]
     caption = (
         "As each stage took in the attempt that finished it. An evaluation may have run beside the next exploration."
-    )
+    ) + _left_out(there)
     return picture(figure, "seconds", "Seconds by stage", caption, ("iteration", "stage", "seconds"), numbers)
+
+
+def _chosen(iterations: Sequence[int]) -> list[int]:
+    """All of them, or as many as a figure can show: the first, the last, and evenly between."""
+    if len(iterations) <= MOST_DRAWN:
+        return list(iterations)
+    return [iterations[round(place * (len(iterations) - 1) / (MOST_DRAWN - 1))] for place in range(MOST_DRAWN)]
+
+
+def _left_out(iterations: Collection[int]) -> str:
+    """What a caption says where not all are drawn."""
+    if len(iterations) <= MOST_DRAWN:
+        return ""
+    return f" Of {len(iterations)} iterations {MOST_DRAWN} are drawn; the CSV file has all."
 
 
 def _policy(row: EvaluationRow) -> str:

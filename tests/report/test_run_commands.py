@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 
-import psutil
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -14,6 +11,9 @@ from click.testing import CliRunner
 from rloop_core.cli import run_command
 from rloop_core.cli.entry import group
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import Lease
+from tests.report.conftest import fake_config
 
 
 def rloop(*args: str):
@@ -95,17 +95,19 @@ def test_status_tells_done_running_interrupted_changed_and_missing(finished, tmp
     rows = {(row["stage"], row["iteration"]): row for row in status_rows(store)}
     assert rows["explore", 1]["state"] == "interrupted" and rows["harvest", 1]["state"] == "missing"
 
-    lease = {"host": socket.gethostname(), "pid": os.getpid(), "started": psutil.Process().create_time()}
-    (store / "tiny/lease.json").write_text(json.dumps(lease))
-    rows = {(row["stage"], row["iteration"]): row for row in status_rows(store)}
-    assert rows["explore", 1]["state"] == "running"
-    assert rows["explore", 1]["result"] == "RL step 1 of 2, reward +0.25"
+    with Lease(finished.store, "tiny"):
+        lease = json.loads((store / "tiny/lease.json").read_text())
+        rows = {(row["stage"], row["iteration"]): row for row in status_rows(store)}
+        assert rows["explore", 1]["state"] == "running"
+        assert rows["explore", 1]["result"] == "RL step 1 of 2, reward +0.25"
+        assert "is working on it" in rloop("status", "tiny", "--store", store).output
     (store / "tiny/lease.json").write_text(json.dumps({**lease, "started": 1.0}))
     assert "died" in rloop("status", "tiny", "--store", store).output
+    for damaged in (b"[1]", b"{", b"\xff"):
+        (store / "tiny/lease.json").write_bytes(damaged)
+        assert "leased by process None on unknown" in rloop("status", "tiny", "--store", store).output
 
-    record = json.loads((store / "tiny/run.json").read_text())
-    record["config"]["filter"]["threshold"] = 0.2
-    (store / "tiny/run.json").write_text(json.dumps(record))
+    write_run_record(finished.store, fake_config(filter={"threshold": 0.2}))
     rows = {(row["stage"], row["iteration"]): row for row in status_rows(store)}
     assert rows["filter", 0]["state"] == "changed" and rows["explore", 0]["state"] == "done"
 

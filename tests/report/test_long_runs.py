@@ -1,0 +1,59 @@
+"""Figures of runs with more iterations than a page can show side by side: some are drawn, the numbers are of all."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rloop_core.report import figures
+from rloop_core.report.canvas import Picture
+
+LONG, SHORT = 200, 3
+STEPS = ("recorded", "correct", "capped")
+
+
+def _ledgers(count: int) -> dict[int, dict[str, Any]]:
+    ledger = [{"step": step, "trajectories": 10, "problems": 5} for step in STEPS]
+    return {iteration: {"ledger": ledger} for iteration in range(count)}
+
+
+def _seconds(count: int) -> list[dict[str, Any]]:
+    return [
+        {"iteration": iteration, "stage": stage, "seconds": 5.0}
+        for iteration in range(count)
+        for stage in ("explore", "harvest", "filter", "rft", "evaluate")
+    ]
+
+
+def _drawn(name: str, count: int) -> Picture:
+    made = {
+        "success-rates": lambda: figures.success_rates({one: [0.0, 0.05, 0.5] for one in range(count)}, 0.1),
+        "filter": lambda: figures.funnel(_ledgers(count)),
+        "seconds": lambda: figures.seconds(_seconds(count)),
+    }[name]()
+    assert made
+    return made
+
+
+@pytest.mark.parametrize("name", ["success-rates", "filter", "seconds"])
+def test_a_figure_does_not_grow_with_the_run(name: str) -> None:
+    most, long = _drawn(name, figures.MOST_DRAWN), _drawn(name, LONG)
+    assert _size(long) == _size(most)
+    assert len({row[0] for row in long.table.rows}) == LONG, "the numbers are of all iterations"
+    assert f"Of {LONG} iterations {figures.MOST_DRAWN} are drawn" in long.caption
+
+
+@pytest.mark.parametrize("name", ["success-rates", "filter", "seconds"])
+def test_a_short_run_is_drawn_whole(name: str) -> None:
+    short = _drawn(name, SHORT)
+    assert "are drawn" not in short.caption
+    assert _size(short)[1] < _size(_drawn(name, figures.MOST_DRAWN))[1]
+
+
+def _size(picture: Picture) -> tuple[float, float]:
+    """Width and height of the vector image, in points."""
+    wide, high = (re.search(rb'<svg[^>]* %b="([\d.]+)pt"' % name, picture.svg) for name in (b"width", b"height"))
+    assert wide and high
+    return float(wide[1]), float(high[1])

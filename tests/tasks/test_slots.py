@@ -1,0 +1,43 @@
+"""Whose turn it is needs a server (tests/flows); which stages need one does not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from rloop_core.errors import StageError
+from tasks import slots
+from tasks.slots import GPU_LIMIT, limit_of, slot
+from tests.conftest import small_config
+
+STAGES = ("explore", "harvest", "filter", "rft", "evaluate", "preflight")
+
+
+def test_what_computes_on_a_gpu_needs_a_slot_and_a_run_on_the_cpu_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu, anywhere = small_config(), small_config(placement={"device": "auto"})
+    on_gpu = small_config(placement={"device": "cuda"})
+    sampling = small_config(
+        placement={"device": "cuda"}, harvest={"snapshot_samples": 2}, explore={"snapshot_every": 1}
+    )
+    assert {limit_of(on_cpu, stage) for stage in STAGES} == {None}
+    assert [stage for stage in STAGES if limit_of(on_gpu, stage)] == ["explore", "rft", "evaluate"]
+    assert limit_of(sampling, "harvest") == limit_of(on_gpu, "rft") == GPU_LIMIT
+    for there in (True, False):
+        monkeypatch.setattr(slots, "_has_gpu", lambda there=there: there)
+        assert (limit_of(anywhere, "explore") == GPU_LIMIT) is there
+    assert limit_of(small_config(placement={"concurrency_limit": "half-a-node"}), "explore") == "half-a-node"
+
+
+def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: Path) -> None:
+    notes: list[str] = []
+    began = time.monotonic()
+    with (
+        temporary_settings(updates={PREFECT_API_URL: "http://127.0.0.1:9/api"}),
+        pytest.raises(StageError, match="told to stop before its turn"),
+        slot("rloop-gpu", "demo: explore 0", notes.append, notes.append, lambda: time.monotonic() - began > 1),
+    ):
+        raise AssertionError("it has no slot")
+    assert len(notes) == 1 and "does not answer" in notes[0]
