@@ -2,11 +2,13 @@
 
 from prefect import flow
 
+from rloop_core.config.placement import StoreUri
 from tasks.compare import compare_arms
+from tasks.credentials import take_credentials
 
 
 @flow(name="compare", flow_run_name="{run}-against-{vanilla}")
-def compare(run: str, vanilla: str, store: str = ".rloop/store") -> str:
+def compare(run: str, vanilla: str, store: StoreUri = ".rloop/store") -> str:
     """Write the comparison's page and return its path; both runs must be in the store.
 
     Args:
@@ -14,4 +16,5 @@ def compare(run: str, vanilla: str, store: str = ".rloop/store") -> str:
         vanilla: Name of its control, usually the same with `-vanilla-rl`.
         store: Object store of both, such as s3://bucket/prefix. No secrets in it.
     """
+    take_credentials()
     return compare_arms(run, vanilla, store)

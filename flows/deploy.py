@@ -1,4 +1,4 @@
-"""`rloop deploy`: pools and deployments on a Prefect server as `deployments/` says, and what that changed.
+"""`rloop deploy`: pools, deployments and automations on a Prefect server as `deployments/` says, and what that changed.
 
 The files decide what runs and how; limits, pauses, schedules switched on or off and the store are the operator's, and
 stay as the server has them.
@@ -18,14 +18,22 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.deploy_plan import GPU_POOL, Deployment, Pool, planned_deployments, planned_pools
+from flows.deploy_automations import Wishes, block_to_notify, deploy_automations
+from flows.deploy_limits import deploy_limits
+from flows.deploy_plan import GPU_POOL, Change, Deployment, Pool, change, planned_deployments, planned_pools
 from rloop_core.errors import ConfigError
 
-Change = dict[str, Any]
-"""`kind`, `name`, `action` (created, changed or left) and `details`."""
 
-
-def deploy(store: str | None, api: str | None, pool_type: str, dry_run: bool) -> list[Change]:
+def deploy(
+    store: str | None,
+    api: str | None,
+    pool_type: str,
+    dry_run: bool,
+    *,
+    silence: int | None = None,
+    resumes: int | None = None,
+    notify: str | None = None,
+) -> list[Change]:
     """Create or update everything; of a dry run, what that would do.
 
     Args:
@@ -33,17 +41,22 @@ def deploy(store: str | None, api: str | None, pool_type: str, dry_run: bool) ->
         api: Address of the server's API; None takes the configured one.
         pool_type: `process`, `docker` or `kubernetes`: what starts runs on GPUs.
         dry_run: Ask the server and change nothing.
+        silence: Seconds without a heartbeat after which a run is taken for dead; None keeps the server's.
+        resumes: Times that a crashed run is started again by itself; None keeps the server's.
+        notify: `TYPE/NAME` of the block that is told of trouble; None keeps the server's.
 
     Raises:
         ConfigError: No server, a server that refuses, or something that cannot be made as asked.
     """
     with _server(api) as client:
+        wishes = Wishes(silence, resumes, block_to_notify(client, notify))
         pools, deployments = planned_pools(pool_type), planned_deployments(store)
         there = {one.name: _deployment_there(client, one) for one in deployments}
         if pool_type != "process":
             _check_stores(deployments, there, pool_type)
-        changes = [_pool(client, pool, dry_run) for pool in pools]
-        return changes + [_deploy(client, one, there[one.name], dry_run) for one in deployments]
+        changes = deploy_limits(client, dry_run) + [_pool(client, pool, dry_run) for pool in pools]
+        changes += [_deploy(client, one, there[one.name], dry_run) for one in deployments]
+        return changes + deploy_automations(client, wishes, dry_run)
 
 
 @contextmanager
@@ -82,7 +95,7 @@ def _pool(client: SyncPrefectClient, pool: Pool, dry_run: bool) -> Change:
                     concurrency_limit=pool.concurrency_limit,
                 )
             )
-        return _change("pool", pool.name, "created", [f"type {pool.type}", f"limit {pool.concurrency_limit}"])
+        return change("pool", pool.name, "created", [f"type {pool.type}", f"limit {pool.concurrency_limit}"])
     if there.type != pool.type:
         what = f"{pool.name} is a {there.type} pool, and a pool's type is fixed"
         fix = f"--pool-type {there.type}, or first prefect work-pool delete {pool.name}"
@@ -93,7 +106,7 @@ def _pool(client: SyncPrefectClient, pool: Pool, dry_run: bool) -> Change:
         client.update_work_pool(pool.name, WorkPoolUpdate(**{name: wanted[name] for name in differing}))
     kept = [] if there.concurrency_limit == pool.concurrency_limit else [f"kept: limit {there.concurrency_limit}"]
     kept += ["kept: paused"] if there.is_paused else []
-    return _change("pool", pool.name, "changed" if differing else "left", [*differing, *kept])
+    return change("pool", pool.name, "changed" if differing else "left", [*differing, *kept])
 
 
 def _deploy(client: SyncPrefectClient, one: Deployment, there: DeploymentResponse | None, dry_run: bool) -> Change:
@@ -115,9 +128,9 @@ def _deploy(client: SyncPrefectClient, one: Deployment, there: DeploymentRespons
             **fields,
         )
     if there:
-        return _change("deployment", name, "changed" if differing else "left", [*differing, *_kept(one, there)])
+        return change("deployment", name, "changed" if differing else "left", [*differing, *_kept(one, there)])
     store = [f"store {parameters['store']}"] if "store" in parameters else []
-    return _change("deployment", name, "created", [f"pool {fields['work_pool_name']}", *store])
+    return change("deployment", name, "created", [f"pool {fields['work_pool_name']}", *store])
 
 
 def _schedules(one: Deployment, there: DeploymentResponse | None) -> list[DeploymentScheduleCreate]:
@@ -189,7 +202,3 @@ def _check_stores(deployments: list[Deployment], there: dict[str, DeploymentResp
             raise ConfigError(
                 what, field="--store", fix="name one that outlives it, such as --store s3://bucket/prefix"
             )
-
-
-def _change(kind: str, name: str, action: str, details: list[str]) -> Change:
-    return {"kind": kind, "name": name, "action": action, "details": details}

@@ -14,6 +14,9 @@ from rloop_core.errors import ConfigError
 
 GPU_POOL = "rloop-gpu"
 
+Change = dict[str, Any]
+"""`kind`, `name`, `action` (created, changed or left) and `details`."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -41,7 +44,7 @@ class Deployment:
 
 def planned_pools(pool_type: str) -> list[Pool]:
     """The pools; that of the GPUs is of the given type."""
-    folder = _deployments() / "pools"
+    folder = deployments_folder() / "pools"
     pools = []
     for name, fields in yaml.safe_load((folder / "pools.yaml").read_text()).items():
         kind = pool_type if name == GPU_POOL else fields["type"]
@@ -52,12 +55,12 @@ def planned_pools(pool_type: str) -> list[Pool]:
 
 def planned_deployments(store: str | None) -> list[Deployment]:
     """The deployments; runs and comparisons have the store, if one is given, as their default."""
-    content = yaml.safe_load((_deployments() / "prefect.yaml").read_text())
+    content = yaml.safe_load((deployments_folder() / "prefect.yaml").read_text())
     return [_deployment(fields, content["pull"], store) for fields in content["deployments"]]
 
 
 def _deployment(given: dict[str, Any], pull: list[dict[str, Any]], store: str | None) -> Deployment:
-    flow: Flow[..., Any] = load_flow_from_entrypoint(f"{_deployments().parent}/{given['entrypoint']}")
+    flow: Flow[..., Any] = load_flow_from_entrypoint(f"{deployments_folder().parent}/{given['entrypoint']}")
     schema = parameter_schema(flow)
     parameters = dict(given.get("parameters", {}))
     if store is not None and "store" in schema.properties:
@@ -79,7 +82,17 @@ def _deployment(given: dict[str, Any], pull: list[dict[str, Any]], store: str | 
     return Deployment(flow.name, given["name"], fields, limit, strategy, given.get("schedules", []))
 
 
-def _deployments() -> Path:
+def change(kind: str, name: str, action: str, details: list[str]) -> Change:
+    """One line of what `rloop deploy` did, or would do."""
+    return {"kind": kind, "name": name, "action": action, "details": details}
+
+
+def deployments_folder() -> Path:
+    """`deployments/` of the clone, or of the image.
+
+    Raises:
+        ConfigError: It was installed without it.
+    """
     folder = Path(installed()["directory"]) / "deployments"
     if not (folder / "prefect.yaml").is_file():
         fix = "clone the repository and install it from there: pip install -e ."

@@ -1,11 +1,27 @@
 """RLoop and its control as a deployment starts them: from a form of few fields, where nobody holds a config object."""
 
+from collections.abc import Callable
+from typing import Any
+
 from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
+from flows.orphaned import cancelled_without_worker
 from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
-from rloop_core.config import Config
+from flows.server_trouble import server_was_gone
+from rloop_core.config import Config, as_vanilla
+from rloop_core.config.placement import StoreUri
+from rloop_core.errors import cause_of
+from rloop_core.printable import printable_line
+from tasks.credentials import take_credentials
+from tasks.labels import labelled
+from tasks.report import report
+from tasks.session import open_run
+
+MOST_CHARACTERS = 1000
 
 
 @flow(name="rloop", flow_run_name=form_run_name)
@@ -15,8 +31,8 @@ def iterate(
     overrides: list[Override] = [],  # noqa: B006 - the form needs a list; nobody changes it
     name: RunName | None = None,
     iterations: Iterations | None = None,
-    store: str | None = None,
-) -> None:
+    store: StoreUri | None = None,
+) -> Any:
     """Run RLoop, or go on with a run of the same name: what the store already holds is not computed again.
 
     Args:
@@ -27,7 +43,7 @@ def iterate(
         iterations: Iterations; raising it later continues the run. Null takes the config's.
         store: Object store, such as s3://bucket/prefix; null takes the config's. No secrets in it.
     """
-    algorithm.rloop.fn(config_from(config_file, config, overrides, name, iterations, store))
+    return _run(algorithm.rloop.fn, config_file, config, overrides, name, iterations, store)
 
 
 @flow(name="vanilla-rl", flow_run_name=form_run_name)
@@ -37,8 +53,8 @@ def vanilla_rl(
     overrides: list[Override] = [],  # noqa: B006
     name: RunName | None = None,
     iterations: Iterations | None = None,
-    store: str | None = None,
-) -> None:
+    store: StoreUri | None = None,
+) -> Any:
     """Run or resume the control of an RLoop run: as many RL steps in one phase, from the very same form.
 
     Args:
@@ -49,4 +65,26 @@ def vanilla_rl(
         iterations: Iterations of the RLoop run, which give the number of RL steps. Null takes the config's.
         store: Object store, such as s3://bucket/prefix; null takes the config's. No secrets in it.
     """
-    control.vanilla_rl.fn(config_from(config_file, config, overrides, name, iterations, store))
+    return _run(control.vanilla_rl.fn, config_file, config, overrides, name, iterations, store)
+
+
+def _run(arm: Callable[[Config], None], config_file: str, config: Config | None, *form: Any) -> State:
+    """Run an arm and report on it; the run's last state says in one sentence what came out, or what to do."""
+    try:
+        take_credentials()
+        asked = config_from(config_file, config, *form)
+        asked = as_vanilla(asked) if arm is control.vanilla_rl.fn else asked
+        labels = [asked.name, *([] if config else [config_file])]
+        with cancelled_without_worker(), labelled(*labels), open_run(asked) as run:
+            arm(asked)
+            reported = report(run, return_state=True)
+    except Exception as error:
+        cause = cause_of(error)
+        if cause is None and server_was_gone(error):
+            return Crashed(message=printable_line(f"the Prefect server was gone: {error}", MOST_CHARACTERS))
+        if cause is None:
+            raise
+        return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
+    if reported.is_completed():
+        return Completed(message=reported.result())
+    return Completed(message=f"complete; its report could not be written: {printable_line(str(reported.message))}")

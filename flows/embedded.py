@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flows.empty_database import EmptyDatabase
 from rloop_core.errors import StageError
+from tasks.audience import nobody_watching
 
 _SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -59,7 +60,8 @@ def prefect_api() -> Iterator[None]:
         )
     try:
         # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
-        with temporary_settings(updates={PREFECT_API_URL: address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        settings = {PREFECT_API_URL: address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+        with nobody_watching(), temporary_settings(updates=settings):
             import flows.rloop  # noqa: F401 - loaded while the server starts
 
             _wait_for(server, address, log)

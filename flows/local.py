@@ -2,7 +2,7 @@
 
 from flows.embedded import CONSOLE_LEVEL, prefect_api
 from rloop_core.config import Config
-from rloop_core.errors import RLoopError, StageError
+from rloop_core.errors import RLoopError, StageError, cause_of
 from rloop_core.stages.process import warm_up
 from rloop_core.store import Store, manifest_key
 from tasks.session import Listener, open_run, watched_by
@@ -32,7 +32,7 @@ def _run_flow(config: Config) -> None:
     except RLoopError:
         raise
     except Exception as error:
-        cause = _first_cause(error)
+        cause = cause_of(error)
         if cause is not None:
             raise cause from error
         what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
@@ -43,11 +43,3 @@ def _looks_finished(config: Config) -> bool:
     """Whether the last policy is there, so that there may be nothing to compute."""
     store = Store(config.placement.store, config.placement.store_patience_seconds)
     return store.exists(manifest_key(config.name, config.iterations - 1, config.policy_stage))
-
-
-def _first_cause(error: BaseException | None) -> RLoopError | None:
-    while error is not None:
-        if isinstance(error, RLoopError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None

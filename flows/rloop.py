@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from flows.attempts import end_earlier_attempts
 from flows.iteration import rloop_iteration
 from rloop_core.config import Config
 from rloop_core.stages.run_record import write_run_record
@@ -14,6 +15,7 @@ from tasks.stages import evaluate
 def rloop(config: Config) -> None:
     """Run or resume every iteration; what the store already holds is not computed again."""
     with open_run(config) as run:
+        end_earlier_attempts(config)
         preflight(run)  # first, so that a config which cannot run leaves the record of one that did
         write_run_record(run.runner.store, config)
         for iteration in range(config.iterations):

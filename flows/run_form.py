@@ -10,6 +10,7 @@ from flows.checkout import installed
 from rloop_core.config import Config
 from rloop_core.config.loading import assign, make_config, read_mapping
 from rloop_core.errors import ConfigError, RLoopError
+from rloop_core.store.uri import CREDENTIALS
 
 _CONFIGS = Path(installed()["directory"]) / "deployments/configs"
 CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
@@ -17,8 +18,9 @@ CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
 ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*CONFIG_NAMES]})]
 """One of deployments/configs; the form shows them as choices, and the server refuses any other."""
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Iterations = Annotated[int, Field(gt=0, lt=1000)]
-Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=")]
+Iterations = Annotated[int, Field(gt=0, le=1000)]
+_SECRET_STORE = {"not": {"type": "string", "pattern": rf"^[^=]*=\s*[\"']?{CREDENTIALS}"}}
+Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_schema_extra=_SECRET_STORE)]
 
 
 def config_from(

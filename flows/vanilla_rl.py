@@ -2,6 +2,7 @@
 
 from prefect import flow
 
+from flows.attempts import end_earlier_attempts
 from rloop_core.config import Config, as_vanilla
 from rloop_core.stages.run_record import write_run_record
 from tasks.beside import evaluated_beside
@@ -15,6 +16,7 @@ def vanilla_rl(config: Config) -> None:
     """Run or resume uninterrupted RL; a config of an RLoop run gives that run's control."""
     config = as_vanilla(config)
     with open_run(config) as run:
+        end_earlier_attempts(config)
         preflight(run)
         write_run_record(run.runner.store, config)
         with evaluated_beside(run, -1):

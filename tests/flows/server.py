@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from flows.empty_database import EmptyDatabase
 from tests.conftest import ROOT
 
 PASSWORD = "admin:not-a-secret"
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 @dataclass
@@ -29,17 +32,19 @@ class Server:
     Args:
         api: Address of its API.
         folder: Everything that it and its workers write.
+        password: What opens it, `NAME:WORD`.
     """
 
     api: str
     folder: Path
+    password: str = PASSWORD
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a client that may talk to it."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
         mine = {
             "PREFECT_API_URL": self.api,
-            "PREFECT_API_AUTH_STRING": PASSWORD,
+            "PREFECT_API_AUTH_STRING": self.password,
             "PREFECT_HOME": str(self.folder / "client"),
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -65,12 +70,21 @@ class Server:
         """What the UI does."""
         self._ask("PATCH", path, content).raise_for_status()
 
+    def put(self, path: str, content: Any) -> None:
+        """What the UI does."""
+        self._ask("PUT", path, content).raise_for_status()
+
     def get(self, path: str) -> Any:
         """The answer's JSON."""
         return self._ask("GET", path, None).raise_for_status().json()
 
+    def answer(self, method: str, path: str, content: Any) -> str | None:
+        """The text of the answer, None for a refusal."""
+        answer = self._ask(method, path, content)
+        return answer.text if answer.is_success else None
+
     def _ask(self, method: str, path: str, content: Any) -> httpx.Response:
-        user, word = PASSWORD.split(":")
+        user, word = self.password.split(":", 1)
         for _ in range(20):  # 503: SQLite is locked for a moment; Prefect's own clients ask again as well
             answer = httpx.request(method, f"{self.api}{path}", json=content, auth=(user, word), timeout=60)
             if answer.status_code != 503:
@@ -78,25 +92,66 @@ class Server:
             time.sleep(0.5)
         return answer
 
+    def start(self, deployment: str, **parameters: Any) -> str:
+        """The id of a run that Prefect's own command has just created."""
+        given = [part for name, value in parameters.items() for part in ("-p", f"{name}={json.dumps(value)}")]
+        done = self.call("prefect", "deployment", "run", deployment, *given, COLUMNS="300")
+        found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", done.stdout)
+        assert found, done.stdout
+        return found[0]
+
+    def wait(self, number: str, patience: float = 240) -> dict[str, Any]:
+        """A run by its id, once it has ended."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            run: dict[str, Any] = self.get(f"/flow_runs/{number}")
+            if run["state_type"] in ENDED:
+                return run
+            time.sleep(0.5)
+        logs = "".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in self.folder.glob("rloop-*.log"))
+        raise AssertionError(f"{run['name']} is {run['state_name']} after {patience} s:\n{logs}")
+
     @contextmanager
-    def worker(self, pool: str) -> Iterator[None]:
-        """A worker of a pool, started somewhere else than in the clone, as a service would be."""
-        with _running(
-            ["worker", "start", "--pool", pool, "--limit", "1"], self.folder / f"{pool}.log", self.environment()
-        ):
+    def worker(self, pool: str, **more: str) -> Iterator[None]:
+        """A worker of a pool, started somewhere else than in the clone, as a service would be.
+
+        Args:
+            pool: Its pool.
+            more: Variables of its environment, and so of its runs.
+        """
+        command = ["worker", "start", "--pool", pool, "--limit", "1"]
+        with _running(command, self.folder / f"{pool}.log", self.environment(**more)):
             yield
 
 
 @contextmanager
-def prefect_server(folder: Path) -> Iterator[Server]:
-    """Start one with a fresh database; gone, with its children, when the block ends."""
+def prefect_server(
+    folder: Path, database: str | None = None, password: str = PASSWORD, **more: str
+) -> Iterator[Server]:
+    """Start one with a fresh database, its UI included; gone, with its children, when the block ends.
+
+    Args:
+        folder: Everything that it and its workers write.
+        database: Address of an empty database, such as `postgres_server` gives; None takes SQLite.
+        password: What is to open it, `NAME:WORD`.
+        more: Settings of the server, beside those of every test.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    server = Server(f"http://127.0.0.1:{port}/api", folder)
+    server = Server(f"http://127.0.0.1:{port}/api", folder, password)
     home = folder / "server"
     home.mkdir()
-    EmptyDatabase(home).put()
-    environment = server.environment(PREFECT_HOME=str(home), PREFECT_SERVER_API_AUTH_STRING=PASSWORD)
+    environment = server.environment(
+        PREFECT_HOME=str(home),
+        PREFECT_SERVER_API_AUTH_STRING=password,
+        PREFECT_SERVER_UI_API_URL=server.api,
+        PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT="false",
+        **more,
+    )
+    if database:
+        environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
+    else:
+        EmptyDatabase(home).put()
     del environment["PREFECT_API_URL"]
     with _running(
         ["server", "start", "--host", "127.0.0.1", "--port", str(port)], folder / "server.log", environment
@@ -114,7 +169,7 @@ def prefect_server(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def _running(arguments: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with open(log, "wb") as output:
+    with open(log, "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "prefect", *arguments],
             cwd=log.parent, env=environment, stdout=output, stderr=output, start_new_session=True,

@@ -16,7 +16,12 @@ from tests.conftest import ROOT
 from tests.flows.server import Server, prefect_server
 
 RUNS = {"rloop/iterate", "rloop/iterate-cpu", "rloop/nightly", "vanilla-rl/control"}
-DEPLOYMENTS = RUNS | {"compare/arms", "evaluate/model"}
+STAGES = {"rloop-stage/rloop-cpu", "rloop-stage/rloop-gpu"}
+DEPLOYMENTS = RUNS | STAGES | {"compare/arms", "evaluate/model"}
+AUTOMATIONS = {
+    f"rloop: {what}"
+    for what in ("silent runs crash", "cancelled runs end", "crashed runs may go on", "resumable runs go on")
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,7 @@ def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty
     assert _actions(_deploy(server, "--dry-run")) == {"created"}
     assert server.post("/work_pools/filter", {}).json() == []
     first = _deploy(server, "--store", "s3://bucket/runs")
-    assert set(first) == DEPLOYMENTS | {"rloop-cpu", "rloop-gpu"} and _actions(first) == {"created"}
+    assert set(first) == DEPLOYMENTS | AUTOMATIONS | {"rloop-cpu", "rloop-gpu"} and _actions(first) == {"created"}
     assert _actions(_deploy(server, "--store", "s3://bucket/runs")) == {"left"}
     words = server.call("rloop_core", "deploy").stdout.splitlines()
     assert words[-1] == "nothing to change: the server has it all"
@@ -137,6 +142,10 @@ def test_few_fields_are_enough(server: Server) -> None:
         ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"steps": "many"}}}),
         ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"learning_rate": -1.0}}}),
         ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "filter": {"on_empty": "explode"}}}),
+        ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
+        ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
+        ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
+        ("compare/arms", {"run": "demo", "vanilla": "demo-vanilla-rl", "store": "s3://b/x?secret=word"}),
         ("vanilla-rl/control", {"config_file": "no-such-config"}),
         ("compare/arms", {"run": "demo"}),
         ("evaluate/model", {"samples": 0}),

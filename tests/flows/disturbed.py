@@ -1,0 +1,236 @@
+"""A server and its workers that a test may kill, a run to disturb, and whoever is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from flows.empty_database import EmptyDatabase
+from tests.conftest import SMOKE, manifest_digests, run_rloop
+from tests.faults.conftest import wait_until
+from tests.flows.server import PASSWORD, Server, _running
+
+RUN = "disturbed"
+OVERRIDES = ["explore.steps=5", "evaluate.samples=2", "evaluate.k=[1, 2]"]
+GPU, CPU = "rloop-gpu", "rloop-cpu"
+SILENCE = "35"
+
+_SLEEPER = '''"""Loaded by every Python of a worker: exploration starts a process in a session of its own."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+STAGE = "rloop_core.stages.explore"
+
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name != STAGE or not (FOLDER / "wanted").exists():
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            run = module.run
+
+            def with_sleeper(context):
+                hang = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+                child = subprocess.Popen([sys.executable, "-S", "-c", hang], start_new_session=True)
+                (FOLDER / f"{child.pid}.sleeper").touch()
+                return run(context)
+
+            module.run = with_sleeper
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
+'''
+
+
+class Disturbed:
+    """Everything on loopback, below one folder; `close` ends it.
+
+    Args:
+        folder: Everything that any of it writes.
+        port: Of the server, the same after a restart.
+    """
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.server = Server(f"http://127.0.0.1:{port}/api", folder)
+        self.told: list[dict[str, str]] = []
+        self._port = port
+        self._server: tuple[ExitStack, subprocess.Popen[bytes]] | None = None
+        self._workers: dict[str, tuple[ExitStack, subprocess.Popen[bytes]]] = {}
+        self._hooks = folder / "hooks"
+        self._hooks.mkdir()
+        (self._hooks / "sitecustomize.py").write_text(_SLEEPER)
+
+    def start_server(self) -> None:
+        """On the database that there is, else on a fresh one."""
+        home = self.folder / "server"
+        home.mkdir(exist_ok=True)
+        EmptyDatabase(home).put()
+        environment = self.server.environment(
+            PREFECT_HOME=str(home),
+            PREFECT_SERVER_API_AUTH_STRING=PASSWORD,
+            PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="prefect.server.concurrency.lease_storage.filesystem",
+        )
+        del environment["PREFECT_API_URL"]
+        stack = ExitStack()
+        command = ["server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
+        process = stack.enter_context(_running(command, self.folder / "server.log", environment))
+        self._server = stack, process
+        wait_until(lambda: process.poll() is None and self._answers(), "the server", 120, 0.2)
+
+    def kill_server(self) -> None:
+        """Kill -9, at once and whole."""
+        assert self._server
+        stack, process = self._server
+        os.killpg(process.pid, signal.SIGKILL)
+        stack.close()
+
+    def lose_database(self) -> None:
+        """Whatever a stopped server knew."""
+        for file in (self.folder / "server").glob("prefect.db*"):
+            file.unlink()
+
+    def deploy(self, *arguments: str) -> dict[str, dict[str, Any]]:
+        """`rloop deploy`; what it did, by name."""
+        done = self.server.call("rloop_core", "deploy", "--json", *arguments)
+        return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
+
+    def start_worker(self, pool: str = GPU) -> psutil.Process:
+        """A worker whose flows and stages are its descendants."""
+        stack = ExitStack()
+        environment = self.server.environment(PYTHONPATH=str(self._hooks), OMP_NUM_THREADS="1")
+        command = ["worker", "start", "--pool", pool]
+        process = stack.enter_context(_running(command, self.folder / f"{pool}.log", environment))
+        self._workers[pool] = stack, process
+        return psutil.Process(process.pid)
+
+    def kill_worker(self, pool: str = GPU) -> None:
+        """Kill -9 of the worker alone."""
+        stack, process = self._workers.pop(pool)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        stack.close()
+
+    def has_worker(self, pool: str = GPU) -> bool:
+        """Whether one was started and not killed."""
+        return pool in self._workers
+
+    def start(self, store: Path, deployment: str = "rloop/iterate") -> str:
+        """The id of a new run in the store."""
+        return self.server.start(
+            deployment, config_file="smoke", name=RUN, iterations=1, overrides=OVERRIDES, store=str(store)
+        )
+
+    def states(self, number: str) -> dict[str, str]:
+        """State of every task run of a run and its subflows, and of the subflows, by name; the last of each name."""
+        for _ in range(100):  # task runs reach the database as events, a little after they end
+            inner = self.server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [number]}}})
+            flows = sorted(inner.json(), key=lambda run: run["created"])
+            below = {"flow_runs": {"id": {"any_": [number, *(run["id"] for run in flows)]}}}
+            tasks = sorted(self.server.post("/task_runs/filter", below).json(), key=lambda task: task["created"])
+            if all(task["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") for task in tasks):
+                break
+            time.sleep(0.2)
+        every = [*tasks, *flows]
+        self.unended = [one["name"] for one in every if one["state_type"] in ("RUNNING", "PENDING", "SCHEDULED")]
+        return {one["name"]: one["state_name"] for one in every}
+
+    def want_sleepers(self) -> None:
+        """From now on each exploration starts one."""
+        (self._hooks / "wanted").touch()
+
+    def sleepers(self) -> list[psutil.Process]:
+        """Those that live."""
+        found = [int(file.stem) for file in self._hooks.glob("*.sleeper")]
+        return [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
+
+    def close(self) -> None:
+        """End all, and what they started."""
+        for stack, process in self._workers.values():
+            with ending_descendants(process.pid):
+                stack.close()
+        if self._server:
+            self._server[0].close()
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.server.api}/health", timeout=5).is_success
+        except httpx.HTTPError:
+            return False
+
+
+@contextmanager
+def ending_descendants(pid: int) -> Iterator[None]:
+    """What lives below a process when the block begins is gone after it."""
+    below = psutil.Process(pid).children(recursive=True) if psutil.pid_exists(pid) else []
+    yield
+    for process in below:
+        if process.is_running():
+            process.kill()
+
+
+@contextmanager
+def receiver(messages: list[dict[str, str]]) -> Iterator[str]:
+    """An HTTP address on loopback; what is posted there is appended."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            messages.append(json.loads(self.rfile.read(length)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def digests_undisturbed(folder: Path) -> dict[str, str]:
+    """Of the same run, by one command without any server."""
+    given = [part for override in OVERRIDES for part in ("--set", override)]
+    arguments = ["run", "--config", str(SMOKE), "--name", RUN, "--iterations", "1", *given]
+    run_rloop(*arguments, "--store", str(folder / "store"), home=folder / "home", timeout=600)
+    return manifest_digests(folder / "store", RUN)
+
+
+def flow_process(worker: psutil.Process) -> psutil.Process | None:
+    """The run that a worker has started."""
+    with_engine = [one for one in worker.children() if "prefect.engine" in one.cmdline()]
+    return with_engine[0] if with_engine else None
+
+
+def exploring(store: Path) -> bool:
+    """Whether exploration has a first whole checkpoint, and is not done."""
+    return any((store / ".scratch" / RUN / "iteration-000/explore").rglob("rloop-complete.json"))

@@ -1,0 +1,68 @@
+"""What a team has: a Prefect server with a password, an S3 server, and workers that find both in their environment.
+
+Every secret in it is one of a kind, so that a search can tell where it went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.flows.server import Server, prefect_server
+from tests.swift import Swift, swift_server
+
+POOL, DEPLOYMENT = "rloop-cpu", "rloop/iterate-cpu"
+OTHER_POOL, OTHER_DEPLOYMENT = "rloop-gpu", "rloop/iterate"
+
+SECRETS = {
+    "AWS_ACCESS_KEY_ID": "loop:FAKEKEYhtV2mQ8x",
+    "AWS_SECRET_ACCESS_KEY": "fake+S3/secret/Zk3vR9wLq7Yd+NbT4uJc",
+    "PREFECT_API_AUTH_STRING": "operator:fake-Password/Xe5nKs2HgP",
+    "HF_TOKEN": "hf_fakeTokenOfNobodyWq8RtLm3Zx",
+    "WANDB_API_KEY": "fa4e0c1d9b7e48d2a6f35c0812e7d94bfa4ec0de",
+    "RLOOP_FAKE_WEBHOOK": "https://hooks.example.invalid/fake/Uy7TqB1cVs",
+}
+"""The variables of a worker's environment that nobody else may read."""
+
+
+@dataclass
+class Team:
+    """Running, with everything deployed; `with team.worker(POOL):` runs what is started.
+
+    Args:
+        server: The Prefect server.
+        swift: The S3 server.
+        store: The runs' object store, in a bucket of it.
+        folder: Whatever any of it writes.
+    """
+
+    server: Server
+    swift: Swift
+    store: str
+    folder: Path
+
+    @property
+    def scratch(self) -> Path:
+        """For `placement.scratch`: on an S3 store the default is a folder of the clone, which all tests share."""
+        return self.folder / "scratch"
+
+    def environment(self) -> dict[str, str]:
+        """Of a worker: what opens the store, and other secrets that such a machine may have."""
+        return self.swift.environment | {"OMP_NUM_THREADS": "1"} | SECRETS
+
+
+@contextmanager
+def running_team(folder: Path) -> Iterator[Team]:
+    """Everything started and deployed; gone when the block ends."""
+    (folder / "swift").mkdir()
+    (folder / "prefect").mkdir()
+    key, secret = SECRETS["AWS_ACCESS_KEY_ID"], SECRETS["AWS_SECRET_ACCESS_KEY"]
+    with (
+        swift_server(folder / "swift", key, secret) as swift,
+        prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server,
+    ):
+        team = Team(server, swift, f"{swift.uri}/runs", folder)
+        server.call("rloop_core", "deploy", "--store", team.store)
+        yield team
