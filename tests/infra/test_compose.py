@@ -81,7 +81,7 @@ def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
     (base,) = [arguments for kind, arguments in steps if kind == "FROM"]
     assert re.search(r":\d+\.\d+\.\d+", base) and "latest" not in base
     assert "ADD" not in kinds and "ENTRYPOINT" in kinds
-    assert [arguments for kind, arguments in steps if kind == "USER"] == ["rloop"]
+    assert [arguments for kind, arguments in steps if kind == "USER"] == ["10001:10001"]
     assert kinds.index("USER") > max(place for place, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
     for kind, arguments in steps:
         if kind == "RUN" and "apt-get install" in arguments:
@@ -122,12 +122,3 @@ def test_the_example_environment_names_what_compose_asks_for_and_git_ignores_the
     required = set(re.findall(r"\$\{([A-Z_]+):\?", (INFRA / "compose.yaml").read_text()))
     assert required <= named
     assert ".env" in (INFRA / ".gitignore").read_text().split()
-
-
-@pytest.mark.parametrize("path", sorted((INFRA / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
-def test_accelerate_reads_its_configs(path: Path) -> None:
-    from accelerate.commands.config.config_args import load_config_from_file
-
-    config = load_config_from_file(str(path))
-    assert config.distributed_type.value == "DEEPSPEED" and config.mixed_precision == "bf16"
-    assert config.deepspeed_config["zero_stage"] == int(re.search(r"zero(\d)", path.stem)[1])  # type: ignore[index]
