@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test check bench graders format clean
+.PHONY: help install demo study test check bench scale graders rehearsal ui-test format clean
 
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml infra/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -40,8 +40,23 @@ check: $(VENV)/.dev ## Lint, format, types and import arrows
 bench: $(VENV)/.dev ## Speed and memory, as ratios against a reference in the same run
 	$(BIN)/python -m benchmarks
 
+scale: $(VENV)/.dev ## How it grows: 1,000 iterations, 50 runs at one server, 10 M rollouts; hours, and 15 GB of disk
+	$(BIN)/python -m benchmarks.scale
+
 graders: $(VENV)/.dev ## The verifier beside other graders, on the same completions
 	$(BIN)/python -m benchmarks.graders
+
+rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worker, its store on an S3 server; 10 minutes
+	RLOOP_REHEARSAL=demo $(BIN)/python -m pytest tests/flows/test_rehearsal.py -s
+
+ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs Debian's chromium
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable '.[ui]'
+	$(BIN)/python -m pytest tests/ui -s
+
+N ?= 200
+SEED ?= 0
+chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on: killed, cut off, damaged runs must lose nothing
+	$(BIN)/python -m tests.chaos --swift --count $(N) --seed $(SEED)
 
 format: $(VENV)/.dev ## Rewrite files in the house's format
 	$(BIN)/ruff check --fix .

@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def main() -> None:
-    from benchmarks import evaluation, explore, orchestration, similarity, store, verifier
+    from benchmarks import evaluation, explore, orchestration, recheck, similarity, store, verifier
     from benchmarks.line import Line
 
     benches: dict[str, Callable[[], list[Line]]] = {
@@ -23,6 +23,7 @@ def main() -> None:
         "explore": explore.bench,
         "orchestration": orchestration.bench,
         "store": store.bench,
+        "recheck": recheck.bench,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench", nargs="*", help=f"any of {', '.join(benches)}; all of them by default")

@@ -57,13 +57,37 @@ def bench() -> list[Line]:
         plain = _run(_PLAIN, home, f"placement.store={folder}/plain", "placement.parallel_evaluation=false")
         orchestrated = _run(_FLOW, home, *flow)
         again = _time_again(home, f"{folder}/flow")
+        served = _served(Path(folder))
     stages = plain["stages"] + 1  # preflight runs as one more process
-    added = (orchestrated["seconds"] - plain["seconds"]) / stages
-    detail = f"{orchestrated['seconds']:.1f} s against {plain['seconds']:.1f} s for {stages} stages"
+
+    def added(what: str, seconds: float) -> Line:
+        detail = f"{seconds:.1f} s against {plain['seconds']:.1f} s for {stages} stages"
+        name = f"orchestration: seconds added to a stage{what}"
+        return Line(name, (seconds - plain["seconds"]) / stages, 1.0, "s", detail)
+
     return [
-        Line("orchestration: seconds added to a stage", added, 1.0, "s", detail),
+        added("", orchestrated["seconds"]),
+        *(added(f", server on {database}", seconds) for database, seconds in served.items()),
         Line("a finished 2-iteration run, started again, start-up included", again, 10.0, "s", "no training"),
     ]
+
+
+def _served(folder: Path) -> dict[str, float]:
+    """Seconds of the same run at a server of its own process, by database; Postgres where it is installed."""
+    from contextlib import nullcontext
+
+    from tests.flows.postgres import is_installed, postgres_server
+    from tests.flows.server import prefect_server
+
+    found = {}
+    for database in ("SQLite", "Postgres") if is_installed() else ("SQLite",):
+        place = folder / database
+        place.mkdir()
+        address = postgres_server(place / "postgres.log", durable=True) if database == "Postgres" else nullcontext()
+        with address as uri, prefect_server(place, uri) as server:
+            overrides = (f"placement.store={place}/store", "placement.parallel_evaluation=false")
+            found[database] = _run(_FLOW, server.environment(), *overrides)["seconds"]
+    return found
 
 
 def _run(script: str, environment: dict[str, str], *overrides: str) -> dict[str, float]:

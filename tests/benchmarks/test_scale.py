@@ -1,0 +1,74 @@
+"""The simulation of long runs: its stages stand in at one place; what it shows holds in small too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scale.measure import measured
+from benchmarks.scale.simulated import config_for
+from rloop_core.stages.order import stages_of
+from rloop_core.store import Store, publish
+
+ITERATIONS = 6
+FILES = {
+    "explore": ("shards/step-000001.rank-00.parquet", "policy/model.safetensors", "metrics.jsonl"),
+    "harvest": ("success_rates.parquet",),
+    "filter": ("experts.parquet", "ledger.json"),
+    "rft": ("policy/model.safetensors",),
+    "evaluate": ("metrics.json",),
+}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one iteration whose files hold nothing: the simulation copies them and reads none."""
+    folder = tmp_path_factory.mktemp("real")
+    store = Store(str(folder / "store"))
+    config = config_for(store.uri, folder, "smoke", 1)
+    for iteration, stage in stages_of(config):
+        out = folder / f"{iteration}-{stage}"
+        for name in FILES[stage]:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_text(name)
+        publish(
+            store, out, run="smoke", iteration=iteration, stage=stage, fingerprint="f" * 64, inputs=(), identity={},
+            counts={}, metrics={}, versions={}, seed=0, seconds=1.0,
+        )  # fmt: skip
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    """Environment of a program that finds a fresh bucket."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint, region = f"http://{host}:{port}", "us-east-1"
+    client = boto3.client(
+        "s3", endpoint_url=endpoint, region_name=region, aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    client.create_bucket(Bucket="scale")
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": region}
+    yield {**os.environ, **keys, "AWS_ENDPOINT_URL": endpoint, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    server.stop()
+
+
+def test_a_stage_of_a_long_run_asks_the_store_no_more_than_one_of_a_short_run(
+    real: Path, s3: dict[str, str], tmp_path: Path
+) -> None:
+    common = ("s3://scale/runs", tmp_path, "long", ITERATIONS)
+    made = measured("looks:build", *common, real, environment=s3)
+    assert made["stages"] == 5 * ITERATIONS + 1
+    assert made["requests_first"] == made["requests_last"] > 0
+    again = measured("looks:check", *common, environment=s3)
+    assert again["stages"] == made["stages"]
+    assert measured("looks:remaining", *common, environment=s3)["missing"] == 0
+    objects = measured("looks:objects", *common, environment=s3)
+    assert objects["objects"] > 20 * ITERATIONS, "an explore artifact has a file a RL step"

@@ -1,0 +1,63 @@
+"""What happens to a run's files while nobody works on it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import uuid
+from pathlib import Path
+
+from rloop_core.store import Store
+from rloop_core.store.local import TEMPORARY
+
+
+def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str | None:
+    """Do one of BETWEEN or ONLY_S3; what was done, None when there was nothing to do it to."""
+    draw = random.Random(seed)
+    if kind in ("wipe scratch", "wipe cache"):
+        folder = scratch if kind == "wipe scratch" else scratch / "cache"
+        found = folder.is_dir()
+        shutil.rmtree(folder, ignore_errors=True)
+        return kind if found else None
+    if kind == "lease of the dead":
+        return _lease_of_the_dead(store, run)
+    if kind == "leftovers":
+        return _leftovers(store, run)
+    keys = [key for key in store.list(run) if store.size(key)]
+    return spoil(kind, store, draw.choice(keys), draw) if keys else None
+
+
+def spoil(kind: str, store: Store, key: str, draw: random.Random) -> str:
+    """Flip one bit of an object, or cut its end off, or delete it; in words."""
+    content = bytearray(store.read_bytes(key))
+    if kind == "delete":
+        store.delete(key)
+        return f"{key} deleted"
+    if kind == "truncate":
+        length = draw.randrange(len(content))
+        store.write_bytes(key, bytes(content[:length]))
+        return f"{key} cut to {length} of {len(content)} bytes"
+    place = draw.randrange(len(content))
+    content[place] ^= 1 << draw.randrange(8)
+    store.write_bytes(key, bytes(content))
+    return f"bit flipped in byte {place} of {key}"
+
+
+def _lease_of_the_dead(store: Store, run: str) -> str:
+    """A lease whose holder was on a machine that is no more."""
+    holder = {"token": uuid.uuid4().hex, "host": "gone", "machine": "gone", "pid": 1, "started": 1.0, "beats": 7}
+    store.write_bytes(f"{run}/lease.json", json.dumps(holder).encode())
+    return "lease of the dead"
+
+
+def _leftovers(store: Store, run: str) -> str:
+    """What writes leave behind whose process was killed."""
+    folder = f"{run}/iteration-000/explore"
+    store.write_bytes(f"{folder}/shards/step-000099.rank-00.parquet", b"half a shard")
+    if store.is_s3:
+        bucket, _, prefix = store.uri.removeprefix("s3://").partition("/")
+        store._fs.call_s3("create_multipart_upload", Bucket=bucket, Key=f"{prefix}/{folder}/policy/half.safetensors")
+    else:
+        store.write_bytes(f"{folder}/policy/{TEMPORARY}half", b"half a file")
+    return "leftovers"

@@ -1,0 +1,143 @@
+"""The process that faults are aimed at: a whole run as its flow has it, with nothing of Prefect around it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rloop_core.cli.interrupt import ending_promptly
+from rloop_core.config import Config
+from rloop_core.errors import LeaseError, RLoopError, StageCrashed, StoreUnavailable
+from rloop_core.stages.job import StageOutcome
+from rloop_core.stages.process import run_in_process, warm_up
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Store
+from tests.chaos.warm import fork_the_fork_server
+
+FINISHED, FAILED, REFUSED = 0, 1, 5
+HEARTBEAT, PATIENCE = 0.5, 1.5
+
+
+@dataclass(frozen=True)
+class DeathAtRequest:
+    """A SIGKILL at a process's n-th request to the store, which is sent first, or not.
+
+    Args:
+        of: `flow`, or `stage`, or `supervisor` of a stage.
+        number: n.
+        sent: Whether the store has done what it was asked.
+        claim: File that is made when it happens, so that it happens once.
+    """
+
+    of: str
+    number: int
+    sent: bool
+    claim: Path
+
+
+def run_flow(config: Config, report: int, death: DeathAtRequest | None = None) -> int:
+    """Run or resume a config's stages; FINISHED, FAILED or REFUSED.
+
+    Args:
+        config: The run's config.
+        report: Descriptor that takes one JSON line an event.
+        death: Of this process or of a stage's.
+    """
+    if death is not None:
+        _die_at(death, os.getpid())
+    fork_the_fork_server()
+    warm_up()
+    lock = threading.Lock()
+
+    def tell(stage: str, iteration: int, event: dict[str, Any]) -> None:
+        with lock, contextlib.suppress(OSError):
+            os.write(report, json.dumps({"stage": stage, "iteration": iteration, **event}).encode() + b"\n")
+
+    try:
+        with ending_promptly():
+            run(config, tell)
+    except LeaseError as error:
+        print(f"refused: {error}", flush=True)
+        return REFUSED
+    except RLoopError as error:
+        print(f"failed: {type(error).__name__}: {error}", flush=True)
+        return FAILED
+    return FINISHED
+
+
+def run(
+    config: Config,
+    tell: Callable[[str, int, dict[str, Any]], None],
+    launch: Callable[..., StageOutcome] = run_in_process,
+) -> None:
+    """What the flow does, in its order.
+
+    Raises:
+        RLoopError: The run cannot go on.
+    """
+    store = Store(
+        config.placement.store,
+        config.placement.store_patience_seconds,
+        lambda line: tell("run", 0, {"kind": "note", "note": line}),
+    )
+    with Lease(store, config.name, heartbeat=HEARTBEAT, patience=PATIENCE) as lease:
+        runner = StageRunner(config, store, lease, tell, launch)
+        stop = threading.Event()
+
+        def ensure(stage: str, iteration: int) -> None:
+            for attempt in range(config.placement.stage_retries + 1):
+                try:
+                    runner.ensure(stage, iteration, stop.is_set)
+                    return
+                except (StageCrashed, StoreUnavailable):
+                    if attempt == config.placement.stage_retries:
+                        raise
+
+        if runner.remaining() or not runner.is_recorded():
+            runner.preflight()
+        write_run_record(store, config)
+        with ThreadPoolExecutor(1) as beside:
+            try:
+                for iteration in range(config.iterations):
+                    evaluation = beside.submit(ensure, "evaluate", iteration - 1)
+                    for stage in ("explore", "harvest", "filter", "rft"):
+                        ensure(stage, iteration)
+                    evaluation.result()
+                ensure("evaluate", config.iterations - 1)
+            except BaseException:
+                stop.set()
+                raise
+
+
+def _die_at(death: DeathAtRequest, flow: int) -> None:
+    """Have every request of this process, and of those forked from it, counted."""
+    ask, made = Store._ask, 0
+
+    def counted(self: Store, *arguments: Any) -> Any:
+        nonlocal made
+        here = "flow" if os.getpid() == flow else "stage"
+        made += 1
+        due = made == death.number and (here == death.of or (here == "stage" and death.of == "supervisor"))
+        found = ask(self, *arguments) if not due or death.sent else None
+        if due and _is_first(death.claim):
+            os.kill(os.getppid() if death.of == "supervisor" else os.getpid(), signal.SIGKILL)
+        return ask(self, *arguments) if due and not death.sent else found
+
+    Store._ask = counted  # type: ignore[method-assign]
+
+
+def _is_first(claim: Path) -> bool:
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,210 @@
+"""Stages whose bodies take milliseconds, for whoever wants two hundred disturbed runs.
+
+Put in place of the real bodies at the stage boundary. What they stand for is the model: completions are drawn from a
+hash, weights are a hash of the trajectories they were made from. Their trajectories go through the real recorder,
+ledger, checkpoints, shards and sealing, so that a resume can lose or double them; harvest and filter are the real ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rloop_core.config import load_config
+from rloop_core.evaluation.outcomes import problem_outcomes
+from rloop_core.problems import Problem
+from rloop_core.rollout.policy import copy_policy_files
+from rloop_core.stages import execute
+from rloop_core.stages.execute import StageContext
+from rloop_core.stages.job import StageOutcome
+from rloop_core.trajectories.consolidate import consolidate
+from rloop_core.trajectories.layout import EXPERTS_FILE
+from rloop_core.trajectories.shards import ShardName, write_shard
+
+WEIGHTS = "model.safetensors"
+_FLOATS = 16 << 10
+_MOMENT = 0.004
+"""A pause where a real stage would compute: a fault at a random time finds the stage in all of its states."""
+
+
+def preflight(context: StageContext) -> StageOutcome:
+    """As if every gold verified against itself."""
+    context.out.mkdir(parents=True, exist_ok=True)
+    (context.out / "report.json").write_text("{}")
+    return StageOutcome({}, {"golds_refused": {}, "training_warnings": []})
+
+
+def explore(context: StageContext) -> StageOutcome:
+    """RL steps that are recorded, learnt from, noted and checkpointed in the real order."""
+    from rloop_core.dapo.checkpoints import last_checkpoint, mark_whole
+    from rloop_core.dapo.explore import ExploreJob, seal
+    from rloop_core.dapo.groups import group_id
+    from rloop_core.dapo.ledger import StepLedger
+    from rloop_core.dapo.problem_stream import ProblemStream
+    from rloop_core.dapo.recorder import RolloutRecorder
+
+    config, work, asked = context.config, context.work, context.config.explore
+    policy, problems = context.folder("policy"), list(context.problems("problems"))
+    checkpoint = last_checkpoint(work / "checkpoints")
+    weights = (checkpoint.folder / "weights").read_text() if checkpoint else _weights_of(policy)
+    done = checkpoint.updates if checkpoint else 0
+    stream = ProblemStream(len(problems), context.seed, resumed_cursor(checkpoint))
+    recorder = RolloutRecorder(work / "shards", config.name, context.job.iteration, 0, context.job.attempt)
+
+    def tell(row: dict[str, Any]) -> None:
+        context.tell({"kind": "step", "done": row["step"], "total": asked.steps, "metrics": row})
+
+    ledger = StepLedger(work, done, tell)
+    for step in range(done + 1, asked.steps + 1):
+        rows = []
+        for place, index in enumerate(stream.take(asked.problems_per_step)):
+            name = group_id(step, 0, 0, place)
+            rows += _group(problems[index], name, asked.group_size, f"{context.seed} {weights} {name}")
+        recorder.write(step, [{**row, "policy_step": step - 1} for row in rows])
+        time.sleep(_MOMENT)
+        weights = _hash(weights, rows)
+        accuracy = sum(row["reward"] for row in rows) / len(rows)
+        metrics = {"step": step, "rollouts": len(rows), "reward": accuracy, "accuracy": accuracy, "weights": weights}
+        ledger.add(metrics, {"step": step, "update": _MOMENT})
+        time.sleep(_MOMENT)
+        folder = work / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights").write_text(weights)
+        time.sleep(_MOMENT)
+        mark_whole(folder, step, stream.cursor)
+    _write_policy(policy, work / "policy", weights)
+    job = ExploreJob(config, context.job.iteration, context.job.attempt, context.seed, policy, work, context.device)
+    return StageOutcome(seal(job, context.out), {})
+
+
+def resumed_cursor(checkpoint: Any) -> int:
+    """Where exploration goes on in the problem stream."""
+    return checkpoint.cursor if checkpoint else 0
+
+
+def rft(context: StageContext) -> StageOutcome:
+    """Weights that hold theta_i's and every expert."""
+    import pyarrow.parquet as pq
+
+    policy = context.folder("policy")
+    table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["group_id", "sample", "completion_ids"])
+    shutil.rmtree(context.out, ignore_errors=True)
+    time.sleep(_MOMENT)
+    _write_policy(policy, context.out / "policy", _hash(_weights_of(policy), table.to_pylist()))
+    return StageOutcome({"trajectories": table.num_rows, "updates": 1}, {"status": "trained"})
+
+
+def evaluate(context: StageContext) -> StageOutcome:
+    """Samples that are written a problem at a time; those of an earlier attempt are kept."""
+    shutil.rmtree(context.out, ignore_errors=True)
+    weights = _weights_of(context.folder("policy"))
+    found: dict[str, Any] = {}
+    folders: dict[str, str] = {}
+    for index, role in enumerate(context.roles("problems:")):
+        label, folder = role.removeprefix("problems:"), f"set-{index:02d}"
+        asked = context.config.evaluate.of(label)
+        shards = []
+        for rank, problem in enumerate(context.problems(role)):
+            shards.append(context.work / "samples" / folder / ShardName(0, rank, 0).format())
+            if not shards[-1].exists():
+                name = f"e{index:02d}-{problem.id}"
+                rows = _group(problem, name, asked.samples, f"{context.seed} {weights} {name}")
+                fixed = {"run": context.job.run, "iteration": context.job.iteration, "attempt": 0, "step": 0}
+                fixed |= {"rank": rank, "policy_step": 0}
+                write_shard(shards[-1].parent, 0, rank, 0, [{**fixed, **row} for row in rows])
+                context.tell({"kind": "step", "done": rank + 1, "total": 0, "metrics": {}})
+        files = consolidate(shards, context.out / folder)
+        counted = problem_outcomes(files)
+        found[label] = {"problems": len(counted.problem_ids), "avg@1": {"value": float((counted.c / counted.n).mean())}}
+        folders[label] = folder
+    content = {"sets": found, "folders": folders, "snapshots": {}}
+    (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
+    return StageOutcome({}, found)
+
+
+def _group(problem: Problem, name: str, samples: int, seed: str) -> list[dict[str, Any]]:
+    """One problem's rollouts: some right, some wrong, all of them a function of the seed."""
+    draw = random.Random(seed)
+    rows = []
+    for sample in range(samples):
+        right = draw.random() < 0.3
+        ids = [draw.randrange(30) for _ in range(12)]
+        rows.append(
+            {
+                "group_id": name,
+                "sample": sample,
+                "problem_id": problem.id,
+                "prompt": problem.problem,
+                "completion": " ".join(map(str, ids)),
+                "prompt_ids": [1, 2, 3],
+                "completion_ids": ids,
+                "answer": problem.gold if right else "0",
+                "boxes": 1,
+                "gold": problem.gold,
+                "verdict": "correct" if right else "wrong",
+                "reward": float(right),
+                "length": len(ids),
+                "finished": True,
+                "kept": True,
+                "logprob_sum": None,
+                "entropy_mean": None,
+            }
+        )
+    return rows
+
+
+def _hash(weights: str, rows: Sequence[dict[str, Any]]) -> str:
+    return hashlib.sha256(json.dumps([weights, list(rows)], sort_keys=True).encode()).hexdigest()
+
+
+def _weights_of(policy: Path) -> str:
+    return hashlib.sha256((policy / WEIGHTS).read_bytes()).hexdigest()
+
+
+def _write_policy(source: Path, target: Path, weights: str) -> None:
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    target.mkdir(parents=True, exist_ok=True)
+    copy_policy_files(source, target)
+    values = np.random.default_rng(int(weights[:16], 16)).random(_FLOATS, dtype=np.float32)
+    save_file({"weights": values}, target / WEIGHTS)
+
+
+def put_in_place(change: Callable[[object, str, object], None] = setattr) -> None:
+    """From now on stages of this process, and of those forked from it, have these bodies, and load no torch.
+
+    Args:
+        change: How an attribute is set; pytest's way takes it back after a test.
+    """
+    change(execute, "import_module", _module)
+    change(execute, "_set_up", lambda *_: None)
+    change(execute, "_device", lambda *_: "cpu")
+
+
+def _module(name: str) -> Any:
+    short = {"preflight": preflight, "explore": explore, "rft": rft, "evaluate": evaluate}
+    body = short.get(name.rpartition(".")[2])
+    return SimpleNamespace(run=body) if body else import_module(name)
+
+
+def short_config(folder: Path) -> dict[str, Any]:
+    """The smoke config with short stages' needs: fewer problems, in files, so that no generator is loaded."""
+    for name, count in (("train", 24), ("held-out", 4)):
+        rows = [{"problem": f"What is {place} + {place + count}?", "answer": str(2 * place + count)}
+                for place in range(count)]  # fmt: skip
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    overrides = [
+        "iterations=1",
+        f"problems={json.dumps({'source': str(folder / 'train.jsonl')})}",
+        f"evaluate.sets={json.dumps([{'name': 'held-out', 'source': str(folder / 'held-out.jsonl')}])}",
+    ]
+    return load_config("deployments/configs/smoke.yaml", overrides).model_dump(mode="json")

@@ -1,0 +1,73 @@
+"""What a run must be in the end, whatever happened to it: nothing lost, nothing doubled, nothing left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config
+from rloop_core.stages.garbage import delete_garbage, find_garbage
+from rloop_core.stages.order import stages_of
+from rloop_core.store import Cache, Manifest, Store, fetch, read_manifest
+
+_IDENTITY = ("step", "rank", "group_id", "sample", "attempt", "problem_id", "completion_ids", "verdict")
+_CLOCKS = 5.0
+"""Seconds by which a server's dates may be rounded."""
+
+
+def what_it_is(config: Config, store: Store, cache: Path) -> dict[str, Any]:
+    """Digests and trajectories of a finished run, by stage, as plain values."""
+    found: dict[str, Any] = {"digests": {}, "trajectories": {}}
+    for manifest in _manifests(config, store):
+        name = manifest.folder.removeprefix(f"{config.name}/")
+        found["digests"][name] = manifest.digest
+        folder = fetch(store, manifest, Cache(cache))
+        found["trajectories"][name] = _trajectories([folder / file.path for file in manifest.files])
+    return found
+
+
+def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[str, Any]) -> list[str]:
+    """How a finished run differs from the undisturbed one, and what it leaves behind even after `rloop gc`."""
+    found = what_it_is(config, store, cache)
+    wrong = []
+    for name in sorted(found["trajectories"].keys() | undisturbed["trajectories"].keys()):
+        has = Counter(found["trajectories"].get(name, []))
+        wants = Counter(undisturbed["trajectories"].get(name, []))
+        lost, more = sum((wants - has).values()), sum((has - wants).values())
+        doubled = sum(count - 1 for count in has.values())
+        if lost or more or doubled:
+            wrong.append(f"{name}: {lost} trajectories lost, {more} that are none of its own, {doubled} doubled")
+        if found["digests"].get(name) != undisturbed["digests"].get(name):
+            wrong.append(f"{name}: another digest")
+    garbage = find_garbage(store, [], older_than=-_CLOCKS)
+    notes = [note for one in delete_garbage(store, garbage, older_than=-_CLOCKS) for note in one.notes]
+    named = {f"{config.name}/{name}" for name in ("run.json", "data.json")}
+    named |= {f"{one.folder}/{path}" for one in _manifests(config, store) for path in _paths(one)}
+    left = [entry.key for entry in store.entries(config.name) if entry.key not in named]
+    left = [key for key in left if not key.startswith(f"{config.name}/problems/")]
+    left += [f"upload of {entry.key}" for entry in store.uploads(config.name)]
+    left += [entry.key for entry in store.top()[1]]
+    return wrong + notes + [f"{key}: left behind, and no garbage to rloop gc" for key in left]
+
+
+def _manifests(config: Config, store: Store) -> list[Manifest]:
+    found = (read_manifest(store, config.name, iteration, stage) for iteration, stage in stages_of(config))
+    return [manifest for manifest in found if manifest]
+
+
+def _paths(manifest: Manifest) -> list[str]:
+    return ["manifest.json", *(file.path for file in manifest.files)]
+
+
+def _trajectories(paths: list[Path]) -> list[str]:
+    """Every row of an artifact's trajectory files."""
+    import pyarrow.parquet as pq
+
+    rows: list[str] = []
+    for path in paths:
+        if path.suffix == ".parquet":
+            table = pq.ParquetFile(path).read()
+            if set(_IDENTITY) <= set(table.column_names):
+                rows += map(repr, zip(*(table[name].to_pylist() for name in _IDENTITY), strict=True))
+    return rows

@@ -1,0 +1,140 @@
+"""Prefect's UI in a headless Chromium, by what a person sees and clicks there."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.flows.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+WIDTH, HEIGHT = 1400, 1000
+PATIENCE_S = 60
+
+
+@contextmanager
+def browser_page() -> Iterator[Page]:
+    """An empty page; skips the test where there is no browser."""
+    reason = "needs playwright (pip install '.[ui]') and chromium (apt-get install chromium)"
+    sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip(reason)
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.set_default_timeout(PATIENCE_S * 1000)
+        yield page
+        browser.close()
+
+
+class Ui:
+    """The UI of a server.
+
+    Args:
+        page: The browser's page.
+        server: Its server.
+        screenshots: Folder that takes them; None takes none.
+    """
+
+    def __init__(self, page: Page, server: Server, screenshots: Path | None) -> None:
+        self.page = page
+        self._address = server.api.removesuffix("/api")
+        self._screenshots = screenshots
+        self.left: dict[str, str] = {}
+        """The source of every page as it was when it was left, by its address."""
+
+    def open(self, path: str) -> None:
+        """Go to a page by its address."""
+        self._leave()
+        self.page.goto(f"{self._address}/{path}")
+
+    def go(self, entry: str) -> None:
+        """Go to a page by the sidebar."""
+        self._leave()
+        self.page.locator(".p-context-nav-item", has_text=entry).click()
+
+    def follow(self, link: Locator) -> None:
+        """Click what leads to another page."""
+        self._leave()
+        link.click()
+
+    def log_in(self, password: str) -> int:
+        """Type a password into the login page; the status of the server's answer."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.locator("input[type=password]").fill(password)
+        with self.page.expect_response(re.compile("/api/")) as answer:
+            self.page.get_by_role("button", name="Login").click()
+        return int(answer.value.status)
+
+    def sees(self, text: str | re.Pattern[str], within: Locator | None = None, seconds: float = PATIENCE_S) -> None:
+        """Wait until a text can be seen."""
+        (within or self.page).get_by_text(text, exact=True).locator("visible=true").first.wait_for(
+            timeout=seconds * 1000
+        )
+
+    def tab(self, name: str) -> None:
+        """Show a tab of a page."""
+        self.page.locator("li.p-tab", has_text=name).first.click()
+
+    def field(self, name: str) -> Locator:
+        """A field of the run form."""
+        label = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{name} "))
+        return self.page.locator(".schema-form-property").filter(has=label).first
+
+    def choices(self, name: str) -> list[str]:
+        """What a field with choices offers; its list stays open."""
+        self.field(name).locator("button.p-select-button__control").press("ArrowDown")
+        options = self.page.locator(".p-select-option")
+        options.first.wait_for()
+        return sorted({option.inner_text().strip() for option in options.all()})
+
+    def fill(self, name: str, value: str, kind: str | None = None) -> None:
+        """Fill a field in, once its value is to be of the given kind (`str`, `int`) and not None."""
+        field = self.field(name)
+        if kind:
+            field.get_by_role("button", name=kind, exact=True).click()
+        field.locator("textarea, input").last.fill(value)
+
+    def add(self, name: str, value: str) -> None:
+        """Add an item to a list."""
+        items = self.field(name).locator("textarea")
+        there = items.count()
+        self.field(name).get_by_role("button", name="Add item").click()
+        items.nth(there).fill(value)
+
+    def submit(self, accepted: bool = True) -> None:
+        """Send the form; returns once the server has made a run of it, or has refused to."""
+        asked = re.compile("create_flow_run" if accepted else "schemas/validate")
+        for _ in range(10):
+            with self.page.expect_response(asked) as answer:
+                self.page.get_by_role("button", name="Submit", exact=True).click()
+            if answer.value.status != 503:  # SQLite is locked for a moment
+                break
+        assert answer.value.ok, answer.value.text()
+
+    def screenshot(self, name: str, height: int = HEIGHT) -> None:
+        """Save what is seen as a small PNG."""
+        if self._screenshots is None:
+            return
+        from PIL import Image
+
+        self.page.set_viewport_size({"width": WIDTH, "height": height})
+        self.page.evaluate("for (const one of document.querySelectorAll('*')) if (one.scrollTop) one.scrollTop = 0")
+        self.page.wait_for_timeout(8000)  # the graph is drawn in steps
+        image = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+        self._screenshots.mkdir(parents=True, exist_ok=True)
+        image.quantize(128, dither=Image.Dither.NONE).save(self._screenshots / f"{name}.png", optimize=True)
+        self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+    def _leave(self) -> None:
+        self.left[self.page.url] = self.page.content()
