@@ -77,7 +77,8 @@ def _server(api: str | None) -> Iterator[SyncPrefectClient]:
             if code in (401, 403):
                 fix = "set PREFECT_API_AUTH_STRING (or PREFECT_API_KEY) in the environment"
                 raise ConfigError(f"{address} refuses who is asking ({code})", field="--api", fix=fix) from error
-            what, fix = f"{address} answers {code}: {error.response.text[:300]}", "name a Prefect 3 API, ending in /api"
+            what = f"{address} answers {code}: {error.response.text[:300]}"
+            fix = "see its log, and try again" if code >= 500 else "name a Prefect 3 API, ending in /api"
             raise ConfigError(what, field="--api", fix=fix) from error
 
 

@@ -9,7 +9,7 @@ from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
-from flows.orphaned import cancelled_without_worker
+from flows.orphaned import outlives_worker
 from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
 from flows.server_trouble import server_was_gone
 from rloop_core.config import Config, as_vanilla
@@ -75,7 +75,7 @@ def _run(arm: Callable[[Config], None], config_file: str, config: Config | None,
         asked = config_from(config_file, config, *form)
         asked = as_vanilla(asked) if arm is control.vanilla_rl.fn else asked
         labels = [asked.name, *([] if config else [config_file])]
-        with cancelled_without_worker(), labelled(*labels), open_run(asked) as run:
+        with outlives_worker(), labelled(*labels), open_run(asked) as run:
             arm(asked)
             reported = report(run, return_state=True)
     except Exception as error:

@@ -12,17 +12,20 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled
 
+from flows.output import outlive_reader
+
 _LOOK_SECONDS = 2.0
 _ASK_SECONDS = 8.0
 
 
 @contextmanager
-def cancelled_without_worker() -> Iterator[None]:
-    """While the block runs in a process whose parent is gone, a cancellation of its flow run ends it."""
+def outlives_worker() -> Iterator[None]:
+    """The block goes on when the worker that started this process is killed; a cancellation of its flow run ends it."""
     context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
+    if context is None or context.flow_run is None or "PREFECT__FLOW_RUN_ID" not in os.environ:
         yield
         return
+    outlive_reader()
     stop, logger = threading.Event(), get_run_logger()
 
     def watch(number: UUID, parent: int) -> None:

@@ -11,6 +11,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
+from flows.orphaned import outlives_worker
 from rloop_core.cli.words import step_in_words
 from rloop_core.config.placement import StageName
 from rloop_core.stages.carry_out import NoLongerWanted, carry_out
@@ -43,7 +44,7 @@ def rloop_stage(store: str, run: str, stage: StageName, iteration: int, errand: 
     """
     take_credentials()
     try:
-        with _Log() as log:
+        with outlives_worker(), _Log() as log:
             manifest = carry_out(Errand(Store(store), run, stage, iteration, errand), log.on_event, run_in_turn)
     except NoLongerWanted as error:
         return _cancelled(str(error))

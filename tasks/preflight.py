@@ -1,15 +1,14 @@
 """Preflight as a task: nothing expensive starts before it, and a finished run does not wait for it."""
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from tasks.elsewhere import check_pools
+from tasks.labels import untagged_task
 from tasks.session import RunSession
 from tasks.shown import shown
 
 
-@task(name="preflight", task_run_name="preflight", cache_policy=NO_CACHE, persist_result=False)
+@untagged_task(name="preflight", task_run_name="preflight")
 def preflight(run: RunSession) -> None:
     """Check config, store, policy, problems and golds, unless all stages and the record of it are in the store."""
     remaining = run.runner.remaining()

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient
 
 from rloop_core.report import figures
@@ -17,12 +15,13 @@ from rloop_core.report.write import HTML_FILE, write_report
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
 from tasks.artifacts import Origin, artifact_key, as_text
+from tasks.labels import untagged_task
 from tasks.session import RunSession
 
 _MOST_LINKED = 3
 
 
-@task(name="report", task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
+@untagged_task(name="report", task_run_name="report")
 def report(run: RunSession) -> str:
     """Write the run's report into its store and show the summary; returns the result in one sentence."""
     store, name = run.runner.store, run.config.name

@@ -1,10 +1,7 @@
 """One Prefect task a stage. The store decides whether there is anything to do; Prefect shows what was decided."""
 
-from functools import partial
 from typing import Any
 
-from prefect import Task
-from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.runtime import task_run
 from prefect.states import Completed
@@ -12,7 +9,7 @@ from prefect.states import Completed
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.errand import place_of
 from tasks.events import warn_if_carried
-from tasks.labels import tagged
+from tasks.labels import UntaggedTask, untagged_task
 from tasks.results import show_result
 from tasks.session import RunSession
 from tasks.shown import shown
@@ -35,35 +32,14 @@ def _run_name() -> str:
     return f"{parameters['stage']}-{place_of(parameters['iteration'])}"
 
 
-class StageTask(Task[..., Any]):
-    """A task whose runs carry the stage's name as a tag, where there is a UI to look for it.
-
-    For its tags a task asks the server for a concurrency slot, which costs an embedded server up to two seconds.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it here and now."""
-        with tagged(self.name):
-            return super().__call__(*args, **kwargs)
-
-    def submit(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it beside the flow."""
-        with tagged(self.name):
-            return super().submit(*args, **kwargs)
-
-
-_stage_task = partial(
-    StageTask,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    retries=_MOST_RETRIES,
-    retry_delay_seconds=2,
-    retry_condition_fn=_worth_retrying,
-    task_run_name=_run_name,
-)
-
-
-def _make(name: str) -> StageTask:
+def _make(name: str) -> UntaggedTask:
+    @untagged_task(
+        name=name,
+        task_run_name=_run_name,
+        retries=_MOST_RETRIES,
+        retry_delay_seconds=2,
+        retry_condition_fn=_worth_retrying,
+    )
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
         """Make the stage's artifact exist; *Cached* when the store held it whole."""
         title = f"{run.config.name}-{place_of(iteration)}-{stage}"
@@ -77,7 +53,7 @@ def _make(name: str) -> StageTask:
         warn_if_carried(result.manifest)
         return reference
 
-    return _stage_task(ensure, name=name)
+    return ensure
 
 
 explore = _make("explore")

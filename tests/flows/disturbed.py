@@ -20,6 +20,7 @@ import psutil
 from flows.empty_database import EmptyDatabase
 from tests.conftest import SMOKE, manifest_digests, run_rloop
 from tests.faults.conftest import wait_until
+from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import PASSWORD, Server, _running
 
 RUN = "disturbed"
@@ -68,7 +69,7 @@ sys.meta_path.insert(0, Finder())
 
 
 class Disturbed:
-    """Everything on loopback, below one folder; `close` ends it.
+    """Everything on loopback, below one folder; `close` ends it. On Postgres where there is one, as a team's server is.
 
     Args:
         folder: Everything that any of it writes.
@@ -81,6 +82,8 @@ class Disturbed:
         self.told: list[dict[str, str]] = []
         self._port = port
         self._server: tuple[ExitStack, subprocess.Popen[bytes]] | None = None
+        self._database = ExitStack()
+        self._address: str | None = None
         self._workers: dict[str, tuple[ExitStack, subprocess.Popen[bytes]]] = {}
         self._hooks = folder / "hooks"
         self._hooks.mkdir()
@@ -90,13 +93,17 @@ class Disturbed:
         """On the database that there is, else on a fresh one."""
         home = self.folder / "server"
         home.mkdir(exist_ok=True)
-        EmptyDatabase(home).put()
         environment = self.server.environment(
             PREFECT_HOME=str(home),
             PREFECT_SERVER_API_AUTH_STRING=PASSWORD,
             PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="prefect.server.concurrency.lease_storage.filesystem",
         )
         del environment["PREFECT_API_URL"]
+        if is_installed():
+            self._address = self._address or self._database.enter_context(postgres_server(self.folder / "postgres.log"))
+            environment["PREFECT_API_DATABASE_CONNECTION_URL"] = self._address
+        else:
+            EmptyDatabase(home).put()
         stack = ExitStack()
         command = ["server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
         process = stack.enter_context(_running(command, self.folder / "server.log", environment))
@@ -112,6 +119,8 @@ class Disturbed:
 
     def lose_database(self) -> None:
         """Whatever a stopped server knew."""
+        self._database.close()
+        self._address = None
         for file in (self.folder / "server").glob("prefect.db*"):
             file.unlink()
 
@@ -176,6 +185,7 @@ class Disturbed:
                 stack.close()
         if self._server:
             self._server[0].close()
+        self._database.close()
 
     def _answers(self) -> bool:
         try:

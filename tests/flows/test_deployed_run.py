@@ -114,8 +114,10 @@ def _check_what_the_ui_shows(server: Server, run: dict[str, Any]) -> None:
     message = r"1 iteration: held-out avg@2 \d+\.\d -> \d+\.\d %, pass@2 \d+\.\d -> \d+\.\d %"
     assert re.fullmatch(message, run["state"]["message"])
     assert set(run["tags"]) == {"rloop", "smoke", "first"}
-    tags = {task["name"]: set(task["tags"]) for task in _tasks(server, run)}
-    assert tags["explore-000"] == {"explore", "smoke", "first"} and tags["evaluate-base"] >= {"evaluate"}
+    names = {task["name"] for task in _tasks(server, run) if not task["tags"]}
+    assert {"explore-000", "evaluate-base"} <= names, (
+        "a task run's tags would be looked up on a server that may be away"
+    )
 
     shown = {artifact["key"]: artifact for artifact in _artifacts(server, run)}
     places = ["base-evaluate", *(f"000-{stage}" for stage in ("explore", "harvest", "filter", "rft", "evaluate"))]
