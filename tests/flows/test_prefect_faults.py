@@ -59,6 +59,16 @@ def _below(worker: psutil.Process) -> psutil.Process:
     return found
 
 
+def _exploring_without_worker(prefect: Disturbed, store: Path) -> tuple[str, psutil.Process]:
+    """A run that explores, its process, and no worker any more."""
+    worker = prefect.start_worker()
+    number = prefect.start(store)
+    wait_until(lambda: exploring(store), "exploration", PATIENCE, 0.02)
+    flow = _below(worker)
+    prefect.kill_worker()
+    return number, flow
+
+
 def test_a_stage_and_then_the_run_itself_killed_go_on_without_anybody(
     prefect: Disturbed, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -92,11 +102,7 @@ def test_a_run_outlives_its_worker_and_its_server_and_the_servers_memory(
     prefect: Disturbed, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    worker = prefect.start_worker()
-    number = prefect.start(store)
-    wait_until(lambda: exploring(store), "exploration", PATIENCE, 0.02)
-    flow = _below(worker)
-    prefect.kill_worker()
+    number, flow = _exploring_without_worker(prefect, store)
     prefect.kill_server()
     wait_until(lambda: "explore" in _stages_done(store), "the end of exploration", PATIENCE, 0.02)
     time.sleep(5)  # its report meets nobody
@@ -170,13 +176,9 @@ def test_a_machine_that_dies_is_noticed_by_its_silence(
 ) -> None:
     prefect.deploy("--silence", SILENCE)
     store = tmp_path / "store"
-    worker = prefect.start_worker()
-    number = prefect.start(store)
-    wait_until(lambda: exploring(store), "exploration", PATIENCE, 0.02)
-    flow = _below(worker)
-    prefect.kill_worker()
+    number, flow = _exploring_without_worker(prefect, store)
     flow.kill()
-    worker = prefect.start_worker()
+    prefect.start_worker()
     run = prefect.server.wait(number, PATIENCE)
     while run["state_name"] in ("Crashed", "Resumable"):
         time.sleep(0.5)
