@@ -18,6 +18,7 @@ from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.stages.data_record import read_data_record, write_data_record
+from rloop_core.stages.difference import difference
 from rloop_core.stages.elsewhere import Pools, follow
 from rloop_core.stages.errand import Errand, Order
 from rloop_core.stages.inputs import Inputs
@@ -378,25 +379,6 @@ class StageRunner:
 
     def _tell(self, stage: str, iteration: int, event: Event) -> None:
         self._listen(stage, iteration, event)
-
-
-def difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> str:
-    """The first identity fields in which two artifacts differ, as `a.b: 1 -> 2`, at most three."""
-    found = list(_differences(old, new, path))
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + more
-
-
-def _differences(old: Any, new: Any, path: str) -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted(old.keys() | new.keys())
-        return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
-    return [] if old == new else [f"{path.removeprefix('config.')}: {_short(old)} -> {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _next_attempt(work: Path) -> int:
