@@ -29,7 +29,7 @@ study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour
 	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
 test: $(VENV)/.dev ## Unit, property and fault tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows
 	$(BIN)/ruff check .
