@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test check bench scale graders rehearsal ui-test format clean
+.PHONY: help install demo study test faults check bench scale graders rehearsal ui-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour
 
 test: $(VENV)/.dev ## Unit, property and fault tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+faults: $(VENV)/.dev ## The fault tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults
+	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows
 	$(BIN)/ruff check .

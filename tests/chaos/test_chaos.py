@@ -59,11 +59,13 @@ def test_192_random_fault_schedules_on_disk(tmp_path: Path) -> None:
     assert not [kind for kind in kinds if not any(name.startswith(kind) for name in happened)], happened
 
 
+@pytest.mark.long
 def test_10_random_fault_schedules_on_s3(tmp_path: Path, swift: Swift) -> None:
     lines, said = _played(tmp_path, "--short", "--count", "10", server=swift)
     _check(lines, said, 10, "S3 500", "S3 503", "S3 reset", "S3 lost", "S3 cut", "S3 slow", "S3 half")
 
 
+@pytest.mark.long
 def test_3_random_fault_schedules_with_the_real_stages(tmp_path: Path) -> None:
     lines, said = _played(tmp_path, "--count", "3")
     _check(lines, said, 3)
@@ -76,6 +78,7 @@ def test_of_processes_that_start_one_run_at_the_same_moment_one_computes(tmp_pat
     assert lines[-1]["happened"]["refused"] >= 5
 
 
+@pytest.mark.long
 def test_of_two_processes_that_start_one_run_on_s3_one_computes(tmp_path: Path, swift: Swift) -> None:
     lines, said = _played(tmp_path, "--short", "--together", "2", "--count", "2", server=swift)
     assert not [one["wrong"] for one in lines[1:-2] if one["wrong"]], (lines, said)

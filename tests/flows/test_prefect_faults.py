@@ -25,7 +25,7 @@ from tests.flows.disturbed import (
     flow_process,
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE = 400.0
 
 
