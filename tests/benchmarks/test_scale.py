@@ -22,6 +22,8 @@ FILES = {
     "evaluate": ("metrics.json",),
 }
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -40,6 +40,19 @@ def _check(lines: list[dict[str, Any]], said: str, schedules: int, *kinds: str) 
     assert not lacking, (lacking, happened)
 
 
+KINDS = [
+    *("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start refused"),
+    *("kill flow at a request", "kill stage at a request", "kill supervisor at a request", "wipe scratch"),
+    *("flip", "truncate", "delete", "lease of the dead", "leftovers"),
+]
+
+
+def test_16_random_fault_schedules_on_disk(tmp_path: Path) -> None:
+    lines, said = _played(tmp_path, "--short", "--seed", "1000", "--count", "16")
+    _check(lines, said, 16)
+
+
+@pytest.mark.long
 def test_192_random_fault_schedules_on_disk(tmp_path: Path) -> None:
     """Four players side by side: a schedule mostly waits, for a moment to come or for a lease to run out."""
 
@@ -53,10 +66,7 @@ def test_192_random_fault_schedules_on_disk(tmp_path: Path) -> None:
     for lines, said in parts:
         _check(lines, said, 48)
     happened = {name for lines, _ in parts for name in lines[-1]["happened"]}
-    kinds = ["kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start refused"]
-    kinds += ["kill flow at a request", "kill stage at a request", "kill supervisor at a request", "wipe scratch"]
-    kinds += ["flip", "truncate", "delete", "lease of the dead", "leftovers"]
-    assert not [kind for kind in kinds if not any(name.startswith(kind) for name in happened)], happened
+    assert not [kind for kind in KINDS if not any(name.startswith(kind) for name in happened)], happened
 
 
 @pytest.mark.long

@@ -17,6 +17,8 @@ from tests.flows.server import Server, prefect_server
 SILENT, TELL = "rloop: silent runs crash", "rloop: tell of trouble"
 MAY, GO = "rloop: crashed runs may go on", "rloop: resumable runs go on"
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

@@ -19,7 +19,7 @@ from tests.flows.server import Server, prefect_server
 
 PATIENCE = 500
 STAGES = ("explore", "harvest", "filter", "rft")
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

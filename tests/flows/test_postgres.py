@@ -12,6 +12,8 @@ import pytest
 from tests.flows.postgres import postgres_server
 from tests.flows.server import Server, prefect_server
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
