@@ -95,6 +95,7 @@ def test_of_two_processes_that_start_one_run_on_s3_one_computes(tmp_path: Path, 
     assert lines[-1]["happened"]["refused"] >= 1
 
 
+@pytest.mark.long
 def test_a_resume_that_goes_wrong_is_found(tmp_path: Path) -> None:
     """The same schedules over stages that resume at a wrong place of the problem stream: the harness must see it."""
     lines, _ = _played(tmp_path, "--short", "--count", "12", "--broken")
