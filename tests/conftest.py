@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -88,6 +89,24 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
     """A real S3 server of this test process's own; a test reaches it through `swift.environment`."""
     with swift_server(tmp_path_factory.mktemp("swift")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def finished_smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the finished smoke run in `store` and Prefect's home in `home`: to be read, or copied.
+
+    It is one for all test processes: whoever comes first makes it, the others wait.
+    """
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "finished-smoke"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"), home=folder / "home")
+            (folder / "done").touch()
+    return folder
 
 
 def run_rloop(

@@ -1,8 +1,12 @@
-"""Which processes there are below one, read from /proc."""
+"""Which processes there are below one, read from /proc, and whether they have ended."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from pathlib import Path
+
+import psutil
 
 
 def descendants(pid: int) -> set[int]:
@@ -20,3 +24,24 @@ def descendants(pid: int) -> set[int]:
     while grown := {child for child, parent in parents.items() if parent in found | {pid}} - found:
         found |= grown
     return found
+
+
+def still_running(processes: Iterable[psutil.Process], timeout: float) -> list[str]:
+    """Process id and command of each that has not ended in so many seconds.
+
+    A zombie has ended: in a container whose first process waits for nobody, orphans stay zombies for ever.
+    """
+    alive, deadline = list(processes), time.monotonic() + timeout
+    while (left := [said for one in alive if (said := _said(one))]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _said(process: psutil.Process) -> str | None:
+    """What a process is, or None of one that has ended."""
+    try:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return f"{process.pid}: {process.cmdline()}"
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return None

@@ -8,23 +8,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, run_rloop
+from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests
 
 SMOKE_RUN = ["run", "--config", str(SMOKE)]
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def undisturbed(finished_smoke: Path) -> dict[str, str]:
     """Digests of the smoke run when nothing goes wrong."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    run_rloop(*SMOKE_RUN, "--store", str(folder / "store"), home=folder / "home")
-    return manifest_digests(folder / "store", "smoke")
+    return manifest_digests(finished_smoke / "store", "smoke")
 
 
 class Disturbed:
@@ -94,11 +91,3 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 60, 
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
         time.sleep(every)
-
-
-@contextmanager
-def all_gone_within(seconds: float, processes: list[psutil.Process]) -> Iterator[None]:
-    """Every process is gone soon after the block."""
-    yield
-    _, alive = psutil.wait_procs(processes, timeout=seconds)
-    assert not alive, [(process.pid, process.cmdline()) for process in alive]

@@ -9,6 +9,7 @@ import psutil
 
 from tests.conftest import manifest_digests
 from tests.faults.conftest import Disturbed, wait_until
+from tests.processes import still_running
 
 
 def _in_the_middle_of(run: Disturbed, stage: str) -> bool:
@@ -33,8 +34,7 @@ def test_kill_9_in_the_middle_of_each_stage_repeats_only_that_stage(
         below = disturbed.kill()
         if not manifest.exists():
             killed.append(stage)
-        _, alive = psutil.wait_procs([process, *below], timeout=10)
-        assert not alive, [(one.pid, one.cmdline()) for one in alive]
+        assert not still_running([process, *below], 10)
         assert disturbed.manifests().items() >= kept.items(), "what was finished is kept, untouched"
     assert {stage.split("/")[1] for stage in killed} >= {"explore", "harvest", "filter", "rft", "evaluate"}, killed
     disturbed.start()
@@ -65,8 +65,7 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbe
     below = command.children(recursive=True)
     os.kill(command.pid, signal.SIGINT)
     assert disturbed.finish(30) == 130, disturbed.log.read_text()
-    _, alive = psutil.wait_procs(below, timeout=10)
-    assert not alive, [(one.pid, one.cmdline()) for one in alive]
+    assert not still_running(below, 10)
     disturbed.start()
     assert disturbed.finish() == 0, disturbed.log.read_text()
     assert manifest_digests(disturbed.store, "smoke") == undisturbed

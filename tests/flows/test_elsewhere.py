@@ -16,6 +16,7 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import manifest_digests, small_config
 from tests.flows.server import Server, prefect_server
+from tests.processes import still_running
 
 PATIENCE = 500
 STAGES = ("explore", "harvest", "filter", "rft")
@@ -113,8 +114,7 @@ def test_cancelling_the_run_ends_its_stage_elsewhere(server: Server) -> None:
     server.post(f"/flow_runs/{number}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
     assert server.wait(number, PATIENCE)["state_name"] == "Cancelled"
     assert server.wait(stage["id"], PATIENCE)["state_name"] == "Cancelled"
-    _, alive = psutil.wait_procs(below, timeout=30)
-    assert below and not alive
+    assert below and not still_running(below, 30)
     assert not list((server.folder / "store/cancelled").rglob("manifest.json"))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.faults.conftest import wait_until
+from tests.processes import still_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks are read from Linux's /proc")
 
@@ -41,8 +42,7 @@ def test_a_supervisor_killed_together_with_its_run_leaves_nothing(tmp_path: Path
     owner, below = _start(tmp_path / "run")
     _kill(owner, below[1])
     owner.wait()
-    _, alive = psutil.wait_procs(below, timeout=60)
-    assert not alive
+    assert not still_running(below, 60)
 
 
 def test_what_outlived_everybody_is_ended_by_whoever_runs_a_stage_next(tmp_path: Path) -> None:
@@ -52,8 +52,7 @@ def test_what_outlived_everybody_is_ended_by_whoever_runs_a_stage_next(tmp_path:
     owner.wait()
     psutil.wait_procs(below[:3], timeout=30)
     assert _owner().wait(60) == 0
-    _, alive = psutil.wait_procs([grandchild], timeout=5)
-    assert not alive
+    assert not still_running([grandchild], 5)
 
 
 def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:
@@ -62,5 +61,4 @@ def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:
     assert all(process.is_running() for process in below)
     _kill(owner)
     owner.wait()
-    _, alive = psutil.wait_procs(below, timeout=60)
-    assert not alive, "its supervisor lives, and ends them"
+    assert not still_running(below, 60), "its supervisor lives, and ends them"

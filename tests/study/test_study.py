@@ -17,6 +17,7 @@ import yaml
 
 from rloop_core.config.loading import read_mapping
 from tests.conftest import ROOT, SMOKE, command_environment, run_rloop
+from tests.processes import still_running
 
 RUNS = ("tiny-rloop-1", "tiny-vanilla-rl-1", "tiny-all-1")
 
@@ -65,9 +66,8 @@ def finished(study: Path) -> Path:
     below = psutil.Process(first.pid).children(recursive=True)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    gone, alive = psutil.wait_procs(below, timeout=20)
-    assert not alive, "kill -9 of the study leaves processes behind"
-    assert len(gone) >= 2
+    assert len(below) >= 2
+    assert not still_running(below, 20), "kill -9 of the study leaves processes behind"
     kept = _manifests(study)
     assert 0 < len(kept) < 15
     (study / "kept.json").write_text(json.dumps(kept))
