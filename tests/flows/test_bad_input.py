@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rloop_core.errors import ProblemsError
 from rloop_core.organism import bundled_policy_path
 from rloop_core.problems import load_problems
 from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, read_only, run_rloop
+from tests.disks import small_disk
 
 GOOD = '{"problem": "1 + 1 =", "answer": "2"}'
 NO_EVALUATION = ("--set", "evaluate.sets=[]")
@@ -213,38 +214,20 @@ def test_an_unreachable_endpoint_is_given_up_soon(tmp_path: Path) -> None:
     assert "s3://bucket/rloop" in line and "check the endpoint" in line
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A file system of a given size; asked again, the same one with another size."""
-    folder = tmp_path / "disk"
-
-    def sized(size: str) -> Path:
-        remount = f",size={size}" if folder.exists() else ""
-        folder.mkdir(exist_ok=True)
-        how = ["-o", f"remount{remount}"] if remount else ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
-        if subprocess.run(["mount", *how, str(folder)], capture_output=True, check=False).returncode:
-            pytest.skip("no small file system can be mounted here")
-        return folder
-
-    yield sized
-    subprocess.run(["umount", str(folder)], capture_output=True, check=False)
-
-
 @pytest.mark.parametrize("full", ["placement.store", "placement.scratch"])
-def test_a_full_disk_is_said_and_with_room_the_same_command_finishes(
-    finished: Path, tmp_path: Path, small_disk: Callable[[str], Path], full: str
-) -> None:
-    disk = small_disk("1500k")
+def test_a_full_disk_is_said_and_with_room_the_same_command_finishes(finished: Path, tmp_path: Path, full: str) -> None:
+    disk = tmp_path / "disk"
     places = {"placement.store": tmp_path / "store", "placement.scratch": tmp_path / "scratch", full: disk / "full"}
     command = ["--set", f"placement.scratch={places['placement.scratch']}"]
-    done = _start(tmp_path, *command, store=str(places["placement.store"]), check=False)
-    assert "free disk space" in _line(done, 4)
-    assert "No space left on device" in done.stderr
-    assert "evaluate base: done" in done.stdout or "explore 0: started" in done.stdout, "it failed on the way"
-    kept = manifest_digests(places["placement.store"], "smoke")
-    small_disk("64m")
-    _start(tmp_path, *command, store=str(places["placement.store"]))
-    digests = manifest_digests(places["placement.store"], "smoke")
+    with small_disk(disk, "1500k") as grow:
+        done = _start(tmp_path, *command, store=str(places["placement.store"]), check=False)
+        assert "free disk space" in _line(done, 4)
+        assert "No space left on device" in done.stderr
+        assert "evaluate base: done" in done.stdout or "explore 0: started" in done.stdout, "it failed on the way"
+        kept = manifest_digests(places["placement.store"], "smoke")
+        grow("64m")
+        _start(tmp_path, *command, store=str(places["placement.store"]))
+        digests = manifest_digests(places["placement.store"], "smoke")
     assert digests == manifest_digests(finished / "store", "smoke")
     assert digests.items() >= kept.items()
 
