@@ -31,7 +31,7 @@ study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour
 test: $(VENV)/.dev ## Unit, property and fault tests
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-faults: $(VENV)/.dev ## The fault tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults
+faults: $(VENV)/.dev ## The fault tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, a rehearsal
 	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows
@@ -50,7 +50,7 @@ graders: $(VENV)/.dev ## The verifier beside other graders, on the same completi
 	$(BIN)/python -m benchmarks.graders
 
 rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worker, its store on an S3 server; 10 minutes
-	RLOOP_REHEARSAL=demo $(BIN)/python -m pytest tests/flows/test_rehearsal.py -s
+	RLOOP_REHEARSAL=demo $(BIN)/python -m pytest -m long tests/flows/test_rehearsal.py -s
 
 ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs Debian's chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable '.[ui]'

@@ -25,7 +25,7 @@ from tests.faults.conftest import SMOKE_RUN, wait_until
 from tests.store.faulty_s3 import ALL_FAULTS, FaultyS3
 from tests.swift import Swift
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 GONE_SECONDS = float(os.environ.get("RLOOP_TEST_STORE_GONE_SECONDS", 4))
 """For which the server is away in the middle of the run."""
 

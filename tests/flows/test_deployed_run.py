@@ -41,12 +41,17 @@ def _flows(server: Server, run: dict[str, Any]) -> list[str]:
 
 def _tasks(server: Server, run: dict[str, Any]) -> list[dict[str, Any]]:
     """The task runs of a run and of its iterations, once all have ended."""
-    for _ in range(100):  # task runs reach the database as events, a little after they end
+    tasks: list[dict[str, Any]] = []
+    same = 0
+    for _ in range(200):  # task runs reach the database as events, a little after they end
+        known = len(tasks)
         tasks = server.post("/task_runs/filter", {"flow_runs": {"id": {"any_": _flows(server, run)}}}).json()
-        if all(task["state_type"] in ("COMPLETED", "FAILED") for task in tasks):
+        ended = all(task["state_type"] in ("COMPLETED", "FAILED") for task in tasks)
+        same = same + 1 if ended and len(tasks) == known else 0
+        if same == 5:
             break
         time.sleep(0.2)
-    return list(tasks)
+    return tasks
 
 
 def _states(server: Server, run: dict[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tests.conftest import ROOT, manifest_digests, run_rloop
 from tests.flows.team import DEPLOYMENT, OTHER_DEPLOYMENT, OTHER_POOL, POOL, SECRETS, Team, running_team
 from tests.secrets.search import Search
 
+pytestmark = pytest.mark.long
 CONFIG = os.environ.get("RLOOP_REHEARSAL", "smoke")
 SMALLER = {"smoke": ["explore.steps=2", "evaluate.samples=2", "evaluate.k=[1, 2]", "iterations=1"]}.get(CONFIG, [])
 PATIENCE = 280 if SMALLER else 3600
