@@ -109,7 +109,7 @@ def test_patience_ends_with_an_error_of_its_own_that_keeps_what_is_finished(one_
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="does not answer") as caught:
         store.read_bytes("a")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert caught.value.exit_code == 4
     assert caught.value.field == store.uri_of("a")
     with pytest.raises(StoreUnavailable):

@@ -80,7 +80,7 @@ def test_a_dead_holder_is_outwaited_for_the_patience_and_no_hour(local, start, s
     holder.wait()
     began = time.monotonic()
     with Lease(local, "run", heartbeat=0.1, patience=1.0) as lease:
-        assert 1.0 <= time.monotonic() - began < 10
+        assert 1.0 <= time.monotonic() - began < 60
         lease.ensure_held()
 
 

@@ -82,7 +82,7 @@ def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_serve
     try:
         began = time.monotonic()
         error = refusal("s3://rloop-test/x")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert "endpoint" in str(error.fix)
         with pytest.raises(StoreError, match="Could not connect"):
             Store("s3://rloop-test/x", 0.0).exists("run/manifest.json")
@@ -102,6 +102,6 @@ def test_an_endpoint_that_accepts_and_never_answers_is_given_up(s3_server, monke
         try:
             began = time.monotonic()
             assert "no answer in time" in str(refusal("s3://rloop-test/x"))
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
         finally:
             S3FileSystem.clear_instance_cache()

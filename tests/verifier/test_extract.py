@@ -237,6 +237,6 @@ def test_comparison_signs_are_no_markers() -> None:
     ids=lambda text: text[:9],
 )
 def test_reading_is_linear(hostile: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     extract(hostile, Policies(text_after="refuse", boxes="agreeing"))
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

@@ -126,6 +126,6 @@ def test_the_limits_cost_little_for_any_text() -> None:
         "\u0667",
     ):
         text = (unit * MAX_CHARS)[:MAX_CHARS]
-        started = time.perf_counter()
+        started = time.process_time()
         beyond_limits(text)
-        assert time.perf_counter() - started < 0.5
+        assert time.process_time() - started < 0.5

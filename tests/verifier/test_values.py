@@ -199,11 +199,11 @@ def test_quotients_of_surds_are_exact(a: int, b: int, c: int, d: int, root: int)
     ],
 )
 def test_no_text_keeps_the_caller_busy(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for other in ("7", "\\{1,2\\}", "x^2", text + "1"):
         equal(text, other)
         equal(other, text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def _spellings(value: Fraction) -> st.SearchStrategy[str]:
