@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
+from rloop_core.trajectories import completeness
 from rloop_core.trajectories.completeness import CompletenessReport, prove_complete
 from rloop_core.trajectories.schema import to_table
 
 STEPS, RANKS, GROUPS, SIZE = 3, 2, 2, 4
+
+
+@pytest.fixture(autouse=True, params=[1, 1_000_000], ids=["file by file", "all at once"], scope="module")
+def batches(request: pytest.FixtureRequest) -> Iterator[None]:
+    """However much of the record is counted at a time, and wherever a group is cut, what is found is the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(completeness, "_ROWS_AT_ONCE", request.param)
+        yield
 
 
 def prove(rows: list[dict[str, Any]]) -> CompletenessReport:
@@ -39,6 +49,12 @@ def test_a_whole_phase_is_proven_with_its_counts(rows) -> None:
 def test_more_groups_than_asked_for_are_welcome(rows, rollout) -> None:
     more = [rollout(2, 0, 0, "extra", sample, "p9") for sample in range(SIZE)]
     assert prove(rows + more).max_groups_in_a_step == 5
+
+
+def test_a_group_that_lies_in_two_files_is_whole(rows) -> None:
+    cut = rows[: len(rows) // 2 - 2]
+    late = rows[len(cut) :]
+    assert prove([*late, *cut]) == prove(rows) == prove([*cut[1:], *late, cut[0]])
 
 
 @settings(max_examples=15, deadline=None)
