@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import LOG
 from rloop_core.errors import StageError
+from rloop_core.imports import without_collections, without_pandas
 from tasks.audience import nobody_watching
 
 _SETTINGS = {
@@ -26,57 +27,107 @@ CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """Prefect's own setting; below CRITICAL, an error fills the screen with the engine's tracebacks before its one line."""
 
 
+class _Server:
+    """The process, started; it may take seconds until it answers."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "flows.embedded_server", str(listener.fileno()), str(os.getpid())],
+                pass_fds=[listener.fileno()],
+                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+
+    def end(self) -> None:
+        """Politely, and then not."""
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
 @contextmanager
-def prefect_api() -> Iterator[None]:
+def server_ahead() -> Iterator[_Server | None]:
+    """The process of an embedded API, begun before anybody knows whether it is needed; ended with the block.
+
+    It starts in the time in which this process does other things. None where an address is configured, as far as that
+    can be seen without loading Prefect; the process sees to the rest by itself.
+    """
+    _quietly()
+    if os.environ.get("PREFECT_API_URL") or "prefect" in sys.modules:
+        yield None
+        return
+    server = _Server()
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+@contextmanager
+def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
     """The configured Prefect API (`PREFECT_API_URL` or a profile), or one of our own for as long as the block runs.
+
+    Args:
+        ahead: Our own, if it is started already.
 
     Raises:
         StageError: Our own does not start.
     """
+    _quietly()
+    with nullcontext(ahead) if ahead else server_ahead() as server:
+        with without_pandas(), without_collections():
+            from prefect.settings import (
+                PREFECT_API_URL,
+                PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+                PREFECT_HOME,
+                temporary_settings,
+            )
+
+        if PREFECT_API_URL.value():
+            yield
+            return
+        log = Path(PREFECT_HOME.value()) / LOG
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.open("ab").close()
+        except OSError as error:
+            fix = "set PREFECT_HOME to a folder that this user can write"
+            raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
+        server = server or _Server()
+        try:
+            # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
+            settings = {PREFECT_API_URL: server.address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+            with nobody_watching(), temporary_settings(updates=settings):
+                _load_flows()
+                _wait_for(server, log)
+                try:
+                    yield
+                finally:
+                    _send_logs()
+        finally:
+            server.end()
+
+
+def _quietly() -> None:
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
-    from prefect.settings import PREFECT_API_URL, PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
 
-    if PREFECT_API_URL.value():
-        yield
-        return
-    log = Path(PREFECT_HOME.value()) / "embedded.log"
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
-    except OSError as error:
-        fix = "set PREFECT_HOME to a folder that this user can write"
-        raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
-    schema = EmptyDatabase(log.parent)
-    schema.put()
-    with socket.create_server(("127.0.0.1", 0)) as listener, open(log, "wb") as output:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
-        server = subprocess.Popen(
-            [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
-            pass_fds=[listener.fileno()],
-            env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS},
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
-        settings = {PREFECT_API_URL: address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-        with nobody_watching(), temporary_settings(updates=settings):
-            import flows.rloop  # noqa: F401 - loaded while the server starts
 
-            _wait_for(server, address, log)
-            schema.keep()
-            try:
-                yield
-            finally:
-                _send_logs()
-    finally:
-        server.terminate()
-        try:
-            server.wait(5)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+def _load_flows() -> None:
+    """Load, while the server starts, what the first flow would have to wait for."""
+    with without_pandas(), without_collections():
+        import fastapi  # noqa: F401 - the client wants it for its first request
+        import prefect.flow_engine
+        import prefect.task_engine  # noqa: F401
+
+        import flows.rloop  # noqa: F401
 
 
 def _send_logs() -> None:
@@ -86,27 +137,14 @@ def _send_logs() -> None:
     APILogHandler().flush()
 
 
-def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
+def _wait_for(server: _Server, log: Path) -> None:
     import httpx
 
     try:
         # The listening socket exists already, so the first request simply waits for the first answer.
-        httpx.get(f"{address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
+        httpx.get(f"{server.address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
-        state = f"exit code {server.poll()}" if server.poll() is not None else f"no answer: {error}"
+        code = server.process.poll()
+        state = f"exit code {code}" if code is not None else f"no answer: {error}"
         fix = f"see {log}; move {log.parent} away if it is damaged, or set PREFECT_API_URL to a running server"
         raise StageError(f"the embedded Prefect does not start ({state})", field="prefect", fix=fix) from error
-
-
-def _serve(descriptor: int, parent: int) -> None:
-    from rloop_core.lifelines import die_with_parent
-
-    die_with_parent(parent)
-    import uvicorn
-    from prefect.server.api.server import create_app
-
-    uvicorn.run(create_app(ephemeral=True, final=True), fd=descriptor, log_level="error", lifespan="on")
-
-
-if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]))

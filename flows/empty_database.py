@@ -34,6 +34,12 @@ class EmptyDatabase:
                 shutil.copyfile(self._kept, self._used)
                 self._fresh = False
 
+    def is_current(self) -> bool:
+        """Whether a server of this version has prepared the database in use: it is at the revision of the kept one."""
+        if _CONNECTION in os.environ or not self._used.is_file() or not self._kept.is_file():
+            return False
+        return _revision(self._used) == _revision(self._kept) is not None
+
     def keep(self) -> None:
         """Keep the database that a server has just made; nothing has run on it yet. Failing to is no error."""
         if not self._fresh or not self._used.is_file():
@@ -49,3 +55,11 @@ class EmptyDatabase:
                 Path(name).replace(self._kept)
             finally:
                 Path(name).unlink(missing_ok=True)
+
+
+def _revision(database: Path) -> str | None:
+    """Its last migration; None where that cannot be read."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database, timeout=1)) as opened:
+        rows = opened.execute("select version_num from alembic_version").fetchall()
+        return ",".join(sorted(name for (name,) in rows)) or None
+    return None

@@ -1,11 +1,15 @@
 """Start the flow from one command, with an embedded Prefect: no server to start, none left behind."""
 
-from flows.embedded import CONSOLE_LEVEL, prefect_api
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flows.embedded import CONSOLE_LEVEL, prefect_api, server_ahead
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError, StageError, cause_of
-from rloop_core.stages.process import warm_up
-from rloop_core.store import Store, manifest_key
-from tasks.session import Listener, open_run, watched_by
+
+if TYPE_CHECKING:
+    from tasks.session import Listener
 
 
 def run_locally(config: Config, listener: Listener) -> None:
@@ -14,13 +18,18 @@ def run_locally(config: Config, listener: Listener) -> None:
     Raises:
         RLoopError: The first stage that failed, as it failed.
     """
-    # The session that the flows share is opened out here: what is wrong with the input is said before Prefect starts.
-    with watched_by(listener), open_run(config) as run:
-        if not _looks_finished(config):
-            run.runner.check()
-            warm_up()
-        with prefect_api():
-            _run_flow(config)
+    with server_ahead() as server:
+        from rloop_core.stages.process import warm_up
+        from tasks.session import open_run, watched_by
+
+        # The session that the flows share is opened out here: what is wrong with the input is said before Prefect is
+        # loaded.
+        with watched_by(listener), open_run(config) as run:
+            if not _looks_finished(config):
+                run.runner.check()
+                warm_up()
+            with prefect_api(server):
+                _run_flow(config)
 
 
 def _run_flow(config: Config) -> None:
@@ -41,5 +50,7 @@ def _run_flow(config: Config) -> None:
 
 def _looks_finished(config: Config) -> bool:
     """Whether the last policy is there, so that there may be nothing to compute."""
+    from rloop_core.store import Store, manifest_key
+
     store = Store(config.placement.store, config.placement.store_patience_seconds)
     return store.exists(manifest_key(config.name, config.iterations - 1, config.policy_stage))

@@ -62,11 +62,13 @@ def check(store: str, scratch: str, name: str, iterations: str) -> dict[str, Any
     from benchmarks.scale.simulated import config_for
     from rloop_core.stages.order import stages_of
     from rloop_core.stages.runner import StageRunner
-    from rloop_core.store import Store
+    from rloop_core.store import Lease, Store
 
     config = config_for(store, Path(scratch), name, int(iterations))
-    runner = StageRunner(config, Store(store), None)
-    found = [runner.ensure(stage, iteration).cached for iteration, stage in stages_of(config)]
+    where = Store(store)
+    with Lease(where, name, heartbeat=3600.0) as lease:
+        runner = StageRunner(config, where, lease)
+        found = [runner.ensure(stage, iteration).cached for iteration, stage in stages_of(config)]
     assert all(found)
     return {"stages": len(found)}
 

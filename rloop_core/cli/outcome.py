@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rloop_core.cli.live import Watcher
 from rloop_core.cli.words import duration, stage_name
 from rloop_core.config import Config
+from rloop_core.imports import without_pandas
 
 
 def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) -> dict[str, Any]:
@@ -22,10 +24,12 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
 
     store = Store(config.placement.store)
     run = read_run(store, config.name, cache)
+    as_read = replace(run, notes=list(run.notes))  # what is noted below is for the screen, and no part of the page
     ran = list(watcher.ran)
-    rows = evaluation_rows(run)
-    chosen = run.read("what to select from", lambda: selected(run), None)
-    page = write_report(store, [config.name], None, cache, keep_current=True)
+    with without_pandas():
+        rows = evaluation_rows(run)
+        chosen = run.read("what to select from", lambda: selected(run), None)
+    page = write_report(store, [as_read], None, cache, keep_current=True)
     return {
         "run": config.name,
         "store": store.uri,

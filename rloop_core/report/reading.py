@@ -12,7 +12,7 @@ from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.stages.data_record import DataRecord, read_data_record
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
-from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifest
+from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 """What reading a file raises that is whole but not what it should be; the errors of json and pyarrow are among them."""
@@ -40,6 +40,7 @@ class RunRecord:
     manifests: dict[tuple[int, str], Manifest]
     notes: list[str] = field(default_factory=list)
     data: DataRecord | None = None
+    _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     def manifest(self, iteration: int, stage: str) -> Manifest | None:
         """The stage's manifest, None when there is no artifact."""
@@ -53,6 +54,8 @@ class RunRecord:
         manifest = self.manifest(iteration, stage)
         if manifest is None:
             return []
+        if (iteration, stage, prefix) in self._files:
+            return self._files[iteration, stage, prefix]
         wanted = tuple(entry for entry in manifest.files if entry.path.startswith(prefix))
         try:
             cache = Cache(self.cache, self.config.placement.cache_bytes)
@@ -60,7 +63,10 @@ class RunRecord:
         except RLoopError as error:
             self.note(str(error))
             return []
-        return [folder / entry.path for entry in wanted]
+        found = [folder / entry.path for entry in wanted]
+        if not self.store.is_local:  # a copy that nobody drops while this process lives
+            self._files[iteration, stage, prefix] = found
+        return found
 
     def file(self, iteration: int, stage: str, name: str) -> Path | None:
         """One file, as `files` has it; an artifact that should hold it and does not becomes a note."""
@@ -113,14 +119,13 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         run.data = read_data_record(store, name)
     except ArtifactDamaged as damage:
         run.note(str(damage))
-    for iteration, stage in stages_of(run.config):
-        try:
-            manifest = read_manifest(store, name, iteration, stage)
-        except ArtifactDamaged as damage:
-            run.note(str(damage))
-            continue
-        if manifest is not None:
-            run.manifests[iteration, stage] = manifest
+    for place, found in read_manifests(store, name, stages_of(run.config)).items():
+        if isinstance(found, ArtifactDamaged):
+            run.note(str(found))
+        elif isinstance(found, Manifest):
+            run.manifests[place] = found
+        elif found is not None:
+            raise found
     missing = [stage_name(*key) for key in stages_of(run.config) if key not in run.manifests]
     if missing:
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""

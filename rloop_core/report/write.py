@@ -44,13 +44,18 @@ def default_folder(store: Store, runs: Sequence[str]) -> Path:
 
 
 def write_report(
-    store: Store, runs: Sequence[str], out: Path | None, cache: Path, *, keep_current: bool = False
+    store: Store,
+    runs: Sequence[str | RunRecord],
+    out: Path | None,
+    cache: Path,
+    *,
+    keep_current: bool = False,
 ) -> Path:
     """Report on one or more runs of a store; returns the HTML file's path.
 
     Args:
         store: The object store.
-        runs: Their names.
+        runs: Their names, or the runs as they were read just now.
         out: Folder; None takes `default_folder`.
         cache: Folder for copies of files of remote stores.
         keep_current: Leave a report alone that shows these very artifacts already.
@@ -60,8 +65,8 @@ def write_report(
     """
     from rloop_core.report.page import render
 
-    records = [read_run(store, name, cache) for name in runs]
-    out = out or default_folder(store, runs)
+    records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
+    out = out or default_folder(store, [record.name for record in records])
     page, content = out / HTML_FILE, content_key(records)
     if keep_current and _shows(page, content):
         return page

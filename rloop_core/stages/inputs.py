@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import StageError
 from rloop_core.problems.decontamination import Decontamination
@@ -10,7 +12,9 @@ from rloop_core.stages.job import InputRef
 from rloop_core.stages.order import explored_from, refined_from
 from rloop_core.stages.problem_store import ensure_problems
 from rloop_core.stages.training_set import ensure_clean, ensure_decontamination
-from rloop_core.store import Store, read_manifest, stage_folder
+from rloop_core.store import Manifest, Store, read_manifest, stage_folder
+
+ManifestOf = Callable[[int, str], Manifest | None]
 
 
 class Inputs:
@@ -19,46 +23,56 @@ class Inputs:
     Args:
         config: The run's config.
         store: The object store.
+        manifest_of: Finds the artifact of an iteration's stage; the default asks the store.
     """
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
         self._store = store
+        self._manifest_of = manifest_of or (lambda *place: read_manifest(store, config.name, *place))
         self._base: InputRef | None = None
         self._problems: dict[str, tuple[str, str]] = {}
         self._decontamination: Decontamination | None = None
 
-    def of(self, stage: str, iteration: int) -> tuple[InputRef, ...]:
+    def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
         """Inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
+
+        Args:
+            stage: The stage.
+            iteration: Its iteration.
+            manifest_of: Finds artifacts this time.
 
         Raises:
             StageError: An artifact that it needs does not exist yet.
         """
-        config = self._config
+        config, found = self._config, manifest_of or self._manifest_of
         if stage == "explore":
-            return (self._policy(*explored_from(config, iteration)), self.training())
+            return (self._policy(found, *explored_from(config, iteration)), self.training())
         if stage == "harvest":
-            explored = (self._artifact("trajectories", iteration, "explore"),)
+            explored = (self._artifact(found, "trajectories", iteration, "explore"),)
             needs_problems = config.harvest.snapshot_samples > 0
             return (*explored, self.training()) if needs_problems else explored
         if stage == "filter":
-            return (self._artifact("trajectories", iteration, "harvest"),)
+            return (self._artifact(found, "trajectories", iteration, "harvest"),)
         if stage == "rft":
-            return (self._policy(*refined_from(config, iteration)), self._artifact("experts", iteration, "filter"))
+            return (
+                self._policy(found, *refined_from(config, iteration)),
+                self._artifact(found, "experts", iteration, "filter"),
+            )
         if stage == "evaluate":
-            return (*self._evaluated(iteration), *self.evaluation())
+            return (*self._evaluated(found, iteration), *self.evaluation())
         raise StageError(f"there is no stage {stage!r}", field="stage")
 
-    def _evaluated(self, iteration: int) -> tuple[InputRef, ...]:
+    def _evaluated(self, found: ManifestOf, iteration: int) -> tuple[InputRef, ...]:
         """What an iteration ended with, and the explore artifact whose snapshots are evaluated beside it."""
-        policy = self._policy(iteration, self._config.policy_stage)
+        policy = self._policy(found, iteration, self._config.policy_stage)
         if iteration < 0 or not self._config.evaluate.snapshots:
             return (policy,)
-        return (policy, self._artifact("explored", iteration, "explore"))
+        return (policy, self._artifact(found, "explored", iteration, "explore"))
 
-    def _policy(self, iteration: int, stage: str) -> InputRef:
+    def _policy(self, found: ManifestOf, iteration: int, stage: str) -> InputRef:
         """What a stage of an iteration made; theta_0 before the first."""
-        return self._artifact("policy", iteration, stage) if iteration >= 0 else self.base()
+        return self._artifact(found, "policy", iteration, stage) if iteration >= 0 else self.base()
 
     def base(self) -> InputRef:
         """theta_0: the model that the config names."""
@@ -99,8 +113,8 @@ class Inputs:
         key, digest = self._problems[name]
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _artifact(self, role: str, iteration: int, stage: str) -> InputRef:
-        manifest = read_manifest(self._store, self._config.name, iteration, stage)
+    def _artifact(self, found: ManifestOf, role: str, iteration: int, stage: str) -> InputRef:
+        manifest = found(iteration, stage)
         if manifest is None:
             where = f"{stage} of iteration {iteration}"
             raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")

@@ -7,7 +7,6 @@ nothing that was finished.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged, RLoopError, StageCrashed, StageError
+from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.difference import difference
 from rloop_core.stages.elsewhere import Pools, follow
 from rloop_core.stages.errand import Errand, Order
+from rloop_core.stages.identity import identity_of, missing_stages
 from rloop_core.stages.inputs import Inputs
-from rloop_core.stages.job import STAGE_VERSIONS, InputRef, StageJob, StageOutcome
-from rloop_core.stages.order import producers, stages_of
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
@@ -33,7 +32,6 @@ from rloop_core.store import (
     Lease,
     Manifest,
     Store,
-    canonical_json,
     discard,
     fetched,
     fingerprint,
@@ -41,12 +39,10 @@ from rloop_core.store import (
     read_manifest,
     stage_folder,
 )
-from rloop_core.verifier import VERIFIER_VERSION
 
 Event = dict[str, Any]
 Launcher = Callable[..., StageOutcome]
 _HEALING_ROUNDS = 3
-_JUDGING = ("explore", "harvest", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,8 @@ class StageRunner:
     ) -> None:
         self.config = config
         self.store = store
-        self.inputs = Inputs(config, store)
+        self.inputs = Inputs(config, store, self._manifest)
+        self._seen: dict[tuple[int, str], Manifest] = {}
         self._lease = lease
         self._listen = listen
         self._launch = launch
@@ -107,7 +104,7 @@ class StageRunner:
                 found, why = self._adopt(stage, iteration, refs, identity) or (None, why)
             if found:
                 self._tell(stage, iteration, {"kind": "cached", "note": why})
-                return StageResult(found, True, why)
+                return self._saw(StageResult(found, True, why))
             self._tell(stage, iteration, {"kind": "start", "note": why})
             try:
                 manifest = self._elsewhere(stage, iteration, identity, should_stop) or self._compute(
@@ -116,8 +113,19 @@ class StageRunner:
             except ArtifactDamaged as damage:
                 self._heal(refs, damage, should_stop)
                 continue
-            return StageResult(manifest, False, why)
+            return self._saw(StageResult(manifest, False, why))
         raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
+
+    def _saw(self, result: StageResult) -> StageResult:
+        """Remember an artifact: while we hold the lease nobody else writes the run, and its digest stays what it is."""
+        if self._lease:
+            self._seen[result.manifest.iteration, result.manifest.stage] = result.manifest
+        return result
+
+    def _manifest(self, iteration: int, stage: str) -> Manifest | None:
+        """An artifact that this runner has seen to, else what the store holds."""
+        seen = self._seen.get((iteration, stage))
+        return seen or read_manifest(self.store, self.config.name, iteration, stage)
 
     def make(
         self, stage: str, iteration: int, wanted: str, should_stop: Callable[[], bool] = lambda: False
@@ -137,25 +145,9 @@ class StageRunner:
         found, _ = self._look(stage, iteration, identity)
         return found or self._compute(stage, iteration, refs, identity, should_stop)
 
-    def find(self, stage: str, iteration: int) -> Manifest | None:
-        """The artifact that the store holds for this config, without computing or checking file contents."""
-        try:
-            refs = self.inputs.of(stage, iteration)
-            manifest = read_manifest(self.store, self.config.name, iteration, stage)
-        except RLoopError:
-            return None
-        expected = fingerprint(self._identity(stage, iteration, refs))
-        return manifest if manifest and manifest.fingerprint == expected else None
-
     def remaining(self) -> list[tuple[int, str]]:
         """(iteration, stage) whose artifact the store does not hold under this config, and all that build on those."""
-        missing: dict[tuple[int, str], None] = {}
-        for iteration, stage in stages_of(self.config):
-            if any(source in missing for source in producers(self.config, stage, iteration)) or (
-                self.find(stage, iteration) is None
-            ):
-                missing[iteration, stage] = None
-        return list(missing)
+        return missing_stages(self.config, self.store, self.inputs)
 
     def is_recorded(self) -> bool:
         """Whether what preflight found out is in the store and can be read; what is wrong with it is told."""
@@ -197,16 +189,7 @@ class StageRunner:
         return {**outcome.counts, **record.counts()}
 
     def _identity(self, stage: str, iteration: int, refs: tuple[InputRef, ...]) -> dict[str, Any]:
-        identity: dict[str, Any] = {
-            "stage": stage,
-            "stage_version": STAGE_VERSIONS[stage],
-            "iteration": iteration,
-            "config": self.config.stage_identity(stage),
-            "inputs": [[ref.role, ref.digest] for ref in refs],
-        }
-        if stage in _JUDGING:
-            identity["verifier"] = VERIFIER_VERSION
-        return json.loads(canonical_json(identity))  # type: ignore[no-any-return]
+        return identity_of(self.config, stage, iteration, refs)
 
     def _look(self, stage: str, iteration: int, identity: dict[str, Any]) -> tuple[Manifest | None, str]:
         """The whole artifact and "verified ...", or None and the reason to run."""

@@ -16,6 +16,7 @@ from rloop_core.store.manifest import (
     manifest_key,
     publish,
     read_manifest,
+    read_manifests,
     stage_folder,
 )
 from rloop_core.store.objects import Entry, Store
@@ -42,6 +43,7 @@ __all__ = [
     "manifest_key",
     "publish",
     "read_manifest",
+    "read_manifests",
     "seal",
     "stage_folder",
     "unseal",

@@ -6,13 +6,14 @@ import contextlib
 import errno
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from rloop_core.errors import ArtifactDamaged, StageError, StoreError
+from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import content_digest, file_sha256
 from rloop_core.store.local import replace_bytes
@@ -23,6 +24,7 @@ SCHEMA_VERSION: Literal[1] = 1
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
 _UPLOADS = 3
+_AT_ONCE = 8
 _CHECKED = ".checked.json"
 _ITSELF = "manifest.json"
 """Name among the `versions` in a manifest's file under which it carries the hash of everything else in it: a manifest's
@@ -130,6 +132,26 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
         raise ArtifactDamaged(f"belongs to {named}", field=store.uri_of(key), fix="the stage is run again")
     plain = {name: value for name, value in manifest.versions.items() if name != _ITSELF}
     return manifest.model_copy(update={"versions": plain})
+
+
+def read_manifests(
+    store: Store, run: str, stages: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], Manifest | RLoopError | None]:
+    """What `read_manifest` returns or raises for each (iteration, stage), in their order; on a remote store each is a
+    request, and some are made at a time.
+    """
+
+    def read(key: tuple[int, str]) -> Manifest | RLoopError | None:
+        try:
+            return read_manifest(store, run, *key)
+        except RLoopError as error:
+            return error
+
+    keys = list(stages)
+    if store.is_local:
+        return {key: read(key) for key in keys}
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as pool:
+        return dict(zip(keys, pool.map(read, keys), strict=True))
 
 
 def publish(
