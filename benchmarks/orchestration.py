@@ -1,4 +1,8 @@
-"""What Prefect, processes, manifests and the lease add to a stage, against the same stages as plain functions."""
+"""What Prefect, processes, manifests and the lease add to a stage, against the same stages as plain functions.
+
+Seconds of the clock grow with the load of the machine, and the stages as plain functions are timed before and after the
+others. Processor seconds are those of the flow's own process, in which no stage is computed.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ print(json.dumps({"seconds": time.monotonic() - started, "stages": len(stages)})
 """
 
 _FLOW = """
-import sys, time, json
+import resource, sys, time, json
 from rloop_core.config import load_config
 from rloop_core.stages.process import warm_up
 from flows.embedded import prefect_api
@@ -43,9 +47,12 @@ with prefect_api():
     time.sleep(5)
     with get_client(sync_client=True) as client:
         client.read_flows()
-    started = time.monotonic()
+    def used():
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        return own.ru_utime + own.ru_stime
+    started, before = time.monotonic(), used()
     rloop(config)
-    print(json.dumps({"seconds": time.monotonic() - started}))
+    print(json.dumps({"seconds": time.monotonic() - started, "processor": used() - before}))
 """
 
 
@@ -54,26 +61,34 @@ def bench() -> list[Line]:
     with tempfile.TemporaryDirectory() as folder:
         home = {**os.environ, "PREFECT_HOME": str(Path(folder) / "home")}
         flow = [f"placement.store={folder}/flow", "placement.parallel_evaluation=false"]
-        plain = _run(_PLAIN, home, f"placement.store={folder}/plain", "placement.parallel_evaluation=false")
+
+        def plainly(name: str) -> dict[str, float]:
+            return _run(_PLAIN, home, f"placement.store={folder}/{name}", "placement.parallel_evaluation=false")
+
+        plain = plainly("before")
         orchestrated = _run(_FLOW, home, *flow)
         again = _time_again(home, f"{folder}/flow")
         served = _served(Path(folder))
+        seconds_plain = (plain["seconds"] + plainly("after")["seconds"]) / 2
     stages = plain["stages"] + 1  # preflight runs as one more process
 
-    def added(what: str, seconds: float) -> Line:
-        detail = f"{seconds:.1f} s against {plain['seconds']:.1f} s for {stages} stages"
+    def added(what: str, found: dict[str, float]) -> Line:
         name = f"orchestration: seconds added to a stage{what}"
-        return Line(name, (seconds - plain["seconds"]) / stages, 1.0, "s", detail)
+        detail = (
+            f"{found['seconds']:.1f} s against {seconds_plain:.1f} s for {stages} stages; "
+            f"{found['processor'] / stages:.2f} s of processor a stage; load {os.getloadavg()[0]:.1f}"
+        )
+        return Line(name, (found["seconds"] - seconds_plain) / stages, 1.0, "s", detail)
 
     return [
-        added("", orchestrated["seconds"]),
-        *(added(f", server on {database}", seconds) for database, seconds in served.items()),
+        added("", orchestrated),
+        *(added(f", server on {database}", found) for database, found in served.items()),
         Line("a finished 2-iteration run, started again, start-up included", again, 10.0, "s", "no training"),
     ]
 
 
-def _served(folder: Path) -> dict[str, float]:
-    """Seconds of the same run at a server of its own process, by database; Postgres where it is installed."""
+def _served(folder: Path) -> dict[str, dict[str, float]]:
+    """What `_FLOW` tells of the same run at a server of its own, by database; Postgres where it is installed."""
     from contextlib import nullcontext
 
     from tests.flows.postgres import is_installed, postgres_server
@@ -86,7 +101,7 @@ def _served(folder: Path) -> dict[str, float]:
         address = postgres_server(place / "postgres.log", durable=True) if database == "Postgres" else nullcontext()
         with address as uri, prefect_server(place, uri) as server:
             overrides = (f"placement.store={place}/store", "placement.parallel_evaluation=false")
-            found[database] = _run(_FLOW, server.environment(), *overrides)["seconds"]
+            found[database] = _run(_FLOW, server.environment(), *overrides)
     return found
 
 

@@ -71,6 +71,10 @@ def test_a_stage_of_a_long_run_asks_the_store_no_more_than_one_of_a_short_run(
     assert made["requests_first"] == made["requests_last"] > 0
     again = measured("looks:check", *common, environment=s3)
     assert again["stages"] == made["stages"]
-    assert measured("looks:remaining", *common, environment=s3)["missing"] == 0
+    with_copies = measured("looks:check", *common, environment=s3)
+    assert with_copies["all_requests"] <= 2 * made["stages"] + 12, "a manifest and a listing a stage; lease, problems"
+    looked = measured("looks:remaining", *common, environment=s3)
+    assert looked["missing"] == 0
+    assert looked["all_requests"] <= made["stages"] + 6, "each manifest once"
     objects = measured("looks:objects", *common, environment=s3)
     assert objects["objects"] > 20 * ITERATIONS, "an explore artifact has a file a RL step"

@@ -134,6 +134,27 @@ def test_a_second_start_computes_nothing_and_shows_every_stage_as_cached(copy: P
     assert states["smoke"] == "Completed"
 
 
+def test_a_second_start_loads_nothing_that_computes(finished: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "rloop_core", "run", "--config", str(SMOKE)]
+    done = subprocess.run(
+        [*command, "--store", str(finished / "store")],
+        cwd=ROOT, env=command_environment(finished / "home"), capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "nothing to do" in done.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "flows.rloop" in loaded
+    assert not loaded & {
+        "torch",
+        "transformers",
+        "datasets",
+        "trl",
+        "pandas.core",
+        "polars",
+        "matplotlib",
+        "math_verify",
+    }
+
+
 def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
     states = _states(copy, copy / "home", "filter.threshold=0.9", "iterations=1")
     assert states["explore-000"] == states["harvest-000"] == states["evaluate-base"] == "Cached"

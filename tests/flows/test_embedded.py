@@ -1,0 +1,73 @@
+"""The embedded Prefect API: ready soon, quick to answer, its database prepared once and by the version that uses it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.empty_database import EmptyDatabase
+from tests.conftest import ROOT, command_environment
+
+_ASK = """
+import sys, time, httpx
+from flows.embedded import prefect_api, server_ahead
+with server_ahead() as server, prefect_api(server):
+    from prefect.settings import PREFECT_API_URL
+    with httpx.Client() as client:
+        seconds = []
+        for _ in range(30):
+            began = time.monotonic()
+            client.get(f"{PREFECT_API_URL.value()}/admin/version").raise_for_status()
+            seconds.append(time.monotonic() - began)
+print(min(seconds), "pandas" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prefect's home after an embedded API, with what it printed."""
+    folder = tmp_path_factory.mktemp("embedded")
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK], cwd=ROOT, env=command_environment(folder), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder / "printed").write_text(done.stdout)
+    return folder
+
+
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_packet(home: Path) -> None:
+    quickest, pandas = (home / "printed").read_text().split()
+    assert float(quickest) < 0.035, "each answer of a socket with Nagle's algorithm takes 40 ms"
+    assert pandas == "False"
+
+
+def test_a_database_of_this_version_is_prepared_and_any_other_is_not(home: Path, tmp_path: Path) -> None:
+    assert EmptyDatabase(home).is_current()
+    assert not EmptyDatabase(tmp_path).is_current()
+    copy = tmp_path / "prefect.db"
+    shutil.copyfile(home / "prefect.db", copy)
+    assert EmptyDatabase(tmp_path).is_current()
+    with sqlite3.connect(copy) as opened:
+        opened.execute("update alembic_version set version_num = 'an earlier one'")
+    opened.close()
+    assert not EmptyDatabase(tmp_path).is_current()
+    copy.write_bytes(b"no database")
+    assert not EmptyDatabase(tmp_path).is_current()
+
+
+def test_a_server_begun_for_nothing_is_ended_at_once(tmp_path: Path) -> None:
+    script = "from flows.embedded import server_ahead\nwith server_ahead() as server:\n    print(server.process.pid)"
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=command_environment(tmp_path), capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert time.monotonic() - began < 30
+    assert not Path(f"/proc/{int(done.stdout)}").exists()
