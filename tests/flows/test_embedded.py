@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -31,11 +30,12 @@ print(min(seconds), "pandas" in sys.modules)
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prefect's home after an embedded API, with what it printed."""
+    """Prefect's home after an embedded API on a machine that had none before, with what it printed."""
     folder = tmp_path_factory.mktemp("embedded")
+    environment = command_environment(folder) | {"XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", _ASK], cwd=ROOT, env=command_environment(folder), capture_output=True, text=True,
-        timeout=120, check=False,
+        [sys.executable, "-c", _ASK], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240,
+        check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (folder / "printed").write_text(done.stdout)
@@ -48,11 +48,14 @@ def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_packet(hom
     assert pandas == "False"
 
 
-def test_a_database_of_this_version_is_prepared_and_any_other_is_not(home: Path, tmp_path: Path) -> None:
+def test_a_database_of_this_version_is_prepared_and_any_other_is_not(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     assert EmptyDatabase(home).is_current()
     assert not EmptyDatabase(tmp_path).is_current()
     copy = tmp_path / "prefect.db"
-    shutil.copyfile(home / "prefect.db", copy)
+    EmptyDatabase(tmp_path).put()
     assert EmptyDatabase(tmp_path).is_current()
     with sqlite3.connect(copy) as opened:
         opened.execute("update alembic_version set version_num = 'an earlier one'")
