@@ -107,7 +107,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
     with Lease(store, config.name, tell=tell) as lease:
-        session = RunSession(config, StageRunner(config, store, lease, _announce, _launch, _pools(config)))
+        session = RunSession(config, StageRunner(config, store, lease, _announce, launch=_launch, pools=_pools(config)))
         _open[key] = session
         hasty = False
         try:

@@ -78,3 +78,14 @@ def test_a_stage_of_a_long_run_asks_the_store_no_more_than_one_of_a_short_run(
     assert looked["all_requests"] <= made["stages"] + 6, "each manifest once"
     objects = measured("looks:objects", *common, environment=s3)
     assert objects["objects"] > 20 * ITERATIONS, "an explore artifact has a file a RL step"
+
+
+def test_simulated_stages_go_through_the_flow(real: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    go.touch()
+    settings = {"PREFECT_HOME": str(tmp_path / "home"), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+    settings["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
+    arguments = (tmp_path / "store", tmp_path / "scratch", "one,two", 1, real, 0.0, go)
+    found = measured("flow:some", *arguments, environment={**os.environ, **settings})["runs"]
+    assert {name: run["error"] for name, run in found.items()} == {"one": None, "two": None}
+    assert {name: len(run["spans"]) for name, run in found.items()} == {"one": 7, "two": 7}, "with preflight"
