@@ -81,9 +81,18 @@ class _Ending:
 def _end_children() -> None:
     import psutil
 
-    children: list[Any] = psutil.Process().children(recursive=True)
+    children: list[Any] = [one for one in psutil.Process().children(recursive=True) if not _ends_with_us(one)]
     for act in ("terminate", "kill"):
         for child in children:
             with contextlib.suppress(psutil.Error):
                 getattr(child, act)()
         _, children = psutil.wait_procs(children, timeout=2.0)
+
+
+def _ends_with_us(process: Any) -> bool:
+    """Whether it is `multiprocessing`'s resource tracker: deaf to SIGTERM, it tidies up once its starter has ended."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    return False
