@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test faults check bench scale graders rehearsal ui-test format clean
+.PHONY: help install demo study test faults chaos check bench scale graders rehearsal ui-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +58,8 @@ ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs
 
 N ?= 200
 SEED ?= 0
-chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on: killed, cut off, damaged runs must lose nothing
-	$(BIN)/python -m tests.chaos --swift --count $(N) --seed $(SEED)
+chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on: killed, cut off, damaged runs must lose nothing; minutes. WITH=--real: no shortened stages; --swift: on S3 too
+	$(BIN)/python -m tests.chaos --count $(N) --seed $(SEED) --players 4 $(WITH)
 
 format: $(VENV)/.dev ## Rewrite files in the house's format
 	$(BIN)/ruff check --fix .

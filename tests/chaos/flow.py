@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,39 +19,23 @@ from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
+from tests.chaos.deaths import Death, lie_in_wait
 from tests.chaos.warm import fork_the_fork_server
 
 FINISHED, FAILED, REFUSED = 0, 1, 5
 HEARTBEAT, PATIENCE = 0.5, 1.5
 
 
-@dataclass(frozen=True)
-class DeathAtRequest:
-    """A SIGKILL at a process's n-th request to the store, which is sent first, or not.
-
-    Args:
-        of: `flow`, or `stage`, or `supervisor` of a stage.
-        number: n.
-        sent: Whether the store has done what it was asked.
-        claim: File that is made when it happens, so that it happens once.
-    """
-
-    of: str
-    number: int
-    sent: bool
-    claim: Path
-
-
-def run_flow(config: Config, report: int, death: DeathAtRequest | None = None) -> int:
+def run_flow(config: Config, report: int, death: Death | None = None, tally: Path | None = None) -> int:
     """Run or resume a config's stages; FINISHED, FAILED or REFUSED.
 
     Args:
         config: The run's config.
         report: Descriptor that takes one JSON line an event.
         death: Of this process or of a stage's.
+        tally: Takes what its stages count.
     """
-    if death is not None:
-        _die_at(death, os.getpid())
+    lie_in_wait(death, tally)
     fork_the_fork_server()
     warm_up()
     lock = threading.Lock()
@@ -116,28 +98,3 @@ def run(
             except BaseException:
                 stop.set()
                 raise
-
-
-def _die_at(death: DeathAtRequest, flow: int) -> None:
-    """Have every request of this process, and of those forked from it, counted."""
-    ask, made = Store._ask, 0
-
-    def counted(self: Store, *arguments: Any) -> Any:
-        nonlocal made
-        here = "flow" if os.getpid() == flow else "stage"
-        made += 1
-        due = made == death.number and (here == death.of or (here == "stage" and death.of == "supervisor"))
-        found = ask(self, *arguments) if not due or death.sent else None
-        if due and _is_first(death.claim):
-            os.kill(os.getppid() if death.of == "supervisor" else os.getpid(), signal.SIGKILL)
-        return ask(self, *arguments) if due and not death.sent else found
-
-    Store._ask = counted  # type: ignore[method-assign]
-
-
-def _is_first(claim: Path) -> bool:
-    try:
-        claim.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,21 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from rloop_core.config import Config, make_config
 from rloop_core.store import Store
 from tests.chaos.bad_s3 import BadS3
+from tests.chaos.children import END_SECONDS, WrongError, below, end_of, ended, kill_all, living, wait_until_alone
 from tests.chaos.damage import damage
-from tests.chaos.flow import FAILED, FINISHED, REFUSED, DeathAtRequest, run_flow
-from tests.chaos.schedule import Act, Schedule, Start
+from tests.chaos.deaths import Death
+from tests.chaos.flow import FAILED, FINISHED, REFUSED, run_flow
+from tests.chaos.schedule import Act, Moments, Schedule, Start, Where, draw_schedule
 from tests.chaos.verdict import what_is_wrong, what_it_is
 from tests.chaos.warm import fork
 
 _MOST_STARTS = 12
-_START_SECONDS = 600.0
+_SILENT_SECONDS = 180.0
+"""A start that tells nothing for so long hangs; how long it takes in all depends on the machine and its load."""
 _GONE_SECONDS = 1.5
-_END_SECONDS = 60.0
 _ENDINGS = {FINISHED, FAILED, REFUSED, 128 + signal.SIGTERM, -signal.SIGKILL, -signal.SIGTERM}
 
 
@@ -65,26 +67,46 @@ class Stage:
     def __init__(self, folder: Path, config: dict[str, Any], s3: str | None) -> None:
         self.folder, self._config, self._s3 = folder, config, s3
         self.undisturbed: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self._moments: dict[str, list[Moments]] = {}
         self._server = os.environ.get("AWS_ENDPOINT_URL", "")
         self._proxy = BadS3(self._server) if s3 else None
 
-    def measure(self, where: str) -> float:
-        """Play without any fault, and keep what the run became; the seconds it took."""
-        schedule = Schedule(-1, where, ())  # type: ignore[arg-type]
-        one = _Play(self, schedule)
+    def measure(self, where: Where) -> float:
+        """Play without any fault, and keep what the run became, and what its stages did; the seconds it took."""
+        one = _Play(self, Schedule(-1, where, ()))
+        one.tally = one.folder / "tally"
         one.play()
         assert not one.outcome.wrong, (one.outcome.wrong, one.outcome.log.read_text()[-3000:])
+        self._seconds[where] = one.outcome.seconds
+        did = [json.loads(line) for line in one.tally.read_text().splitlines()]
+        self._moments[where] = [
+            Moments(line["stage"], line["iteration"], at, line[at])
+            for line in sorted(did, key=lambda line: (line["stage"], line["iteration"]))
+            for at in ("step", "file")
+            if line.get(at) and line["stage"] != "preflight"  # which has nothing to go on from
+        ]
         return one.outcome.seconds
 
-    def play(self, schedule: Schedule) -> Outcome:
-        """What becomes of a schedule."""
-        one = _Play(self, schedule)
+    def draw(self, seed: int, where: Where) -> Schedule:
+        """The schedule of a seed, for runs as they were measured."""
+        return draw_schedule(seed, where, self._seconds[where], self._moments[where])
+
+    def play(self, schedule: Schedule, wrong: Callable[[], None] | None = None, starts: int = _MOST_STARTS) -> Outcome:
+        """What becomes of a schedule.
+
+        Args:
+            schedule: It.
+            wrong: Makes the run's processes wrong on purpose; called in each flow.
+            starts: The run must finish within so many.
+        """
+        one = _Play(self, schedule, wrong, starts)
         one.play()
         return one.outcome
 
-    def play_together(self, schedule: Schedule, starters: int) -> Outcome:
+    def play_together(self, schedule: Schedule, starters: int, wrong: Callable[[], None] | None = None) -> Outcome:
         """What becomes of a run that several processes start at the same moment."""
-        one = _Play(self, schedule)
+        one = _Play(self, schedule, wrong)
         one.play_together(starters)
         return one.outcome
 
@@ -95,19 +117,21 @@ class Stage:
 
 
 class _Play:
-    def __init__(self, stage: Stage, schedule: Schedule) -> None:
-        self._stage, self._schedule = stage, schedule
+    def __init__(
+        self, stage: Stage, schedule: Schedule, wrong: Callable[[], None] | None = None, starts: int = _MOST_STARTS
+    ) -> None:
+        self._stage, self._schedule, self._make_wrong, self._most_starts = stage, schedule, wrong, starts
         self.outcome = Outcome(schedule)
+        self.tally: Path | None = None
         name = f"{schedule.where}-{schedule.seed}"
-        self._folder = stage.folder / name
-        self._folder.mkdir(parents=True)
+        self.folder = self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=stage.folder))
         on_s3 = schedule.where == "s3"
         self._proxy = stage._proxy if on_s3 else None
-        uri = f"{stage._s3}/{name}-{time.time_ns()}" if on_s3 else str(self._folder / "store")
+        uri = f"{stage._s3}/{self._folder.name}-{time.time_ns()}" if on_s3 else str(self._folder / "store")
         self._scratch = self._folder / "scratch" if on_s3 else self._folder / "store" / ".scratch"
         placement = {**stage._config["placement"], "store": uri, "scratch": str(self._scratch) if on_s3 else None}
         self._config: Config = make_config({**stage._config, "placement": placement})
-        self._uri = uri
+        self._uri, self._keep = uri, stage._proxy.pid if stage._proxy else None
         self._log = self.outcome.log = self._folder / "log.txt"
 
     def play(self) -> None:
@@ -118,8 +142,9 @@ class _Play:
                 self._damage(start, number)
                 self._start(start, number)
             while self._start(Start(), self.outcome.starts) != FINISHED:
-                if self.outcome.starts >= _MOST_STARTS:
-                    raise _WrongError(f"not finished after {self.outcome.starts} starts")
+                if self.outcome.starts >= self._most_starts:
+                    said = [line for line in self._log.read_text().splitlines() if line.startswith("failed: ")]
+                    raise WrongError(f"not finished after {self.outcome.starts} starts; {said[-1:]}")
             self.outcome.seconds = time.monotonic() - began
             self._judge()
 
@@ -140,15 +165,15 @@ class _Play:
             self.outcome.happened["refused"] = codes.count(REFUSED)
             refusals = [line for line in self._log.read_text().splitlines() if line.startswith("refused: ")]
             if set(codes) - {FINISHED, REFUSED} or FINISHED not in codes:
-                raise _WrongError(f"they ended with {codes}: {self._log.read_text()[-1500:]}")
+                raise WrongError(f"they ended with {codes}: {self._log.read_text()[-1500:]}")
             if any(" is being written by process " not in line for line in refusals):
-                raise _WrongError(f"refused without saying who holds the run: {refusals}")
+                raise WrongError(f"refused without saying who holds the run: {refusals}")
             if len(refusals) != codes.count(REFUSED) or set(begun.values()) != {1}:
-                raise _WrongError(f"{codes} with {len(refusals)} refusals; stages were begun so often: {dict(begun)}")
+                raise WrongError(f"{codes} with {len(refusals)} refusals; stages were begun so often: {dict(begun)}")
             self._judge()
 
     def _judge(self) -> None:
-        self._wait_until_alone()
+        wait_until_alone(self._keep)
         config, undisturbed = self._config, self._stage.undisturbed
         if undisturbed:
             self.outcome.wrong += self._away(lambda store, cache: what_is_wrong(config, store, cache, undisturbed))
@@ -160,13 +185,10 @@ class _Play:
         """Note what goes wrong in the block, and leave no process behind."""
         try:
             yield
-        except _WrongError as wrong:
+        except WrongError as wrong:
             self.outcome.wrong.append(str(wrong))
         finally:
-            for process in self._living():
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            self._reap()
+            kill_all(self._keep)
 
     def _damage(self, start: Start, number: int) -> None:
         for place, kind in enumerate(start.before):
@@ -183,16 +205,17 @@ class _Play:
         if self._proxy:
             before = self._proxy.behave(rate=start.rate, faults=start.network)
         began = time.monotonic()
-        death = next((self._death(act, number) for act in start.acts if act.by == "requests"), None)
+        death = next((self._death(act, number) for act in start.acts if act.in_process), None)
         flow, reading = self._fork(death)
         rivals: list[int] = []
-        waiting = [act for act in start.acts if act.by != "requests"]
-        events, buffer, gone, back = 0, b"", start.gone, None
+        waiting = [act for act in start.acts if not act.in_process]
+        events, buffer, gone, back, moved = 0, b"", start.gone, None, began
         code: int | None = None
         while code is None:
             now = time.monotonic() - began
-            if now > _START_SECONDS:
-                raise _WrongError(f"start {number} did not end in {_START_SECONDS:.0f} s")
+            if time.monotonic() - moved > _SILENT_SECONDS:
+                self._ask_where_they_are()
+                raise WrongError(f"start {number} has told nothing for {_SILENT_SECONDS:.0f} s")
             for act in [act for act in waiting if (now if act.by == "seconds" else events) >= act.after]:
                 waiting.remove(act)
                 if self._act(act, flow, rivals):
@@ -208,9 +231,10 @@ class _Play:
                 piece = os.read(reading, 1 << 16)
                 events += piece.count(b"\n")
                 buffer += piece
+                moved = time.monotonic() if piece else moved
                 if not piece:
                     time.sleep(0.005)
-            code = self._ended(flow)
+            code = ended(flow)
         os.close(reading)
         self._write(f"ended with {code}; events: {[line.decode()[:200] for line in buffer.splitlines()[-6:]]}")
         codes = [code, *(self._end_of(rival) for rival in rivals)]
@@ -219,18 +243,18 @@ class _Play:
             for kind in start.network:
                 self.outcome.happened[f"S3 {kind}"] += seen.get(kind, 0) - before.get(kind, 0)
         if death and death.claim.exists():
-            self.outcome.happened[next(act.kind for act in start.acts if act.by == "requests")] += 1
+            self.outcome.happened[next(act.kind for act in start.acts if act.in_process)] += 1
         strange = [one for one in codes if one not in _ENDINGS]
         if strange:
-            raise _WrongError(f"start {number} ended with {strange}: {self._log.read_text()[-1500:]}")
+            raise WrongError(f"start {number} ended with {strange}: {self._log.read_text()[-1500:]}")
         if codes.count(FINISHED) > 1 and REFUSED not in codes:
             self.outcome.happened["second start after the first"] += 1
         self.outcome.happened["second start refused"] += codes[1:].count(REFUSED)
         if start.patient:
-            self._wait_until_alone()
+            wait_until_alone(self._keep)
         return FINISHED if FINISHED in codes else code
 
-    def _fork(self, death: DeathAtRequest | None = None, gate: int | None = None) -> tuple[int, int]:
+    def _fork(self, death: Death | None = None, gate: int | None = None) -> tuple[int, int]:
         """A flow's process id, and where its events are read; it waits for the gate to open."""
         reading, writing = os.pipe()
         keep = [writing] if gate is None else [writing, gate]
@@ -238,16 +262,20 @@ class _Play:
         os.close(writing)
         return flow, reading
 
-    def _flow(self, writing: int, death: DeathAtRequest | None, gate: int | None) -> int:
+    def _flow(self, writing: int, death: Death | None, gate: int | None) -> int:
+        faulthandler.register(signal.SIGUSR1)
         if gate is not None:
             os.read(gate, 1)
         if self._proxy:
             os.environ["AWS_ENDPOINT_URL"] = self._proxy.url
-        return run_flow(self._config, writing, death)
+        if self._make_wrong:
+            self._make_wrong()
+        return run_flow(self._config, writing, death, self.tally)
 
-    def _death(self, act: Act, number: int) -> DeathAtRequest:
-        who = act.kind.split()[1]
-        return DeathAtRequest(who, int(act.after), act.sent, self._folder / f"death-{number}")
+    def _death(self, act: Act, number: int) -> Death:
+        assert act.by in ("request", "step", "file")
+        claim = self._folder / f"death-{number}"
+        return Death(act.kind.split()[1], act.by, int(act.after), act.sent, claim, act.stage, act.iteration)
 
     def _act(self, act: Act, flow: int, rivals: list[int]) -> bool:
         """Do it; False when there was nothing to do it to."""
@@ -257,14 +285,7 @@ class _Play:
             rivals.append(rival)
             return True
         number = signal.SIGTERM if act.kind.startswith("terminate") else signal.SIGKILL
-        victims = {"flow": [flow], "fork server": [], "supervisor": [], "stage": []}
-        with suppress(psutil.Error):
-            for server in (one for one in psutil.Process(flow).children() if one.cmdline() == _own_command()):
-                victims["fork server"].append(server.pid)
-                for supervisor in server.children():
-                    victims["supervisor"].append(supervisor.pid)
-                    victims["stage"] += [one.pid for one in supervisor.children()]
-        chosen = victims[act.kind.partition(" ")[2]]
+        chosen = below(flow)[act.kind.partition(" ")[2]]
         for pid in chosen[:1]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -280,55 +301,21 @@ class _Play:
 
         code = self._end_of(fork(do, self._log))
         if code:
-            raise _WrongError(f"looking at the store ended with {code}: {self._log.read_text()[-1500:]}")
+            said = self._log.read_text().splitlines()
+            raise WrongError(f"looking at the store ended with {code}: {said[-1:]}")
         return json.loads(result.read_text())
 
-    def _living(self) -> list[int]:
-        """Processes that this schedule left."""
-        keep = self._stage._proxy.pid if self._stage._proxy else None
-        found = []
-        for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                if process.pid != keep and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process.pid)
-        return found
-
-    def _wait_until_alone(self) -> None:
-        deadline = time.monotonic() + _END_SECONDS
-        while left := self._living():
-            self._reap()
-            if time.monotonic() > deadline:
-                commands = [" ".join(psutil.Process(pid).cmdline())[:80] for pid in left if psutil.pid_exists(pid)]
-                raise _WrongError(f"left processes behind: {commands}")
-            time.sleep(0.05)
-
-    def _ended(self, flow: int) -> int | None:
-        pid, status = os.waitpid(flow, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
-
     def _end_of(self, pid: int) -> int:
-        deadline = time.monotonic() + _START_SECONDS
-        while (code := self._ended(pid)) is None:
-            if time.monotonic() > deadline:
-                raise _WrongError("a process did not end")
-            time.sleep(0.005)
-        return code
+        deadline = time.monotonic() + _SILENT_SECONDS + END_SECONDS
+        return end_of(pid, lambda: time.monotonic() > deadline)
 
-    def _reap(self) -> None:
-        """Take in the orphans that ended; they come to us because we asked for them."""
-        for process in psutil.Process().children():
-            with suppress(psutil.Error, ChildProcessError):
-                if process.status() == psutil.STATUS_ZOMBIE:
-                    os.waitpid(process.pid, os.WNOHANG)
+    def _ask_where_they_are(self) -> None:
+        """Have the flow and its processes write their stacks to their logs."""
+        for pid in living(self._keep):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        time.sleep(1)
 
     def _write(self, line: str) -> None:
         with open(self._log, "a") as log:
             log.write(f"--- {line}\n")
-
-
-class _WrongError(Exception):
-    """What is wrong with a run, in one line."""
-
-
-def _own_command() -> list[str]:
-    return psutil.Process().cmdline()

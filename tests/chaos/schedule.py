@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,7 @@ Where = Literal["disk", "s3"]
 ACTS = ("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start")
 """What happens to a run while it computes."""
 DEATHS = ("flow", "stage", "supervisor")
-"""Who is killed at one of its own requests to the store."""
+"""Who is killed at a request to the store, at a step of a stage, or at a file of one."""
 NETWORK = ("500", "503", "reset", "lost", "cut", "slow", "half", "stale")
 """What S3 does to some of its requests."""
 DAMAGES = ("flip", "truncate", "delete")
@@ -19,7 +20,24 @@ DAMAGES = ("flip", "truncate", "delete")
 BETWEEN = ("wipe scratch", *DAMAGES, *DAMAGES, "lease of the dead", "leftovers")
 ONLY_S3 = ("wipe cache",)
 _MOST_EVENTS = 24
-_MOST_REQUESTS = {"flow": 60, "stage": 8, "supervisor": 8}
+_MOST_REQUESTS = {"flow": 60, "stage": 4, "supervisor": 4}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What a stage does that can be counted, in a run to which nothing happens.
+
+    Args:
+        stage: Its name.
+        iteration: Its iteration.
+        at: `step` or `file`.
+        count: How many there are.
+    """
+
+    stage: str
+    iteration: int
+    at: Literal["step", "file"]
+    count: int
 
 
 @dataclass(frozen=True)
@@ -27,16 +45,25 @@ class Act:
     """One thing that happens to a run while it computes.
 
     Args:
-        kind: One of ACTS, or `kill ... at a request` for DEATHS.
-        after: Seconds, events, or requests of that process.
+        kind: One of ACTS; for DEATHS `kill ... at a request`, `kill ... at a step of explore` and the like.
+        after: Seconds, events, requests of that process, or steps or files of a stage.
         by: What `after` counts.
-        sent: Of a request: whether the store still does what it was asked.
+        sent: Of what is counted in a process itself: whether the last one is still done.
+        stage: Whose steps or files.
+        iteration: That stage's.
     """
 
     kind: str
     after: float
-    by: Literal["seconds", "events", "requests"]
+    by: Literal["seconds", "events", "request", "step", "file"]
     sent: bool = False
+    stage: str = ""
+    iteration: int = 0
+
+    @property
+    def in_process(self) -> bool:
+        """Whether a process counts by itself and does it to itself."""
+        return self.by in ("request", "step", "file")
 
 
 @dataclass(frozen=True)
@@ -75,22 +102,24 @@ class Schedule:
     starts: tuple[Start, ...]
 
 
-def draw_schedule(seed: int, where: Where, seconds: float) -> Schedule:
+def draw_schedule(seed: int, where: Where, seconds: float, moments: Sequence[Moments]) -> Schedule:
     """The schedule of a seed.
 
     Args:
         seed: The same seed is the same schedule.
         where: Where the store is.
         seconds: How long the run takes when nothing happens; faults come at any time within.
+        moments: What its stages do then.
     """
     draw = random.Random(f"{seed} {where}")
-    return Schedule(seed, where, tuple(_start(draw, where, seconds, number) for number in range(draw.randint(1, 3))))
+    starts = range(draw.randint(1, 3))
+    return Schedule(seed, where, tuple(_start(draw, where, seconds, moments, number) for number in starts))
 
 
-def _start(draw: random.Random, where: Where, seconds: float, number: int) -> Start:
+def _start(draw: random.Random, where: Where, seconds: float, moments: Sequence[Moments], number: int) -> Start:
     between = BETWEEN + (ONLY_S3 if where == "s3" else ())
     before = tuple(draw.choice(between) for _ in range(draw.choice((0, 1, 1, 2)))) if number else ()
-    acts = _acts(draw, seconds)
+    acts = _acts(draw, seconds, moments)
     start = Start(before, acts, patient=draw.random() < 0.5)
     if where == "disk" or draw.random() < 0.3:
         return start
@@ -100,16 +129,24 @@ def _start(draw: random.Random, where: Where, seconds: float, number: int) -> St
     return Start(before, acts, rate=draw.choice((0.02, 0.1, 0.2)), network=kinds, patient=start.patient)
 
 
-def _acts(draw: random.Random, seconds: float) -> tuple[Act, ...]:
-    """One thing, sometimes a second; of deaths at a request there is one at most."""
-    if draw.random() < 0.3:
-        who = draw.choice(DEATHS)
-        acts = [Act(f"kill {who} at a request", draw.randint(1, _MOST_REQUESTS[who]), "requests", draw.random() < 0.5)]
-    else:
-        acts = [_act(draw, seconds)]
+def _acts(draw: random.Random, seconds: float, moments: Sequence[Moments]) -> tuple[Act, ...]:
+    """One thing, sometimes a second; of deaths at what a process counts there is one at most."""
+    acts = [_death(draw, moments) if draw.random() < 0.6 else _act(draw, seconds)]
     if draw.random() < 0.25:
         acts.append(_act(draw, seconds))
     return tuple(acts)
+
+
+def _death(draw: random.Random, moments: Sequence[Moments]) -> Act:
+    who, sent = draw.choice(DEATHS), draw.random() < 0.5
+    if draw.random() < 0.4 or not moments:
+        return Act(f"kill {who} at a request", draw.randint(1, _MOST_REQUESTS[who]), "request", sent)
+    stages = sorted({(one.stage, one.iteration) for one in moments})
+    stages += 2 * [one for one in stages if one[0] == "explore"]  # which has most to lose
+    stage = draw.choice(stages)
+    one = draw.choice([one for one in moments if (one.stage, one.iteration) == stage])
+    kind = f"kill {who} at a {one.at} of {one.stage}"
+    return Act(kind, draw.randint(1, one.count), one.at, sent, one.stage, one.iteration)
 
 
 def _act(draw: random.Random, seconds: float) -> Act:

@@ -29,8 +29,11 @@ from rloop_core.trajectories.consolidate import consolidate
 from rloop_core.trajectories.layout import EXPERTS_FILE
 from rloop_core.trajectories.shards import ShardName, write_shard
 
+STEPS = 6
+"""RL steps: enough that most kills in exploration come after a checkpoint, and leave steps to do."""
 WEIGHTS = "model.safetensors"
 _FLOATS = 16 << 10
+_RFT_STEPS = 4
 _MOMENT = 0.004
 """A pause where a real stage would compute: a fault at a random time finds the stage in all of its states."""
 
@@ -56,7 +59,7 @@ def explore(context: StageContext) -> StageOutcome:
     checkpoint = last_checkpoint(work / "checkpoints")
     weights = (checkpoint.folder / "weights").read_text() if checkpoint else _weights_of(policy)
     done = checkpoint.updates if checkpoint else 0
-    stream = ProblemStream(len(problems), context.seed, resumed_cursor(checkpoint))
+    stream = ProblemStream(len(problems), context.seed, checkpoint.cursor if checkpoint else 0)
     recorder = RolloutRecorder(work / "shards", config.name, context.job.iteration, 0, context.job.attempt)
 
     def tell(row: dict[str, Any]) -> None:
@@ -85,11 +88,6 @@ def explore(context: StageContext) -> StageOutcome:
     return StageOutcome(seal(job, context.out), {})
 
 
-def resumed_cursor(checkpoint: Any) -> int:
-    """Where exploration goes on in the problem stream."""
-    return checkpoint.cursor if checkpoint else 0
-
-
 def rft(context: StageContext) -> StageOutcome:
     """Weights that hold theta_i's and every expert."""
     import pyarrow.parquet as pq
@@ -97,8 +95,10 @@ def rft(context: StageContext) -> StageOutcome:
     policy = context.folder("policy")
     table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["group_id", "sample", "completion_ids"])
     shutil.rmtree(context.out, ignore_errors=True)
-    time.sleep(_MOMENT)
     _write_policy(policy, context.out / "policy", _hash(_weights_of(policy), table.to_pylist()))
+    for done in range(1, _RFT_STEPS + 1):  # after its files are there, so that a kill leaves some
+        context.tell({"kind": "step", "done": done, "total": _RFT_STEPS, "metrics": {}})
+        time.sleep(_MOMENT)
     return StageOutcome({"trajectories": table.num_rows, "updates": 1}, {"status": "trained"})
 
 
@@ -204,6 +204,7 @@ def short_config(folder: Path) -> dict[str, Any]:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     overrides = [
         "iterations=1",
+        f"explore.steps={STEPS}",
         f"problems={json.dumps({'source': str(folder / 'train.jsonl')})}",
         f"evaluate.sets={json.dumps([{'name': 'held-out', 'source': str(folder / 'held-out.jsonl')}])}",
     ]
