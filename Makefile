@@ -58,7 +58,7 @@ ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs
 
 N ?= 200
 SEED ?= 0
-chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on: killed, cut off, damaged runs must lose nothing; minutes. WITH=--real: no shortened stages; --swift: on S3 too
+chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on lose nothing; WITH=--real: unshortened stages, --swift: on S3 too
 	$(BIN)/python -m tests.chaos --count $(N) --seed $(SEED) --players 4 $(WITH)
 
 format: $(VENV)/.dev ## Rewrite files in the house's format
