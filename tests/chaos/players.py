@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from tests.swift import swift_server
 Line = dict[str, Any]
 _WIDTH = 30
 _LOG = 6000
+_END_SECONDS = 30.0
 
 
 def play_beside(
@@ -77,9 +79,14 @@ def _read(stream: IO[str], lines: queue.Queue[Line | None]) -> None:
 
 
 def _end(player: subprocess.Popen[str]) -> None:
+    """End it as Ctrl-C does, so that it ends its runs; one that ignores that is killed."""
     with suppress(ProcessLookupError):
-        player.terminate()
-    player.wait()
+        player.send_signal(signal.SIGINT)
+    try:
+        player.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        player.kill()
+        player.wait()
 
 
 class Progress:
