@@ -137,10 +137,16 @@ def side_by_side(
     after = bench.rows()
     whole = [one for one in found if one]
     ended = [run for one in whole for run in one["runs"].values()]
+    broken = [
+        f"process of {share[0]}: exit code {child.returncode}, {_last_line(place / f'{share[0]}.log')}"
+        for share, child, one in zip(shares, children, found, strict=True)
+        if not one
+    ]
     done = [run for run in ended if not run["error"]]
     stages = sum(len(run["spans"]) for run in ended)
     return {
-        "runs": runs, "failed": runs - len(done), "errors": sorted({run["error"] for run in ended if run["error"]}),
+        "runs": runs, "failed": runs - len(done),
+        "errors": broken + sorted({run["error"] for run in ended if run["error"]}),
         "iterations": iterations, "stage_seconds": seconds, "wall": wall, "stages": stages,
         **spread([gaps_of(run["spans"]) for run in done]),
         "flow_mib": max((one["peak_mib"] for one in whole), default=0.0), "processes": len(shares),
@@ -150,6 +156,10 @@ def side_by_side(
         "flow_mib_by_stage": [round(span[4], 1) for run in done[:1] for span in run["spans"]][:: max(1, stages // 60)],
         "load": os.getloadavg()[0],
     }  # fmt: skip
+
+
+def _last_line(log: Path) -> str:
+    return (log.read_text(errors="replace").splitlines() or ["nothing said"])[-1][-300:]
 
 
 def gaps_of(spans: Sequence[Sequence[Any]]) -> list[float]:
