@@ -57,7 +57,7 @@ class Server:
         """`python -m ...` from the root of the clone."""
         done = subprocess.run(
             [sys.executable, "-m", *arguments],
-            cwd=ROOT, env=self.environment(**more), capture_output=True, text=True, timeout=120, check=False,
+            cwd=ROOT, env=self.environment(**more), capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done

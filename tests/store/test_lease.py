@@ -13,6 +13,7 @@ import pytest
 
 from rloop_core.errors import LeaseError
 from rloop_core.store import Lease, Store
+from tests.faults.conftest import wait_until
 
 KEY = "run/lease.json"
 
@@ -157,9 +158,7 @@ def test_the_heartbeat_notices_too_and_stops_beating(local):
 def test_the_heart_beats_and_survives_a_removed_lease(store):
     with Lease(store, "run", heartbeat=0.05) as lease:
         first = json.loads(store.read_bytes(KEY))["beats"]
-        time.sleep(0.3)
-        assert json.loads(store.read_bytes(KEY))["beats"] > first
+        wait_until(lambda: json.loads(store.read_bytes(KEY))["beats"] > first, "a beat")
         store.delete(KEY)
-        time.sleep(0.3)
-        assert store.exists(KEY)
+        wait_until(lambda: store.exists(KEY), "the lease to be there again")
         lease.ensure_held()
