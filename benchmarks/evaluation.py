@@ -25,9 +25,10 @@ def _measure() -> tuple[float, float]:
     from rloop_core.config import ProblemSource, PromptConfig
     from rloop_core.organism import bundled_policy_path
     from rloop_core.problems import load_problems
+    from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_model, load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.sampler import SamplingSettings, TransformersSampler
+    from rloop_core.rollout.sampler import TransformersSampler
 
     folder = bundled_policy_path()
     tokenizer, model = load_tokenizer(folder), load_model(folder, dtype="float32", device="cpu").eval()
@@ -39,7 +40,7 @@ def _measure() -> tuple[float, float]:
     _loop(model, tokenizer, problems[:2], sampler)
     first = _loop(model, tokenizer, problems[: PROBLEMS // 2], sampler)
     started = time.perf_counter()
-    tokens = sum(len(one.token_ids) for batch in sampler.sample(problems, settings) for one in batch)
+    tokens = sum(len(one.token_ids) for _, batch in sampler.sample(problems, settings) for one in batch)
     ours = tokens / (time.perf_counter() - started)
     last = _loop(model, tokenizer, problems[PROBLEMS // 2 :], sampler)
     return ours, sum(pair[0] for pair in (first, last)) / sum(pair[1] for pair in (first, last))

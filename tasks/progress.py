@@ -26,6 +26,7 @@ _COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("accuracy", "correct", "{:.1%}"),
     ("loss", "loss", "{:.4f}"),
     ("entropy", "entropy", "{:.3f}"),
+    ("drift", "drift", "{:.3f}"),
     ("length_mean", "length", "{:.0f}"),
     ("truncated", "truncated", "{:.1%}"),
     ("tokens", "tokens", "{:,.0f}"),

@@ -52,6 +52,13 @@ from rloop_core.verifier.policies import Policies
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the first N problems.")
 @click.option("--batch", default=256, show_default=True, type=click.IntRange(1), help="Sequences generated together.")
 @click.option(
+    "--engine",
+    type=click.Choice(["transformers", "vllm"]),
+    default="transformers",
+    show_default=True,
+    help="Who draws the samples; vllm must be installed (rloop[vllm]).",
+)
+@click.option(
     "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision."
 )
 @click.option(
@@ -83,6 +90,7 @@ def command(
     max_tokens: int | None,
     limit: int | None,
     batch: int,
+    engine: str,
     dtype: str,
     out: Path | None,
     seed: int,
@@ -131,6 +139,7 @@ def command(
         chosen,
         policies,
         shard,
+        engine,
     )
     result = evaluate(request, out)
     if as_json:

@@ -40,6 +40,7 @@ class Request:
     policies: Policies = DEFAULT
     share: tuple[int, int] = (1, 1)
     """(i, n): the i-th of n shares of the batches, counted from 1."""
+    engine: str = "transformers"
 
 
 def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
@@ -52,9 +53,11 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
     """
     from rloop_core.problems import load_problems
+    from rloop_core.rollout.available import check_standalone
     from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
 
     config = _config(request, request.max_tokens or _DEFAULT_TOKENS, prompt_tokens=1_000_000)
+    check_standalone(config, field="--engine")
     problem_set = load_problems(config.problems)
     folder = resolve_policy(config.policy)
     tokenizer = load_tokenizer(folder)
@@ -69,7 +72,7 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
         "problems": problem_set.digest,
         **{
             name: getattr(request, name)
-            for name in ("samples", "template", "temperature", "top_p", "dtype", "batch", "seed")
+            for name in ("samples", "template", "temperature", "top_p", "dtype", "engine", "batch", "seed")
         },
         "max_tokens": budget,
         "verifier": {"version": VERIFIER_VERSION, **request.policies.model_dump(mode="json")},
@@ -102,8 +105,8 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
     """The shards of all batches, those of this share written."""
     import transformers
 
+    from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.judged import JudgedSampler
-    from rloop_core.rollout.sampler import SamplingSettings
     from rloop_core.seeds import derive_seed
     from rloop_core.verifier import Verifier
 
@@ -116,8 +119,11 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
         batch=request.batch,
         seed=derive_seed(request.seed, "evaluate", request.problems),
     )
-    with Verifier(policies=request.policies) as verifier, _progress(f"{request.model} on {request.problems}") as tell:
-        sampler = JudgedSampler(config, folder, _device(), "evaluate", 0, verifier)
+    with (
+        Verifier(policies=request.policies) as verifier,
+        _progress(f"{request.model} on {request.problems}") as tell,
+        JudgedSampler(config, folder, _device(), "evaluate", 0, verifier) as sampler,
+    ):
         return sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell, share=request.share)
 
 
@@ -131,6 +137,7 @@ def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
             "prompt": {"template": request.template, "max_tokens": prompt_tokens},
             "explore": {"max_completion_tokens": budget},
             "verifier": request.policies.model_dump(mode="json"),
+            "placement": {"engine": request.engine, "threads": None},
         }
     )
 

@@ -30,7 +30,8 @@ def step_in_words(metrics: Mapping[str, Any]) -> str:
     """The figures of one RL step or update."""
     shown = (("reward", "{:+.2f}"), ("accuracy", "{:.0%}"), ("entropy", "{:.2f}"), ("loss", "{:.4f}"))
     words = [f"{name} {form.format(metrics[name])}" for name, form in shown if metrics.get(name) is not None]
-    return ", ".join(words if len(words) < 4 else words[:3])
+    drift = [f"drift {metrics['drift']:.3f}"] if metrics.get("drift") is not None else []
+    return ", ".join((words if len(words) < 4 else words[:3]) + drift)
 
 
 def _explore(metrics: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
+from rloop_core.config.engines import Engine
 from rloop_core.store.canonical import canonical_json
 
 Positive = Annotated[int, Field(gt=0)]
@@ -157,10 +158,21 @@ class ExploreConfig(Section):
     """Keep the policy's weights every N RL steps, for harvest and analysis; 0 keeps the endpoint only."""
     start: Start = "theta"
     """What an iteration explores from. `rl-endpoint` (an ablation): no re-initialisation, RL goes on where it ended."""
+    engine: Engine = "transformers"
+    """Who draws the rollouts: `transformers`, or `vllm` beside the trainer on its GPU (rloop[vllm]).
+
+    vLLM's arithmetic is not the trainer's, so each token's loss is weighted by how far they differ: that is another
+    computation, and this field, unlike `placement.engine`, part of the fingerprint."""
+    importance_cap: Rate = 2.0
+    """With vLLM: ceiling of that weight, trainer's probability / engine's (truncated importance sampling)."""
 
     def identity(self) -> dict[str, Any]:
-        """Without `start`, which reaches the fingerprint as the digest of the policy that it leads to."""
-        return self.model_dump(mode="json", exclude={"start"})
+        """Without `start`, which reaches the fingerprint as the digest of the policy that it leads to.
+
+        What only vLLM's rollouts have is left out where there are none: it was unknown to runs before it.
+        """
+        without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
+        return self.model_dump(mode="json", exclude=without)
 
     @property
     def rollouts_per_step(self) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
+from rloop_core.config.engines import Engine, VllmConfig
 from rloop_core.store.uri import CREDENTIALS, FIX, holds_credentials
 
 Count = Annotated[int, Field(gt=0)]
@@ -53,8 +54,16 @@ class PlacementConfig(Section):
     """Rollouts in one forward-backward pass a device; null = the whole mini-batch."""
     micro_batch_trajectories: Count | None = None
     """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
+    engine: Engine = "transformers"
+    """Who draws completions in harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in a process of its own.
+
+    Both draw from the same policy with seeds derived alike, but not the same completions, as two kinds of device do;
+    so, as for device, what is finished stays valid. In exploration the engine is `explore.engine`: there it changes
+    what an update computes."""
+    vllm: VllmConfig = VllmConfig()
+    """How much of a device vLLM takes, and when its drift from the trainer is alarming."""
     generation_batch: Count = 256
-    """Sequences that `generate` works on together; bounds the KV cache."""
+    """Sequences that are generated together; bounds the KV cache."""
     gradient_checkpointing: bool = False
     """Trade compute for activation memory."""
     checkpoint_every: Count = 5
@@ -82,6 +91,11 @@ class PlacementConfig(Section):
     def cache_bytes(self) -> int | None:
         """`cache_gb` in bytes."""
         return None if self.cache_gb is None else int(self.cache_gb * 1e9)
+
+    @property
+    def drawing(self) -> str:
+        """Name of what else decides which completions a seed gives: batches of two such names must not be mixed."""
+        return f"{self.engine}-{self.generation_batch}"
 
     @model_validator(mode="after")
     def _holds_no_credentials(self) -> PlacementConfig:

@@ -11,6 +11,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from rloop_core.dapo.checkpoints import mark_whole
+from rloop_core.dapo.drift import LOGGED
 from rloop_core.dapo.ledger import StepLedger
 from rloop_core.dapo.trainer import DapoTrainer
 from rloop_core.errors import StageError
@@ -23,6 +24,7 @@ _AVERAGED = {
     "clip_ratio/high_mean": "clip_ratio_high",
     "clip_ratio/region_mean": "clip_ratio",
     "learning_rate": "learning_rate",
+    **LOGGED,
 }
 
 

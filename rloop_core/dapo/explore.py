@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
+from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.trajectories.shards import ShardName
@@ -98,6 +99,7 @@ def make_trainer(
     from rloop_core.dapo.trainer import DapoTrainer, StepPlan
 
     explore = job.config.explore
+    check_in_loop(job.config, job.device)
     remote = job.config.policy.trust_remote_code
     tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
     # Master weights are float32: bfloat16 alone cannot hold an update of learning rate 1e-6.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from trl import GRPOConfig
 
@@ -60,7 +61,28 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         use_cpu=use_cpu,
         trust_remote_code=config.policy.trust_remote_code,
         remove_unused_columns=False,
+        **(_vllm(config) if explore.engine == "vllm" else {}),
     )
+
+
+def _vllm(config: Config) -> dict[str, Any]:
+    """vLLM on the trainer's own GPU, asleep during updates, its mismatch with the trainer corrected token by token.
+
+    w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weighs each token's loss (truncated importance sampling).
+    TRL's default weighs by the ratio of whole sequences instead, which vanishes on long completions.
+    """
+    placement = config.placement.vllm
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_enable_sleep_mode": True,
+        "vllm_gpu_memory_utilization": placement.colocated_memory,
+        "vllm_tensor_parallel_size": placement.tensor_parallel,
+        "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": config.explore.importance_cap,
+    }
 
 
 def reward_weights(config: Config) -> list[float]:

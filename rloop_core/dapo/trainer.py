@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate.utils import set_seed
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
@@ -24,8 +25,9 @@ from rloop_core.dapo.problem_stream import ProblemStream
 from rloop_core.dapo.recorder import RolloutRecorder
 from rloop_core.dapo.reward import AnswerReward
 from rloop_core.errors import StageError
+from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.rollout.sampler import SamplingSettings, TransformersSampler
+from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.verifier import Verdict
 
 
@@ -87,6 +89,10 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_facts: dict[str, float] = {}
         super().__init__(**trl)
+        if self.use_vllm:
+            # Its start sets the random state that it shares with this process to a number of its own, whatever the
+            # run's seed; from here on, checkpoints keep that state.
+            set_seed(self.args.seed, device_specific=True)
         self._drawing = SamplingSettings(
             samples=1,
             temperature=self.temperature,

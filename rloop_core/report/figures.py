@@ -14,6 +14,7 @@ _HEALTH = (
     ("grad_norm", "gradient norm, before clipping", False),
     ("length_mean", "completion length, tokens", False),
     ("truncated", "share of truncated rollouts", True),
+    ("drift", "vLLM's distance from the trainer, nats a token", False),
 )
 _PHASE = (
     *_LEARNING,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rloop_core import __version__
+from rloop_core.dapo.drift import drift_note
 from rloop_core.errors import StoreError
 from rloop_core.report import figures
 from rloop_core.report.canvas import Picture, Table
@@ -108,6 +109,8 @@ def _shows(page: Path, content: str) -> bool:
 def gather(run: RunRecord) -> RunReport:
     """Read what the report needs; what is missing is left out and noted."""
     steps = rl_steps(run)
+    if note := drift_note(steps, run.config.placement.vllm.drift_alarm):
+        run.note(note)
     evaluation = evaluation_rows(run)
     drawn = (
         figures.gains(evaluation),

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rloop_core.config import Config
-from rloop_core.rollout.policy import load_model, load_tokenizer
+from rloop_core.errors import StageError
+from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, make_engine, plan_batches
+from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.rollout.sampler import Completion, SamplingSettings, TransformersSampler, plan_batches
 from rloop_core.trajectories.shards import ShardName, write_shard
 from rloop_core.verifier import Judgement, Verdict, Verifier
 
 
 class JudgedSampler:
-    """A policy that answers problems, and the verifier that judges its answers.
+    """A policy that answers problems, and the verifier that judges its answers; a context manager.
+
+    The engine starts with the first batch that is not there yet, and ends with the block.
 
     Args:
         config: The run's config.
@@ -27,12 +30,19 @@ class JudgedSampler:
     """
 
     def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
-        remote = config.policy.trust_remote_code
-        self.tokenizer = load_tokenizer(policy, trust_remote_code=remote)
-        model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
-        self._sampler = TransformersSampler(model, self.tokenizer)
+        self.tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+        self._config, self._policy, self._device = config, policy, device
+        self._started: RolloutEngine | None = None
         self._verifier = verifier
         self._fixed = {"run": run, "iteration": iteration, "attempt": 0}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._started:
+            self._started.close()
+            self._started = None
 
     def record(
         self,
@@ -69,13 +79,20 @@ class JudgedSampler:
         done = len(own) - len(missing)
         if done:
             tell(done, len(own))
-        for index, completions in zip(missing, self._sampler.sample(problems, settings, missing), strict=True):
+        for index, completions in self._engine().sample(problems, settings, missing) if missing else ():
             rank = first_rank + index
             fixed = {**self._fixed, "step": step, "rank": rank}
             write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
             done += 1
             tell(done, len(own))
+        if lost := [path.name for path in paths[share[0] - 1 :: share[1]] if not path.exists()]:
+            raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=label)
         return paths
+
+    def _engine(self) -> RolloutEngine:
+        if self._started is None:
+            self._started = make_engine(self._config, self._policy, self._device, self.tokenizer)
+        return self._started
 
     def _rows(self, completions: list[Completion], label: str) -> list[dict[str, Any]]:
         judgements = self._verifier.judge_many(
@@ -105,6 +122,6 @@ def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, 
         "length": len(completion.token_ids),
         "finished": completion.finished,
         "kept": False,
-        "logprob_sum": None,
+        "logprob_sum": completion.logprob_sum,
         "entropy_mean": None,
     }

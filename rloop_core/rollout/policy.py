@@ -111,7 +111,21 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Every token that ends a completion: the tokenizer's, and those the model itself declares (as TRL counts them)."""
-    declared: Any = getattr(model.generation_config, "eos_token_id", None)
+    return _with_own(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+
+
+def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_remote_code: bool = False) -> list[int]:
+    """`eos_token_ids` of a policy whose weights another process loads."""
+    from transformers import AutoConfig, GenerationConfig
+
+    if (folder / "generation_config.json").is_file():
+        declared = GenerationConfig.from_pretrained(folder).eos_token_id
+    else:
+        declared = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).eos_token_id
+    return _with_own(declared, tokenizer)
+
+
+def _with_own(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
     own = tokenizer.eos_token_id
     return ids if own in ids else [own, *ids]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.rollout.cache import roomy_cache
+from rloop_core.rollout.drawn import DrawnLogProbs
+from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, plan_batches
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.seeds import derive_seed
 
 if TYPE_CHECKING:
     import torch
@@ -19,53 +19,6 @@ _STRETCH = 8
 """Tokens drawn before sequences that have ended may leave the batch; a quarter of the drawn ones where that is more."""
 _WORTH_LEAVING = 0.125
 """Share of ended sequences from which on they do; moving the rest costs a copy of the cache."""
-
-
-@dataclass(frozen=True)
-class SamplingSettings:
-    """How completions are drawn.
-
-    Args:
-        samples: Completions a problem.
-        temperature: Softmax temperature.
-        top_p: Nucleus mass.
-        max_tokens: Completion budget, in tokens.
-        batch: Sequences generated together.
-        seed: Seed of the whole draw.
-    """
-
-    samples: int
-    temperature: float
-    top_p: float
-    max_tokens: int
-    batch: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One sampled completion.
-
-    Args:
-        problem: Its problem.
-        sample: Index among the problem's samples.
-        token_ids: Sampled ids, the ending eos included.
-        text: Decoded without special tokens.
-        finished: Whether it ended by itself.
-    """
-
-    problem: EncodedProblem
-    sample: int
-    token_ids: list[int]
-    text: str
-    finished: bool
-
-
-def plan_batches(problems: Sequence[EncodedProblem], settings: SamplingSettings) -> list[list[tuple[int, int]]]:
-    """(problem index, sample) pairs in batches; prompts of like length go together, to waste little on padding."""
-    order = sorted(range(len(problems)), key=lambda index: (len(problems[index].prompt_ids), index))
-    pairs = [(index, sample) for index in order for sample in range(settings.samples)]
-    return [pairs[start : start + settings.batch] for start in range(0, len(pairs), settings.batch)]
 
 
 class TransformersSampler:
@@ -82,20 +35,27 @@ class TransformersSampler:
 
     def sample(
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
-    ) -> Iterator[list[Completion]]:
-        """Completions batch by batch, in the order of `plan_batches`; of these batches alone where they are given."""
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Batch after batch, in the order of `plan_batches`; see `RolloutEngine`."""
         import torch
 
         for index, pairs in enumerate(plan_batches(problems, settings)):
             if batches is not None and index not in batches:
                 continue
-            torch.manual_seed(derive_seed(settings.seed, "batch", index))
-            rows = self.draw([problems[which].prompt_ids for which, _ in pairs], settings)
+            torch.manual_seed(batch_seed(settings, index))
+            with torch.no_grad():
+                rows, log_probs = self._draw([problems[which].prompt_ids for which, _ in pairs], settings)
             texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
-            yield [
-                Completion(problems[which], sample, row, text, bool(row) and row[-1] in self._eos)
-                for (which, sample), row, text in zip(pairs, rows, texts, strict=True)
-            ]
+            yield (
+                index,
+                [
+                    Completion(problems[which], sample, row, text, bool(row) and row[-1] in self._eos, log_prob)
+                    for (which, sample), row, text, log_prob in zip(pairs, rows, texts, log_probs, strict=True)
+                ],
+            )
+
+    def close(self) -> None:
+        """Nothing runs beside this process."""
 
     def draw(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[list[int]]:
         """One completion a prompt, as token ids up to and with the first eos; torch's random state decides.
@@ -108,12 +68,15 @@ class TransformersSampler:
 
         with torch.no_grad():
             parts = [
-                self._draw(prompts[start : start + settings.batch], settings)
+                self._draw(prompts[start : start + settings.batch], settings)[0]
                 for start in range(0, len(prompts), settings.batch)
             ]
         return [row for part in parts for row in part]
 
-    def _draw(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[list[int]]:
+    def _draw(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
+    ) -> tuple[list[list[int]], list[float]]:
+        """The completions, and the log-probability of each as it was drawn."""
         import torch
 
         inputs = self._tokenizer.pad(
@@ -123,6 +86,8 @@ class TransformersSampler:
         width = ids.shape[1]
         cache = self._read(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
+        noted: list[list[float]] = [[] for _ in prompts]
+        watch = DrawnLogProbs(settings.temperature, settings.top_p)
         places = list(range(len(prompts)))  # which completion each row of the batch belongs to
         while places:
             drawn = ids.shape[1] - width
@@ -130,12 +95,14 @@ class TransformersSampler:
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
-                generation_config=self._settings(settings, min(max(_STRETCH, drawn // 4), settings.max_tokens - drawn)),
+                generation_config=self._settings(min(max(_STRETCH, drawn // 4), settings.max_tokens - drawn)),
+                logits_processor=[watch],
             )
             rows = [self._cut(row) for row in ids[:, width:].tolist()]
             ended = [row[-1] in self._eos or len(row) >= settings.max_tokens for row in rows]
-            for place, row in zip(places, rows, strict=True):
+            for place, row, log_probs in zip(places, rows, watch.take(ids), strict=True):
                 completions[place] = row
+                noted[place] += log_probs[: len(row) - len(noted[place])]
             if all(ended):
                 break
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
@@ -144,7 +111,7 @@ class TransformersSampler:
                 keep = torch.tensor(left, device=ids.device)
                 ids, mask, places = ids[keep], mask[keep], [places[row] for row in left]
                 cache.batch_select_indices(keep)
-        return completions
+        return completions, [sum(log_probs) for log_probs in noted]
 
     def _read(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
         """The cache of all prompt tokens but the last, each distinct prompt read once; rows as in the batch."""
@@ -165,15 +132,17 @@ class TransformersSampler:
         cache.batch_select_indices(row_of)
         return cache
 
-    def _settings(self, settings: SamplingSettings, tokens: int) -> GenerationConfig:
+    def _settings(self, tokens: int) -> GenerationConfig:
+        """Temperature and nucleus are `DrawnLogProbs`'s."""
         from transformers import GenerationConfig
 
         return GenerationConfig(
             max_new_tokens=tokens,
             do_sample=True,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
+            temperature=1.0,
+            top_p=1.0,
             top_k=0,
+            repetition_penalty=1.0,  # else the model's own generation_config.json would set it
             eos_token_id=self._eos,
             pad_token_id=self._tokenizer.pad_token_id,
             bos_token_id=self._tokenizer.bos_token_id,

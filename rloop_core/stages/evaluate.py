@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.sampler import SamplingSettings
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
@@ -67,22 +67,23 @@ class _Evaluation:
         """Summaries by set; samples go to `<out>/<place>/set-00/` and so on."""
         context = self._context
         job = context.job
-        sampler = JudgedSampler(context.config, policy, context.device, job.run, job.iteration, self._verifier)
         metrics: dict[str, Any] = {}
-        for index, role in enumerate(self._roles):
-            label = role.removeprefix("problems:")
-            shards = sampler.record(
-                encode_problems(context.problems(role), context.config.prompt, sampler.tokenizer),
-                self._sampling(label, step),
-                context.work / "samples" / place / _folder(index),
-                step=step,
-                label=f"e{index:02d}",
-                tell=self._tell,
-            )
-            files = consolidate(shards, context.out / place / _folder(index))
-            ks = context.config.evaluate.of(label).k
-            metrics[label] = summarise(problem_outcomes(files), ks, seed=context.config.seed)
-            self._done += 1
+        samples = context.work / "samples" / context.config.placement.drawing / place
+        with JudgedSampler(context.config, policy, context.device, job.run, job.iteration, self._verifier) as sampler:
+            for index, role in enumerate(self._roles):
+                label = role.removeprefix("problems:")
+                shards = sampler.record(
+                    encode_problems(context.problems(role), context.config.prompt, sampler.tokenizer),
+                    self._sampling(label, step),
+                    samples / _folder(index),
+                    step=step,
+                    label=f"e{index:02d}",
+                    tell=self._tell,
+                )
+                files = consolidate(shards, context.out / place / _folder(index))
+                ks = context.config.evaluate.of(label).k
+                metrics[label] = summarise(problem_outcomes(files), ks, seed=context.config.seed)
+                self._done += 1
         return metrics
 
     def _sampling(self, label: str, step: int) -> SamplingSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rloop_core.dapo.drift import drift_alarm, drift_summary
 from rloop_core.dapo.explore import ExploreJob, explore, seal
 from rloop_core.dapo.ledger import read_rows
 from rloop_core.rollout.policy import load_tokenizer
@@ -30,6 +31,8 @@ def run(context: StageContext) -> StageOutcome:
 
     def tell(row: dict[str, object]) -> None:
         context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
+        if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
+            context.tell({"kind": "note", "note": alarm})
 
     with context.verifier() as verifier:
         explore(job, problems, verifier, tell)
@@ -51,5 +54,6 @@ def run(context: StageContext) -> StageOutcome:
         "groups_dropped": sum(row["groups_dropped"] for row in rows),
         "seconds": {name: round(sum(values), 3) for name, values in by_step.items()},
         "seconds_by_step": by_step,
+        **drift_summary(rows),
     }
     return StageOutcome(counts, metrics)

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 from rloop_core.errors import StageError
+from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.sampler import SamplingSettings
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
@@ -52,7 +52,6 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
     with context.verifier() as verifier:
         for index, snapshot in enumerate(snapshots):
             step = int(snapshot.name.removeprefix("step-"))
-            sampler = JudgedSampler(config, snapshot, context.device, context.job.run, context.job.iteration, verifier)
             settings = SamplingSettings(
                 samples=config.harvest.snapshot_samples,
                 temperature=config.explore.temperature,
@@ -61,13 +60,16 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
                 batch=placement.generation_batch,
                 seed=derive_seed(context.seed, "snapshot", step),
             )
-            problems = encode_problems(context.problems("problems"), config.prompt, sampler.tokenizer)
 
             def tell(done: int, total: int, before: int = index) -> None:
                 context.tell({"kind": "step", "done": before + done / total, "total": len(snapshots), "metrics": {}})
 
-            target = context.work / "snapshots" / snapshot.name
-            shards += sampler.record(
-                problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=SNAPSHOT_RANK
-            )
+            target = context.work / "snapshots" / placement.drawing / snapshot.name
+            with JudgedSampler(
+                config, snapshot, context.device, context.job.run, context.job.iteration, verifier
+            ) as sampler:
+                problems = encode_problems(context.problems("problems"), config.prompt, sampler.tokenizer)
+                shards += sampler.record(
+                    problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=SNAPSHOT_RANK
+                )
     return shards

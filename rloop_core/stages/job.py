@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 
-STAGE_VERSIONS = {"explore": 2, "harvest": 2, "filter": 1, "rft": 1, "evaluate": 3}
+STAGE_VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
 """Raised when a stage's code changes what it computes, so that old artifacts are not taken for new ones."""
 
 

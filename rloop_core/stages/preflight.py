@@ -8,6 +8,7 @@ from pathlib import Path
 from rloop_core.config import Config, Impossible, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
+from rloop_core.rollout.available import check_in_loop, check_standalone
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.stages.execute import StageContext
@@ -28,6 +29,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     """
     store.check_writable()
     _check_reach(config, store)
+    _check_engines(config)
     folder = resolve_policy(config.policy)
     _check_weights(folder)
     try:
@@ -46,6 +48,15 @@ def _check_reach(config: Config, store: Store) -> None:
         what = f"{given!r} means another place to every worker of placement.pools"
         fix = "name a store that all of them reach: s3://bucket/prefix, or the absolute path of a shared folder"
         raise ConfigError(what, field="placement.store", fix=fix)
+
+
+def _check_engines(config: Config) -> None:
+    """Stages that are computed elsewhere look for their engine there."""
+    sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
+    if not sampling <= config.placement.pools.keys():
+        check_standalone(config)
+    if "explore" not in config.placement.pools:
+        check_in_loop(config, device=None)
 
 
 def _is_absolute(uri: str) -> bool:
@@ -109,6 +120,8 @@ def run(context: StageContext) -> StageOutcome:
     """
     config = context.config
     policy = context.folder("policy")
+    if "explore" not in config.placement.pools:
+        check_in_loop(config, context.device)
     if context.device == "cuda":
         import torch
 

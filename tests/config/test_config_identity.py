@@ -34,6 +34,7 @@ ELSEWHERE = {
     ("policy", "revision"): "its content's digest is an input of the stages",
     ("explore", "start"): "the digest of the policy that it leads to is an input of the stage",
     ("rft", "start"): "the digest of the policy that it leads to is an input of the stage",
+    ("explore", "importance_cap"): "changes what vLLM's rollouts teach, and nothing without them: tested apart",
     ("evaluate", "snapshots"): "the digest of the explore artifact is then an input of the stage",
     ("policy", "context_tokens"): "only refuses configs",
     **{("problems", field): "the problems' digest is an input of the stages" for field in ProblemSource.model_fields},
@@ -123,7 +124,7 @@ def name_of(leaf: Any) -> str:
 
 
 def test_the_walk_sees_every_section():
-    assert len(PLACEMENT) == len(PlacementConfig.model_fields)
+    assert {leaf[0][1] for leaf in PLACEMENT} == set(PlacementConfig.model_fields)
     assert {leaf[0][0] for leaf in ALL} == set(Config.model_fields)
     assert set(ELSEWHERE) <= {leaf[0] for leaf in ALL}
 
@@ -211,3 +212,16 @@ def test_the_json_schema_is_valid_and_accepts_what_the_config_accepts():
     assert validator.is_valid(make_config(BASE).model_dump(mode="json"))
     assert not validator.is_valid({**BASE, "explor": {}})
     assert not validator.is_valid({**BASE, "iterations": "three"})
+
+
+def test_the_importance_cap_counts_where_vllm_draws_the_rollouts() -> None:
+    def explored(**fields: Any) -> str:
+        return identities(make_config({**BASE, "explore": {**BASE["explore"], **fields}}))["explore"]
+
+    assert explored(importance_cap=3.0) == explored()
+    assert len({explored(), explored(engine="vllm"), explored(engine="vllm", importance_cap=3.0)}) == 3
+
+
+def test_a_run_from_before_there_were_engines_keeps_its_fingerprint() -> None:
+    section = make_config(BASE).stage_identity("explore")["explore"]
+    assert not {"engine", "importance_cap"} & section.keys()

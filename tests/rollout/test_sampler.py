@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from rloop_core.organism import bundled_policy_path
+from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.rollout.sampler import SamplingSettings, TransformersSampler
+from rloop_core.rollout.sampler import TransformersSampler
 from tests.conftest import encoded, small_config
 
 TOKENIZER = load_tokenizer(bundled_policy_path())
@@ -50,7 +51,7 @@ def test_the_likeliest_completion_is_that_of_generate_alone(make) -> None:
     model, problems = make(), encoded(small_config())[:9]
     assert len({len(one.prompt_ids) for one in problems}) > 1
     sampler = TransformersSampler(model, TOKENIZER)
-    drawn = [one for batch in sampler.sample(problems, settings(temperature=1e-5)) for one in batch]
+    drawn = [one for _, batch in sampler.sample(problems, settings(temperature=1e-5)) for one in batch]
     assert len(drawn) == 18
     for one in drawn:
         ids = torch.tensor([list(one.problem.prompt_ids)])
@@ -65,7 +66,7 @@ def test_tokens_come_with_the_model_s_own_probabilities() -> None:
     sampler = TransformersSampler(model, TOKENIZER)
     count = 4000
     batches = sampler.sample([problem], settings(samples=count, batch=count, max_tokens=2, temperature=0.9))
-    drawn = [tuple(one.token_ids) for batch in batches for one in batch]
+    drawn = [tuple(one.token_ids) for _, batch in batches for one in batch]
     with torch.inference_mode():
         logits = model(torch.tensor([list(problem.prompt_ids)])).logits[0, -1]
         first = torch.softmax(logits / 0.9, 0)
@@ -83,7 +84,7 @@ def test_single_tokens_and_equal_budgets() -> None:
     model = bundled()
     sampler = TransformersSampler(model, TOKENIZER)
     short = EncodedProblem(problem_id="p", prompt="x", gold="1", prompt_ids=(5,))
-    drawn = [one for batch in sampler.sample([short], settings(samples=5, max_tokens=9)) for one in batch]
+    drawn = [one for _, batch in sampler.sample([short], settings(samples=5, max_tokens=9)) for one in batch]
     assert len(drawn) == 5
     assert all(1 <= len(one.token_ids) <= 9 for one in drawn)
     assert all(one.finished or len(one.token_ids) == 9 for one in drawn)
