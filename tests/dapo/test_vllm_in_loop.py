@@ -1,0 +1,170 @@
+"""vLLM's rollouts in exploration, as far as a CPU can show it: TRL's own code, with the engine itself stood in for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trl.trainer import grpo_trainer
+
+from rloop_core.dapo import explore as exploration
+from rloop_core.dapo.drift import drift_alarm, drift_note, drift_summary
+from rloop_core.dapo.explore import ExploreJob, explore, make_trainer
+from rloop_core.dapo.settings import grpo_config
+from rloop_core.errors import ConfigError
+from rloop_core.rollout import available
+from rloop_core.rollout.available import check_in_loop, check_standalone
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.sampler import TransformersSampler
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+
+VLLM = {"steps": 2, "engine": "vllm"}
+
+
+class OtherEngine:
+    """Draws from the trainer's own weights, and says of each token that it was `off` nats likelier than it was."""
+
+    off = 0.0
+    made: dict[str, Any]
+
+    def __init__(self, model: Any, processing_class: Any, **settings: Any) -> None:
+        type(self).made = settings
+        self._model, self._tokenizer, self._settings = model, processing_class, settings
+        self.synced = 0
+
+    def sync_weights(self) -> None:
+        self.synced += 1
+
+    def generate(self, prompts: list[list[int]], num_generations: int, **rest: Any) -> tuple[Any, ...]:
+        assert self.synced
+        settings = SamplingSettings(1, 1.0, 1.0, self._settings["max_completion_length"], len(prompts), 0)
+        was_training = self._model.training
+        rows = TransformersSampler(self._model, self._tokenizer).draw(prompts, settings)
+        values = [self._values(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
+        self._model.train(was_training)
+        return prompts, rows, values, None
+
+    def _values(self, prompt: list[int], row: list[int]) -> list[list[float]]:
+        with torch.no_grad():
+            logits = self._model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0]
+        return [[value + self.off] for value in chosen.tolist()]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[OtherEngine]:
+    class Engine(OtherEngine):
+        pass
+
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", Engine)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    return Engine
+
+
+def rows_of(job: ExploreJob) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_trl_is_told_to_share_the_gpu_to_sleep_and_to_truncate_token_by_token(tmp_path: Path) -> None:
+    config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda"})
+    arguments = grpo_config(config, tmp_path, seed=1, world_size=1, use_cpu=True)
+    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
+    assert arguments.vllm_importance_sampling_correction
+    assert arguments.vllm_importance_sampling_mode == "token_truncate"
+    assert (arguments.vllm_importance_sampling_clip_min, arguments.vllm_importance_sampling_clip_max) == (None, 2.5)
+    assert arguments.vllm_max_model_length == 64 + 40
+    assert (arguments.top_p, arguments.top_k) == (1.0, 0)
+    without = grpo_config(small_config(), tmp_path, seed=1, world_size=1, use_cpu=True)
+    assert not without.use_vllm
+
+
+@pytest.mark.parametrize("off", [0.0, 0.3, -1.0])
+def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
+    engine: type[OtherEngine], off: float, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    engine.off = off
+    config = small_config(explore=VLLM)
+    job = make_job(config)
+    told: list[dict[str, Any]] = []
+    explore(job, encoded(config), verifier, told.append)
+    assert engine.made["enable_sleep_mode"] and engine.made["temperature"] == 1.0
+    rows = rows_of(job)
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["drift"] == pytest.approx(abs(off), abs=2e-4)
+        assert row["importance_ratio_max"] == pytest.approx(min(np.exp(-off), 2.0), abs=2e-3)
+    assert [row["drift"] for row in told] == [row["drift"] for row in rows]
+    assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
+    assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
+    assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
+
+
+def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
+    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    engine.off = -0.5
+    config = small_config(explore={**VLLM, "steps": 1, "importance_cap": 1.4})
+    trainer = make_trainer(make_job(config), encoded(config), verifier)
+    calls: list[tuple[float, dict[str, Any]]] = []
+    compute = trainer._compute_loss
+
+    def watch(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss = compute(model, inputs)
+        calls.append((loss.item(), {name: value.numpy() for name, value in inputs.items()}))
+        return loss
+
+    trainer._compute_loss = watch  # type: ignore[method-assign]
+    trainer.train()
+    loss, inputs = calls[0]  # before the first update the policy's own ratio is 1
+    mask = inputs["completion_mask"]
+    weights = np.minimum(np.exp(inputs["old_per_token_logps"] - inputs["sampling_per_token_logps"]), 1.4)
+    assert weights[mask > 0] == pytest.approx(1.4)
+    tokens = inputs["num_items_in_batch"] / config.explore.updates_per_step
+    expected = -(weights * mask * inputs["advantages"][:, None]).sum() / tokens
+    assert loss == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
+    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: Any
+) -> None:
+    begin = engine.__init__
+
+    def with_a_seed_of_its_own(self: Any, **settings: Any) -> None:
+        begin(self, **settings)
+        torch.manual_seed(0)  # as vLLM does
+
+    monkeypatch.setattr(engine, "__init__", with_a_seed_of_its_own)
+    states = []
+    for seed in (3, 4):
+        config = small_config(seed=seed, explore=VLLM)
+        make_trainer(make_job(config, f"seed-{seed}"), encoded(config), verifier)
+        states.append(torch.get_rng_state())
+    assert not torch.equal(*states)
+
+
+def test_vllm_is_refused_where_it_cannot_explore(
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config(explore=VLLM)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: .*trained on a CPU \(fix: set it to transformers"):
+        check_in_loop(config, None)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: .*CPU"):
+        make_trainer(make_job(config), encoded(config), verifier)
+    anywhere = small_config(explore=VLLM, placement={"device": "auto"})
+    monkeypatch.setattr(available, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: vLLM is not installed here \(fix: pip install"):
+        check_in_loop(anywhere, "cuda")
+    check_in_loop(small_config(), "cpu")
+
+
+def test_an_engine_that_is_not_installed_is_refused_with_the_field_and_the_fix(monkeypatch: Any) -> None:
+    monkeypatch.setattr(available, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^placement\.engine: vLLM is not installed here \(fix: pip install 'rloop"):
+        check_standalone(small_config(placement={"engine": "vllm"}))
+    check_standalone(small_config())
