@@ -24,7 +24,8 @@ from rloop_core.seeds import derive_seed
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_GIB_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
+_CPU_BATCHED_TOKENS = 4096
+_MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
 
 
 class VllmEngine:
@@ -130,7 +131,6 @@ def _start(config: Config, policy: Path, device: str) -> Any:
     from vllm import EngineArgs, LLMEngine
 
     placement = config.placement
-    longest = max(config.explore.max_completion_tokens, config.longest_evaluation)
     arguments = EngineArgs(
         model=str(policy),
         skip_tokenizer_init=True,  # prompts and completions are token ids
@@ -139,19 +139,32 @@ def _start(config: Config, policy: Path, device: str) -> Any:
         seed=0,  # sequences have seeds of their own
         trust_remote_code=config.policy.trust_remote_code,
         generation_config="vllm",  # none of the model's own sampling settings
-        max_model_len=config.prompt.max_tokens + longest,
+        max_model_len=_longest(config),
         max_num_seqs=placement.generation_batch,
         gpu_memory_utilization=placement.vllm.memory,
         tensor_parallel_size=placement.vllm.tensor_parallel,
         logprobs_mode="processed_logprobs",  # as drawn
-        enforce_eager=device == "cpu",
         disable_log_stats=True,
+        **(_on_cpu(config) if device == "cpu" else {}),
     )
     try:
         return LLMEngine.from_engine_args(arguments)
     except Exception as error:
         what = f"vLLM did not start: {printable_line(str(error), 300)}"
-        raise StageError(what, field="placement.engine", fix=f"see the stage's log; {_GIB_FIX}") from error
+        raise StageError(what, field="placement.engine", fix=f"see the stage's log; {_MEMORY_FIX}") from error
+
+
+def _longest(config: Config) -> int:
+    return config.prompt.max_tokens + max(config.explore.max_completion_tokens, config.longest_evaluation)
+
+
+def _on_cpu(config: Config) -> dict[str, Any]:
+    """Prompts are read whole: of one in parts, vLLM turns its sequence's generator back, which a CPU's cannot do."""
+    return {
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest(config)),
+    }
 
 
 class _engine_errors:  # noqa: N801 - used as a statement
@@ -165,5 +178,5 @@ class _engine_errors:  # noqa: N801 - used as a statement
 
         if isinstance(error, EngineDeadError):
             what = "vLLM's engine process ended without an answer"
-            fix = f"see the stage's log, then start the same command again: it resumes; was memory short, {_GIB_FIX}"
+            fix = f"see the stage's log, then start the same command again: it resumes; was memory short, {_MEMORY_FIX}"
             raise StageCrashed(what, field="placement.engine", fix=fix) from error

@@ -1,0 +1,166 @@
+"""The real vLLM engine on a CPU (`make vllm-test`): the policy's own completions and probabilities, and what breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from rloop_core.config import Config
+from rloop_core.errors import StageCrashed, StageError
+from rloop_core.organism import bundled_policy_path
+from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, make_engine, plan_batches
+from rloop_core.rollout.judged import JudgedSampler
+from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokenizer
+from rloop_core.trajectories.schema import check_schema
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+from tests.wide_policy import widen
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test"),
+]
+TOKENIZER = load_tokenizer(bundled_policy_path())
+GREEDY = 0.01  # vLLM takes nothing between 0 and this
+
+
+def config_of(engine: str, **placement: Any) -> Config:
+    return small_config(placement={"engine": engine, "device": "cpu", **placement})
+
+
+def settings(**changes: Any) -> SamplingSettings:
+    usual = {"samples": 3, "temperature": 1.0, "top_p": 1.0, "max_tokens": 40, "batch": 7, "seed": 5}
+    return SamplingSettings(**{**usual, **changes})
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return widen(tmp_path_factory.mktemp("wide") / "policy")
+
+
+@pytest.fixture(scope="module")
+def vllm(wide: Path) -> Iterator[RolloutEngine]:
+    engine = make_engine(config_of("vllm"), wide, "cpu", TOKENIZER)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def ours() -> RolloutEngine:
+    """The other engine, with the policy as it is bundled."""
+    return make_engine(config_of("transformers"), bundled_policy_path(), "cpu", TOKENIZER)
+
+
+def drawn(engine: RolloutEngine, problems: Any, how: SamplingSettings, **rest: Any) -> list[Completion]:
+    batches = dict(engine.sample(problems, how, **rest))
+    return [completion for index in sorted(batches) for completion in batches[index]]
+
+
+def engine_processes() -> list[psutil.Process]:
+    return [one for one in psutil.Process().children(recursive=True) if "spawn" in " ".join(one.cmdline())]
+
+
+def test_both_engines_find_the_same_likeliest_completions(vllm: RolloutEngine, ours: RolloutEngine) -> None:
+    problems = encoded(small_config())
+    how = settings(temperature=GREEDY, samples=1)
+    theirs, expected = drawn(vllm, problems, how), drawn(ours, problems, how)
+    assert len(theirs) == len(problems) == 20
+    same = [one.token_ids == other.token_ids for one, other in zip(theirs, expected, strict=True)]
+    assert sum(same) >= 19, "rounding may decide a tie, no more"
+    for one, other in zip(theirs, expected, strict=True):
+        if one.token_ids == other.token_ids:
+            assert (one.problem, one.sample, one.text, one.finished) == (
+                other.problem, other.sample, other.text, other.finished,
+            )  # fmt: skip
+            assert one.logprob_sum == pytest.approx(other.logprob_sum, abs=0.02)
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.3, 0.8)])
+@pytest.mark.parametrize("kind", ["vllm", "ours"])
+def test_a_completion_s_log_probability_is_the_policy_s_as_it_was_drawn(
+    kind: str, temperature: float, top_p: float, request: pytest.FixtureRequest
+) -> None:
+    from transformers import TopPLogitsWarper
+
+    engine: RolloutEngine = request.getfixturevalue(kind)
+    model = load_model(bundled_policy_path(), dtype="float32", device="cpu").eval()
+    for one in drawn(engine, encoded(small_config())[:5], settings(temperature=temperature, top_p=top_p)):
+        prompt, row = list(one.problem.prompt_ids), one.token_ids
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
+        if top_p < 1:
+            logits = TopPLogitsWarper(top_p)(None, logits)
+        expected = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None]).sum().item()
+        assert one.logprob_sum == pytest.approx(expected, abs=2e-3)
+        assert one.finished == (row[-1] == TOKENIZER.eos_token_id) and 1 <= len(row) <= 40
+        assert TOKENIZER.eos_token_id not in row[:-1]
+        assert one.text == TOKENIZER.decode(row, skip_special_tokens=True)
+
+
+def test_first_tokens_come_as_often_from_both(vllm: RolloutEngine, ours: RolloutEngine) -> None:
+    problem = encoded(small_config())[:1]
+    how = settings(samples=2000, batch=2000, max_tokens=1)
+    counts = [
+        torch.bincount(torch.tensor([one.token_ids[0] for one in drawn(engine, problem, how)]), minlength=418)
+        for engine in (vllm, ours)
+    ]
+    shares = [count / 2000 for count in counts]
+    spread = (2 * shares[1] * (1 - shares[1]) / 2000).sqrt()
+    assert ((shares[0] - shares[1]).abs() <= 5 * spread + 3e-3).all()
+
+
+def test_a_batch_drawn_alone_is_the_same_and_seeds_differ(vllm: RolloutEngine) -> None:
+    problems = encoded(small_config())[:6]
+    how = settings()
+    plan = plan_batches(problems, how)
+    whole = dict(vllm.sample(problems, how))
+    assert [len(whole[index]) for index in range(len(plan))] == [len(batch) for batch in plan]
+    alone = dict(vllm.sample(problems, how, [1]))
+    assert list(alone) == [1]
+    assert [one.token_ids for one in alone[1]] == [one.token_ids for one in whole[1]]
+    other = dict(vllm.sample(problems, settings(seed=6), [1]))
+    assert [one.token_ids for one in other[1]] != [one.token_ids for one in whole[1]]
+
+
+def test_both_read_what_ends_a_completion_from_the_same_place(wide: Path) -> None:
+    assert declared_eos_ids(wide, TOKENIZER) == [TOKENIZER.eos_token_id]
+
+
+def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
+    wide: Path, tmp_path: Path, verifier: Verifier
+) -> None:
+    problems, how = encoded(small_config())[:8], settings(batch=4, samples=4)
+    config = config_of("vllm", generation_batch=4)
+
+    def record(folder: Path, tell: Any) -> list[Path]:
+        with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
+            return sampler.record(problems, how, folder, step=0, label="t", tell=tell)
+
+    before = {process.pid for process in engine_processes()}
+    with pytest.raises(StageCrashed, match=r"placement\.engine: vLLM's engine process ended.*start the same command"):
+        record(tmp_path / "a", lambda done, total: [one.kill() for one in engine_processes() if one.pid not in before])
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.parquet")}
+    assert 1 <= len(kept) < 8
+    again = record(tmp_path / "a", lambda *_: None)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    rows = [row for path in again for row in pq.read_table(path).to_pylist()]
+    assert sorted((row["problem_id"], row["sample"]) for row in rows) == sorted(
+        (problem.problem_id, sample) for problem in problems for sample in range(4)
+    )
+    check_schema(again[0])
+    assert all(row["logprob_sum"] < 0 for row in rows)
+    assert {process.pid for process in engine_processes()} == before, "an engine goes with its block"
+
+
+def test_too_little_memory_is_a_clear_reason(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1000000")
+    with pytest.raises(StageError, match=r"placement\.engine: vLLM did not start: .*placement\.vllm\.memory"):
+        make_engine(config_of("vllm"), wide, "cpu", TOKENIZER)
