@@ -20,6 +20,9 @@ from rloop_core.seeds import derive_seed
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+ENGINE_STARTS = "rloop: a rollout engine starts"
+"""A line on stderr before an engine's process starts: what that says of itself comes after it."""
+
 
 @dataclass(frozen=True)
 class SamplingSettings:

@@ -8,6 +8,7 @@ last of its sequences is. Data parallelism is not vLLM's: several machines or de
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.printable import printable_line
 from rloop_core.rollout.available import check_standalone
-from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, plan_batches
+from rloop_core.rollout.engine import ENGINE_STARTS, Completion, SamplingSettings, batch_seed, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.seeds import derive_seed
@@ -47,6 +48,7 @@ class VllmEngine:
         _set_environment(config, device)
         self._tokenizer = tokenizer
         self._eos = declared_eos_ids(policy, tokenizer, trust_remote_code=config.policy.trust_remote_code)
+        print(ENGINE_STARTS, file=sys.stderr, flush=True)
         self._engine = _start(config, policy, device)
 
     def sample(

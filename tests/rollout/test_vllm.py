@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,8 +65,14 @@ def drawn(engine: RolloutEngine, problems: Any, how: SamplingSettings, **rest: A
     return [completion for index in sorted(batches) for completion in batches[index]]
 
 
-def engine_processes() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children(recursive=True) if "spawn" in " ".join(one.cmdline())]
+def engine_processes() -> dict[int, psutil.Process]:
+    """vLLM's processes below this one, the one with the scheduler and those with weights; they name themselves."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "VLLM" in " ".join(process.cmdline()):
+                found[process.pid] = process
+    return found
 
 
 def test_both_engines_find_the_same_likeliest_completions(vllm: RolloutEngine, ours: RolloutEngine) -> None:
@@ -144,9 +151,18 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
             return sampler.record(problems, how, folder, step=0, label="t", tell=tell)
 
-    before = {process.pid for process in engine_processes()}
+    others = set(engine_processes())
+    killed: list[int] = []
+
+    def kill(done: int, total: int) -> None:
+        for pid, process in engine_processes().items():
+            if pid not in others:
+                killed.append(pid)
+                process.kill()
+
     with pytest.raises(StageCrashed, match=r"placement\.engine: vLLM's engine process ended.*start the same command"):
-        record(tmp_path / "a", lambda done, total: [one.kill() for one in engine_processes() if one.pid not in before])
+        record(tmp_path / "a", kill)
+    assert killed
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.parquet")}
     assert 1 <= len(kept) < 8
     again = record(tmp_path / "a", lambda *_: None)
@@ -157,7 +173,7 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     )
     check_schema(again[0])
     assert all(row["logprob_sum"] < 0 for row in rows)
-    assert {process.pid for process in engine_processes()} == before, "an engine goes with its block"
+    assert set(engine_processes()) == others, "an engine goes with its block"
 
 
 def test_too_little_memory_is_a_clear_reason(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
