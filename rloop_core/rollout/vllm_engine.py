@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterator, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +52,7 @@ class VllmEngine:
         self._eos = declared_eos_ids(policy, tokenizer, trust_remote_code=config.policy.trust_remote_code)
         print(ENGINE_STARTS, file=sys.stderr, flush=True)
         self._engine = _start(config, policy, device)
+        _tell_of_its_end(self._engine.engine_core)
 
     def sample(
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
@@ -167,6 +170,23 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest(config)),
     }
+
+
+def _tell_of_its_end(client: Any) -> None:
+    """Let whoever waits for an answer know when the engine's process is gone.
+
+    vLLM 0.29 notices a process that was killed, but `step` goes on waiting for what that would have sent.
+    """
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    sentinels = [process.sentinel for process in client.resources.engine_manager.processes]
+    answers = client.outputs_queue
+
+    def watch() -> None:
+        wait(sentinels)
+        answers.put_nowait(EngineDeadError())
+
+    threading.Thread(target=watch, name="rloop-vllm-watch", daemon=True).start()
 
 
 class _engine_errors:  # noqa: N801 - used as a statement
