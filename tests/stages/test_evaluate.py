@@ -102,13 +102,23 @@ def test_majority_is_that_of_the_stored_answers(tmp_path: Path) -> None:
     assert manifest.metrics["plain"]["majority@4"]["value"] == pytest.approx(expected / len(won))
 
 
+def test_batches_of_another_size_are_not_taken_for_some_of_these(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(evaluation(tmp_path), tmp_path, Process(stop_after=2))
+    config = evaluation(tmp_path)
+    other = config.model_copy(update={"placement": config.placement.model_copy(update={"generation_batch": 5})})
+    drawn = rows_of(tmp_path, evaluate(other, tmp_path), 0)
+    pairs = zip(drawn["problem_id"].to_pylist(), drawn["sample"].to_pylist(), strict=True)
+    assert len(set(pairs)) == drawn.num_rows == 6 * 4
+
+
 def test_a_stage_stopped_half_way_keeps_its_batches_and_ends_alike(tmp_path: Path) -> None:
     undisturbed = evaluate(evaluation(tmp_path / "a"), tmp_path / "a", whole := Process())
     assert whole.batches == 3 + 5  # 24 and 36 samples, 8 at a time
     store, stopped, again = tmp_path / "b", Process(stop_after=4), Process()
     with pytest.raises(KeyboardInterrupt):
         evaluate(evaluation(store), store, stopped)
-    kept = {path: path.stat().st_mtime_ns for path in store.rglob("samples/*/*.parquet")}
+    kept = {path: path.stat().st_mtime_ns for path in store.rglob("samples/*/*/*.parquet")}
     assert len(kept) == 5
     seen: dict[Path, int] = {}
 
