@@ -20,6 +20,7 @@ from rloop_core.organism import bundled_policy_path
 from rloop_core.problems import load_problems
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
+from rloop_core.store import content_digest, file_sha256
 from rloop_core.verifier import Verifier
 from tests.swift import Swift, swift_server
 
@@ -145,6 +146,12 @@ def read_only(folder: Path) -> Iterator[None]:
     finally:
         subprocess.run(["chattr", "-i", str(folder)], capture_output=True, check=False)
         folder.chmod(mode)
+
+
+def folder_digest(folder: Path) -> str:
+    """Content digest of all files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return content_digest((path.relative_to(folder).as_posix(), file_sha256(path)) for path in files)
 
 
 def manifest_digests(store: Path, run: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from rloop_core.config.identity import (
     RFTConfig,
 )
 from rloop_core.config.loading import json_schema, load_config, make_config
+from rloop_core.config.lora import LoraConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.config.tree import Config, as_vanilla, check_context
 
@@ -27,6 +28,7 @@ __all__ = [
     "FilterConfig",
     "HarvestConfig",
     "Impossible",
+    "LoraConfig",
     "PlacementConfig",
     "PolicyConfig",
     "ProblemSource",

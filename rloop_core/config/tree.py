@@ -18,6 +18,7 @@ from rloop_core.config.identity import (
     PromptConfig,
     RFTConfig,
 )
+from rloop_core.config.lora import LoraConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.verifier.policies import Policies
 
@@ -51,6 +52,8 @@ class Config(Section):
     """Selection of the expert set."""
     rft: RFTConfig = RFTConfig()
     """Rejection-sampling fine-tuning."""
+    lora: LoraConfig = LoraConfig()
+    """Low-rank adapters in explore and rft."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation of every theta."""
     placement: PlacementConfig = PlacementConfig()
@@ -90,10 +93,15 @@ class Config(Section):
             "seed": self.seed,
         }
         sections: dict[str, dict[str, Any]] = {
-            "explore": {**shared, "explore": self.explore.identity()},
+            "explore": {**shared, "explore": self.explore.identity(), **self.lora.identity_of("explore")},
             "harvest": {"harvest": self.harvest.identity(), "shape": self._explore_shape()},
             "filter": {"filter": self.filter.identity(), "seed": self.seed},
-            "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed},
+            "rft": {
+                "rft": self.rft.identity(),
+                "policy": model,
+                "seed": self.seed,
+                **self.lora.identity_of("rft"),
+            },
             "evaluate": {
                 **shared,
                 "evaluate": self._evaluation_identity(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rloop_core.adapters import adapter_settings, loading_dtype, policy_of
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import check_in_loop
@@ -71,10 +72,9 @@ def explore(
     done = checkpoint.updates // updates_per_step if checkpoint else 0
 
     def save(folder: Path) -> None:
-        # Whatever shares the weights out among the ranks, all of them help to bring them together.
-        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if job.ranks > 1 else None
+        model, weights = policy_of(trainer, job.config, job.ranks)
         if job.rank == 0:
-            save_policy(trainer.model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
+            save_policy(model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
 
     def save_snapshot(step: int) -> None:
         save(job.work / "snapshots" / f"step-{step:06d}")
@@ -102,8 +102,7 @@ def make_trainer(
     check_in_loop(job.config, job.device)
     remote = job.config.policy.trust_remote_code
     tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
-    # Master weights are float32: bfloat16 alone cannot hold an update of learning rate 1e-6.
-    model = load_model(job.policy, dtype="float32", device=job.device, trust_remote_code=remote)
+    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)
     answer = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
@@ -124,6 +123,7 @@ def make_trainer(
         ),
         train_dataset=_placeholder(problems),
         processing_class=tokenizer,
+        peft_config=adapter_settings(job.config, "explore"),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rloop_core.adapters import adapter_settings, loading_dtype, policy_of
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, save_policy
@@ -64,7 +65,7 @@ def finetune(
     settings = job.config.rft
     remote = job.config.policy.trust_remote_code
     tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
-    model = load_model(job.policy, dtype="float32", device=job.device, trust_remote_code=remote)
+    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)
     _check_lengths(prompt_ids, completion_ids, context_tokens(job.policy))
     count = len(prompt_ids)
     updates = math.ceil(count / settings.batch_trajectories) * settings.epochs
@@ -77,6 +78,7 @@ def finetune(
         train_dataset=_dataset(prompt_ids, completion_ids, silent),
         processing_class=tokenizer,
         callbacks=[losses.callback()],
+        peft_config=adapter_settings(job.config, "rft"),
     )
     trainer.train()
     if trainer.state.global_step != updates or len(losses.values) != updates:
@@ -85,8 +87,7 @@ def finetune(
         )
     if not all(math.isfinite(value) for value in losses.values):
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
-    # Whatever shares the weights out among the ranks, all of them help to bring them together.
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if job.ranks > 1 else None
+    model, weights = policy_of(trainer, job.config, job.ranks)
     if job.rank == 0:
         save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype, weights=weights)
     return {

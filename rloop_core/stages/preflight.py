@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rloop_core.adapters import check_adapters
 from rloop_core.config import Config, Impossible, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
@@ -32,6 +33,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     _check_engines(config)
     folder = resolve_policy(config.policy)
     _check_weights(folder)
+    check_adapters(config, folder)
     try:
         check_context(config, _context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:

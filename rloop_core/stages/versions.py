@@ -11,6 +11,7 @@ _PACKAGES = (
     "transformers",
     "trl",
     "accelerate",
+    "peft",
     "datasets",
     "vllm",
     "deepspeed",

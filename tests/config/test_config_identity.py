@@ -21,6 +21,7 @@ BASE: dict[str, Any] = {
     "harvest": {"snapshot_samples": 2},
     "evaluate": {"sets": [{"source": "aime24"}]},
     "prompt": {"max_tokens": 64},
+    "lora": {"rank": 8},
 }
 # Not in any stage's config share, each for its reason.
 ELSEWHERE = {
@@ -179,6 +180,23 @@ def test_a_sets_own_sampling_reaches_evaluate_alone_and_not_the_problems(name):
 
 def test_sets_without_settings_of_their_own_leave_the_fingerprint_as_it_was():
     assert set(make_config(BASE).stage_identity("evaluate")["evaluate"]) == set(SAMPLING)
+
+
+@pytest.mark.parametrize("change", [{"alpha": 3.0}, {"target_modules": ["q_proj"]}])
+def test_adapters_reach_the_stages_that_train_and_without_a_rank_none(change):
+    with_rank = {**BASE, "lora": {"rank": 8}}
+    before = identities(make_config(with_rank))
+    other = identities(make_config({**with_rank, "lora": {"rank": 8, **change}}))
+    assert {stage for stage in STAGES if other[stage] != before[stage]} == {"explore", "rft"}
+    none = {**BASE, "lora": {}}
+    assert identities(make_config({**none, "lora": change})) == identities(make_config(none))
+    assert "lora" not in make_config(none).stage_identity("explore") | make_config(none).stage_identity("rft")
+
+
+def test_dropout_reaches_rft_alone():
+    before, other = identities(make_config(BASE)), changed(("lora", "dropout"), 0.1)
+    assert other is not None
+    assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == {"rft"}
 
 
 def test_harvest_depends_on_sampling_settings_only_when_it_samples():

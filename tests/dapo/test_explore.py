@@ -14,18 +14,12 @@ from rloop_core.dapo.checkpoints import MARKER, last_checkpoint
 from rloop_core.dapo.explore import ExploreJob, explore, seal
 from rloop_core.errors import StageError
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.store import content_digest, file_sha256
 from rloop_core.verifier import Verifier
-from tests.conftest import encoded, small_config
+from tests.conftest import encoded, folder_digest, small_config
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-
-
-def _digest(folder: Path) -> str:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return content_digest((path.relative_to(folder).as_posix(), file_sha256(path)) for path in files)
 
 
 def _quiet(row: dict[str, Any]) -> None:
@@ -115,7 +109,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
     last = (dies_after - 1) // 2 * 2
     assert again == list(range(last + 1, 6)), "only the RL steps after the last checkpoint run again"
     assert seal(killed, killed.work / "out") == counts
-    assert _digest(killed.work / "out") == _digest(whole.work / "out")
+    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
 
 
 def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
@@ -124,11 +118,11 @@ def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
     config = small_config()
     job = make_job(config)
     explore(job, encoded(config), verifier, _quiet)
-    before = _digest(job.work / "policy")
+    before = folder_digest(job.work / "policy")
     again: list[int] = []
     explore(make_job(config, attempt=1), encoded(config), verifier, lambda row: again.append(row["step"]))
     assert again == []
-    assert _digest(job.work / "policy") == before
+    assert folder_digest(job.work / "policy") == before
     assert len((job.work / "metrics.jsonl").read_text().splitlines()) == 3
 
 
