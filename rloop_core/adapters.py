@@ -118,7 +118,5 @@ def _layers(folder: Path) -> list[str]:
     found = []
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="numpy") as weights:
-            for name in weights.keys():  # noqa: SIM118 - not a mapping
-                if name.endswith(".weight") and len(weights.get_slice(name).get_shape()) == 2:
-                    found.append(name.removesuffix(".weight"))
-    return found
+            found += [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+    return [name.removesuffix(".weight") for name in found]

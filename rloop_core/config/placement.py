@@ -83,7 +83,9 @@ class PlacementConfig(Section):
     verifier_memory_mb: Count = 1024
     """Address space of one verifier process."""
     report_to: tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...] = ()
-    """Experiment trackers that explore and rft log to."""
+    """Experiment trackers that explore and rft log to, each stage of an iteration as a run of its own."""
+    tracker_folder: str = ".rloop/trackers"
+    """Local folder of what trackers write: event files, databases, runs that were not sent yet."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What the console shows."""
 

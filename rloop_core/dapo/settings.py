@@ -56,7 +56,7 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         save_total_limit=2,
         logging_steps=1,
         logging_nan_inf_filter=False,
-        report_to=list(config.placement.report_to) or "none",
+        report_to="none",  # its axis would be optimizer updates; see trackers
         disable_tqdm=True,
         use_cpu=use_cpu,
         trust_remote_code=config.policy.trust_remote_code,

@@ -122,7 +122,7 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
         save_strategy="no",
         logging_steps=1,
         logging_nan_inf_filter=False,
-        report_to=list(job.config.placement.report_to) or "none",
+        report_to="none",  # its axis would be optimizer updates; see trackers
         disable_tqdm=True,
         use_cpu=job.device == "cpu",
         trust_remote_code=job.config.policy.trust_remote_code,

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -87,6 +88,20 @@ class StageContext:
             timeout=placement.verifier_timeout_seconds,
             memory_mb=placement.verifier_memory_mb,
             policies=self.config.verifier,
+        )
+
+    def tracked(self) -> AbstractContextManager[Callable[[Event], None]]:
+        """Logs rows to the trackers that placement names, from the first rank alone."""
+        from rloop_core.trackers import tracked
+
+        if self.rank:
+            return nullcontext(lambda row: None)
+        return tracked(
+            self.config,
+            self.job.stage,
+            self.job.iteration,
+            self.work.name,
+            lambda line: self.tell({"kind": "note", "note": line}),
         )
 
     def roles(self, prefix: str) -> list[str]:

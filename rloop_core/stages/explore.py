@@ -29,12 +29,14 @@ def run(context: StageContext) -> StageOutcome:
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
 
-    def tell(row: dict[str, object]) -> None:
-        context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
-        if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
-            context.tell({"kind": "note", "note": alarm})
+    with context.verifier() as verifier, context.tracked() as track:
 
-    with context.verifier() as verifier:
+        def tell(row: dict[str, object]) -> None:
+            context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
+            track(row)
+            if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
+                context.tell({"kind": "note", "note": alarm})
+
         explore(job, problems, verifier, tell)
     if context.rank:
         return StageOutcome({}, {})

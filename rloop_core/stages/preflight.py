@@ -16,6 +16,7 @@ from rloop_core.stages.execute import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
 from rloop_core.store import Store
+from rloop_core.trackers import check_trackers
 
 _TOLERATED_GOLDS = 0.2
 _TOLERATED_COPIES = 0.05
@@ -34,6 +35,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     folder = resolve_policy(config.policy)
     _check_weights(folder)
     check_adapters(config, folder)
+    check_trackers(config)
     try:
         check_context(config, _context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:

@@ -27,12 +27,14 @@ def run(context: StageContext) -> StageOutcome:
         save_policy(model, policy, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
     job = RFTJob(config, context.seed, policy, context.work, context.device, context.rank, context.ranks)
-    metrics = finetune(
-        job,
-        table.column("prompt_ids").to_pylist(),
-        table.column("completion_ids").to_pylist(),
-        lambda row: context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row}),
-    )
+    trajectories = [table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids")]
+    with context.tracked() as track:
+
+        def tell(row: dict[str, object]) -> None:
+            context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row})
+            track(row)
+
+        metrics = finetune(job, *trajectories, tell)
     if context.rank:
         return StageOutcome({}, {})
     context.out.mkdir(parents=True)

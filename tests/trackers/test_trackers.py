@@ -1,0 +1,210 @@
+"""Each tracker that is installed, read back with its own tools: names, steps, and one run before and after a crash."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.errors import ConfigError
+from rloop_core.stages import preflight
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Store
+from rloop_core.trackers import check_trackers, tracked
+from tests.conftest import ROOT, small_config
+
+Found = dict[str, dict[int, float]]
+SECRET = "5e3cfe7-a-secret-that-nobody-may-see"
+_CHILD = """
+import os, sys
+from rloop_core.trackers import tracked
+from tests.conftest import small_config
+kind, folder, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+config = small_config(placement={"report_to": [kind], "tracker_folder": folder})
+with tracked(config, "explore", 2, "0123456789abcdef", lambda line: sys.exit(line)) as log:
+    for step in range(first, last + 1):
+        log({"step": step, "reward": step / 10, "name": "no number", "seconds": {"step": step, "verify": 0.5}})
+    if first == 1 and kind in ("tensorboard", "mlflow"):  # what the others keep back, they lose
+        os._exit(9)
+"""
+
+
+def _tensorboard(folder: Path) -> list[tuple[str, Found]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = []
+    for run in sorted({path.parent for path in folder.rglob("events.*")}):
+        events = EventAccumulator(str(run)).Reload()
+        tags = events.Tags()["scalars"]
+        values = {tag: {event.step: round(event.value, 6) for event in events.Scalars(tag)} for tag in tags}
+        found.append((run.relative_to(folder / "tensorboard").as_posix().replace("/", "-"), values))
+    return found
+
+
+def _records(content: bytes) -> Iterator[bytes]:
+    """Records of W&B's transaction log: blocks of 32 KiB (the first less 7 bytes), parts with a header of 7 bytes."""
+    block, place, whole = 32768, 0, b""
+    while place + 7 <= len(content):
+        left = block - (place + 7) % block
+        if left < 7:
+            place += left
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        whole += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield whole
+            whole = b""
+
+
+def _wandb(folder: Path) -> list[tuple[str, Found]]:
+    from wandb.proto import wandb_internal_pb2
+
+    found: dict[str, Found] = {}
+    for path in sorted(folder.rglob("*.wandb")):
+        run = ""
+        for data in _records(path.read_bytes()[7:]):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "run":
+                run = record.run.run_id
+                assert record.run.display_name == "small-002-explore" and record.run.run_group == "small"
+            if record.WhichOneof("record_type") == "history":
+                row = {
+                    item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item
+                }
+                for name in set(row) - {"rl_step"}:
+                    if not name.startswith("_"):
+                        found.setdefault(run, {}).setdefault(name, {})[row["rl_step"]] = row[name]
+    return list(found.items())
+
+
+def _mlflow(folder: Path) -> list[tuple[str, Found]]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    found = []
+    for run in client.search_runs([client.get_experiment_by_name("rloop").experiment_id]):
+        assert run.info.run_name == "small-002-explore" and run.info.status == "FINISHED"
+        assert run.data.params["explore.group_size"] == "4"
+        values = {
+            name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
+            for name in run.data.metrics
+        }
+        found.append((run.data.tags["rloop.key"], values))
+    return found
+
+
+def _trackio(folder: Path) -> list[tuple[str, Found]]:
+    code = (
+        "import json\nfrom trackio.sqlite_storage import SQLiteStorage as S\n"
+        "print(json.dumps([[r, S.get_logs('rloop', r)] for r in S.get_runs('rloop')], default=str))"
+    )
+    environment = {**os.environ, "TRACKIO_DIR": str(folder / "trackio")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    found = []
+    for run, rows in json.loads(done.stdout.splitlines()[-1]):
+        values: Found = {}
+        for row in rows:
+            for name in set(row) - {"step", "timestamp"}:
+                values.setdefault(name, {})[row["step"]] = row[name]
+        found.append((run, values))
+    return found
+
+
+READERS: dict[str, Callable[[Path], list[tuple[str, Found]]]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+    "trackio": _trackio,
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_run_goes_on_where_it_was_started_again_on_rl_steps_and_tells_no_secret(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip(kind)
+    names = ("WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY")
+    private = dict.fromkeys(names, SECRET)
+    gone = {"WANDB_MODE", "MLFLOW_TRACKING_URI", "TRACKIO_DIR", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"}
+    environment = {name: value for name, value in os.environ.items() if name not in gone} | private
+    for first, last in (("1", "3"), ("3", "4")):
+        command = [sys.executable, "-c", _CHILD, kind, str(tmp_path / "t"), first, last]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+        assert done.returncode in (0, 9), done.stderr
+        assert "left out" not in done.stderr
+    rewards = {step: step / 10 for step in (1, 2, 3, 4)}
+    expected = {"explore/reward": rewards, "explore/seconds/verify": dict.fromkeys(rewards, 0.5)}
+    assert READERS[kind](tmp_path / "t") == [("small-002-explore-01234567", expected)]
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
+
+
+def test_explore_and_rft_log_and_compute_the_same_as_without(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    digests = {}
+    for report_to in ([], ["tensorboard"]):
+        folder = tmp_path / (report_to or ["none"])[0]
+        placement = {"store": str(folder / "store"), "report_to": report_to, "tracker_folder": str(folder / "t")}
+        config = small_config(filter={"threshold": 0.9}, rft={"batch_trajectories": 8}, placement=placement)
+        store = Store(config.placement.store)
+        with Lease(store, config.name) as lease:
+            runner = StageRunner(config, store, lease)
+            stages = ("explore", "harvest", "filter", "rft")
+            digests[bool(report_to)] = [runner.ensure(stage, 0).manifest.digest for stage in stages]
+    assert digests[False] == digests[True]
+    runs = {name.rpartition("-")[0]: values for name, values in _tensorboard(tmp_path / "tensorboard/t")}
+    assert set(runs) == {"small-000-explore", "small-000-rft"}
+    explore = runs["small-000-explore"]
+    assert {"explore/reward", "explore/accuracy", "explore/entropy", "explore/seconds/generate"} <= set(explore)
+    assert set(explore["explore/reward"]) == {1, 2, 3}, "RL steps, of which there are fewer than updates"
+    assert min(runs["small-000-rft"]["rft/loss"]) == 1
+
+
+def test_a_tracker_in_trouble_is_noted_once_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rloop_core.trackers import to_tensorboard, to_trackio
+
+    class Broken:
+        def log(self, step: int, values: dict[str, float]) -> None:
+            raise OSError("disk full")
+
+        def close(self, *, failed: bool) -> None:
+            raise AssertionError("was left alone")
+
+    class Well(Broken):
+        steps: list[int] = []  # noqa: RUF012
+
+        def log(self, step: int, values: dict[str, float]) -> None:
+            self.steps.append(step)
+
+        def close(self, *, failed: bool) -> None:
+            assert failed
+
+    monkeypatch.setattr(to_tensorboard, "open_tracker", lambda run: Broken())
+    monkeypatch.setattr(to_trackio, "open_tracker", lambda run: Well())
+    config = small_config(placement={"report_to": ["tensorboard", "trackio"], "tracker_folder": str(tmp_path)})
+    notes: list[str] = []
+    with pytest.raises(KeyError), tracked(config, "explore", 0, "key", notes.append) as log:
+        for step in (1, 2):
+            log({"step": step, "reward": 0.0})
+        raise KeyError("the stage failed")
+    assert notes == ["tracker tensorboard is left out from here on: OSError: disk full"]
+    assert Well.steps == [1, 2]
+
+
+def test_preflight_refuses_a_tracker_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(name: str, *more: Any) -> Any:
+        return None if name == "mlflow" else importlib.util.find_spec("json")
+
+    monkeypatch.setattr("rloop_core.trackers.tracking.find_spec", without)
+    check_trackers(small_config(placement={"report_to": ["trackio"]}))
+    with pytest.raises(ConfigError, match=r"placement.report_to: mlflow is not installed \(fix: pip install mlflow "):
+        check_trackers(small_config(placement={"report_to": ["trackio", "mlflow"]}))
+    assert preflight.check_trackers is check_trackers
