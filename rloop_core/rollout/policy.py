@@ -144,7 +144,10 @@ def save_policy(
     target.mkdir(parents=True, exist_ok=True)
     copy_policy_files(source, target)
     whole = model.state_dict() if weights is None else weights
-    saved = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in whole.items()}
+    # A tied weight is written once; cast on its own, it would no longer be seen to be the other's.
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    once = {name: value for name, value in whole.items() if tied.get(name) not in whole}
+    saved = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in once.items()}
     with_config = target / ".writing"
     model.save_pretrained(with_config, state_dict=saved)
     for path in sorted(with_config.iterdir()):
