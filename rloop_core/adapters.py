@@ -66,12 +66,16 @@ def loading_dtype(config: Config) -> str:
     return config.policy.dtype if config.lora.enabled else "float32"
 
 
-def policy_of(trainer: Any, config: Config, ranks: int) -> tuple[Any, State | None]:
+def policy_of(trainer: Any, config: Config) -> tuple[Any, State | None]:
     """The policy that a trainer holds, as `save_policy` takes it: the model, and weights that it does not hold itself.
 
-    All ranks must call it: whatever shares the weights out among them, all of them help to bring them together.
+    All ranks must call it: whatever shares the weights out among them, all of them help to bring them together. A
+    single one may hold them in parts, too, in the host's memory.
     """
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped) if ranks > 1 else None
+    from accelerate import DistributedType
+
+    plain = trainer.accelerator.distributed_type == DistributedType.NO
+    weights = None if plain else trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if not config.lora.enabled:
         return trainer.model, weights
     if trainer.accelerator.process_index:

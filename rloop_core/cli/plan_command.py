@@ -66,11 +66,13 @@ def _show(plan: dict[str, Any]) -> None:
     name = f"{_number(size)} parameters" if size else "size unknown"
     many = f"{device['count']} x " if device["count"] > 1 else ""
     out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} ({name})", "bold"))
-    out.print(Text(f"on {many}{device['name']}, {device['memory_gib']:,.0f} GiB\n"))
+    shared = f", {plan['sharding']['name']}" if device["count"] > 1 and plan["sharding"] else ""
+    out.print(Text(f"on {many}{device['name']}, {device['memory_gib']:,.0f} GiB{shared}\n"))
     out.print(_grid(_counts(counts, tokens)))
     _show_storage(out, plan["storage_bytes"])
     _show_memory(out, plan)
     _show_hours(out, plan)
+    _show_machines(out, plan["machines"])
     out.print(Text("\nassumptions", "bold"))
     for line in plan["assumptions"]:
         out.print(Text(f"  {line}"))
@@ -143,6 +145,34 @@ def _show_hours(out: Any, plan: dict[str, Any]) -> None:
     out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
     fits = "" if not plan["does_not_fit"] else ", once it fits"
     out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {plan['device']['count']} device(s){fits}"))
+
+
+def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
+    """The same run elsewhere: memory of each device by stage, and what to set there, or why it cannot be."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from rloop_core.cli.words import duration
+
+    if not machines:
+        return
+    out.print(Text("\nthe same run on", "bold"))
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
+    for column in ("", "explore / rft / evaluate, GiB", "the run", "training states"):
+        table.add_column(column, overflow="fold")
+    settings = []
+    for row in machines:
+        if row["settings"] is None:
+            table.add_row(row["machine"], "does not fit", "", Text(row["why"], "yellow"))
+            continue
+        memory = " / ".join(f"{value:,.0f}" for value in row["memory_gib"].values())
+        host = f" ({row['host_gib']:,.0f} GiB there)" if row["host_gib"] else ""
+        table.add_row(row["machine"], memory, duration(3600 * row["hours"]), row["sharding"] + host)
+        changes = " ".join(f"--set {name}={value}" for name, value in row["settings"].items())
+        settings += [f"  {row['machine']}: {changes}"] if changes else []
+    out.print(table)
+    for line in settings:
+        out.print(Text(line), soft_wrap=True)
 
 
 def _grid(rows: list[tuple[str, str]]) -> Any:

@@ -47,7 +47,8 @@ class PlacementConfig(Section):
 
     Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
     accelerate_config: str | None = None
-    """Config file of `accelerate launch` for several processes, as in infra/accelerate; null = torchrun, plain DDP."""
+    """Config file of `accelerate launch`, as in infra/accelerate, for several processes or for one that keeps states in
+    the host's memory; null = torchrun and plain DDP for several."""
     threads: Count | None = 1
     """CPU threads of each heavy stage. Keep it when comparing digests: it orders floating-point sums."""
     micro_batch_rollouts: Count | None = None

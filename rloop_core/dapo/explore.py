@@ -72,7 +72,7 @@ def explore(
     done = checkpoint.updates // updates_per_step if checkpoint else 0
 
     def save(folder: Path) -> None:
-        model, weights = policy_of(trainer, job.config, job.ranks)
+        model, weights = policy_of(trainer, job.config)
         if job.rank == 0:
             save_policy(model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
 

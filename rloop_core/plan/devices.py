@@ -41,8 +41,10 @@ CPU_GENERATE_PARAMETER_TOKENS = 7e9
 """Parameters x tokens a second of `generate` on a CPU core: measured 7,000 tokens/s with a policy of 1 M parameters."""
 CPU_GENERATE_TOKENS = 16_000
 """Tokens a second that no policy exceeds on the CPU, however small: 256 x 64 tokens in about a second (measured)."""
-VLLM_NOTE = (
-    "For comparison: vLLM 0.26 on one H200 generates 28,900 tokens/s with a 7.6 B Qwen2 (measured, 512 x 512 tokens)."
-)
+VLLM_HOST_SECONDS_A_SEQUENCE = 3.6e-5
+"""The host's share of a decoding step of vLLM, a sequence: measured on one H200 with vLLM 0.26, 512 sequences x 512
+tokens, 28,900 tokens/s with a 7.6 B Qwen2 and 27,000 with one of 0.5 B, so about 18 ms a step of 512 for both."""
+VLLM_EFFICIENCY = 0.5
+"""Share of a GPU's peak that vLLM's decoding reaches at most. Assumed; the 7.6 B Qwen2 above reached 0.44."""
 BYTES_A_TOKEN_STORED = 3.5
 """Parquet (zstd) bytes of one completion token: its id about 2, its text about 1.5. Estimated."""

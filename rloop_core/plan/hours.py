@@ -5,10 +5,14 @@ from __future__ import annotations
 from rloop_core.config import Config
 from rloop_core.plan import devices as constants
 from rloop_core.plan.devices import Device
-from rloop_core.plan.memory import generated_together
+from rloop_core.plan.memory import generated_together, uses_vllm
 from rloop_core.plan.models import ModelShape
-from rloop_core.plan.workload import Workload
+from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload
 
+VLLM_SEQUENCES = 512
+"""Sequences that vLLM works on at a time, as where it was measured; its cache is taken to hold them."""
+VLLM_START_SECONDS = 100.0
+"""Start of the engine: measured 48 to 150 s."""
 _ROWS_A_SECOND = 200_000
 
 
@@ -18,19 +22,25 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     tokens = work.prompt_tokens + work.completion_tokens
     share = explore.rollouts_per_step / devices
     together = generated_together(config, devices)
-    sampling = generation_seconds(shape, device, share, together, config, explore.max_completion_tokens)
-    # Off-policy updates need the log-probabilities of the policy that sampled: one more forward pass.
-    passes = 6 + (2 if explore.updates_per_step > 1 else 0) + (2 if config.placement.gradient_checkpointing else 0)
+    sampling = sampling_seconds(config, "explore", shape, device, share, together, explore.max_completion_tokens)
+    # Off-policy updates need the log-probabilities of the policy that sampled: one more forward pass. Under adapters
+    # the backward pass leaves the gradients of frozen weights out.
+    learning = 4 if config.lora.enabled else 6
+    passes = (
+        learning + (2 if explore.updates_per_step > 1 else 0) + (2 if config.placement.gradient_checkpointing else 0)
+    )
     update = training_seconds(shape, device, passes, explore.rollouts_per_step * tokens, devices)
     harvest = 2 * work.rollouts / _ROWS_A_SECOND
     batch = config.placement.generation_batch
     if work.snapshot_rollouts:
-        harvest += generation_seconds(
-            shape, device, work.snapshot_rollouts, batch, config, explore.max_completion_tokens
+        harvest += sampling_seconds(
+            config, "harvest", shape, device, work.snapshot_rollouts, batch, explore.max_completion_tokens
         )
-    rft = training_seconds(shape, device, 6, config.rft.epochs * (work.expert_at_most or 0) * tokens, devices)
+    trained = config.rft.epochs * (work.expert_at_most or 0) * tokens
+    rft = training_seconds(shape, device, learning, trained, devices)
+    starts = VLLM_START_SECONDS if uses_vllm(config, "explore") else 0
     seconds = {
-        "explore: sampling": explore.steps * sampling,
+        "explore: sampling": explore.steps * sampling + starts,
         "explore: updates": explore.steps * update,
         "harvest": harvest,
         "filter": work.rollouts / _ROWS_A_SECOND,
@@ -38,10 +48,46 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     }
     if config.evaluate.sets:
         seconds["evaluate"] = sum(
-            generation_seconds(shape, device, count or 0, batch, config, work.evaluation_budgets[label])
+            sampling_seconds(config, "evaluate", shape, device, count or 0, batch, work.evaluation_budgets[label])
             for label, count in work.evaluated.items()
-        )
+        ) + (VLLM_START_SECONDS if uses_vllm(config, "evaluate") else 0)
     return {name: value / 3600 for name, value in seconds.items()}
+
+
+def total_hours(config: Config, work: Workload, hours: dict[str, float]) -> float:
+    """Hours of the whole run, its stages one after the other."""
+    total = config.iterations * sum(value for name, value in hours.items() if name != "evaluate")
+    return total + work.policies_evaluated * hours.get("evaluate", 0.0)
+
+
+def sampling_seconds(
+    config: Config, stage: str, shape: ModelShape, device: Device, sequences: float, batch: int, budget: int
+) -> float:
+    """Seconds for so many completions of a stage on one device, by the engine that draws them."""
+    if not uses_vllm(config, stage):
+        return generation_seconds(shape, device, sequences, batch, config, budget)
+    prompt = min(MEAN_PROMPT, config.prompt.max_tokens)
+    flying = max(1, min(VLLM_SEQUENCES, round(sequences)))
+    rate = vllm_tokens_per_second(shape, device, flying, prompt + MEAN_SHARE * budget, _element(config))
+    return sequences * MEAN_SHARE * budget / rate
+
+
+def vllm_tokens_per_second(shape: ModelShape, device: Device, sequences: int, length: float, element: int) -> float:
+    """Completion tokens a second of vLLM with so many sequences at a time, of so many tokens at their end.
+
+    A decoding step takes the longest of: the host's work on its sequences, reading weights and cache, and computing.
+    """
+    if device.name == constants.DEVICES["cpu"].name:
+        return 2 * cpu_tokens_per_second(shape)  # measured: 14,300 against 7,000
+    cache = sequences * length / 2 * shape.kv_bytes_per_token(element)
+    reading = (shape.parameters * element + cache) / (device.bandwidth * constants.BANDWIDTH_EFFICIENCY)
+    computing = 2 * shape.parameters * sequences / (device.flops * constants.VLLM_EFFICIENCY)
+    return sequences / max(sequences * constants.VLLM_HOST_SECONDS_A_SEQUENCE, reading, computing)
+
+
+def cpu_tokens_per_second(shape: ModelShape) -> float:
+    """Completion tokens a second of `generate` on a CPU core."""
+    return min(constants.CPU_GENERATE_TOKENS, constants.CPU_GENERATE_PARAMETER_TOKENS / shape.parameters)
 
 
 def generation_seconds(
@@ -55,9 +101,8 @@ def generation_seconds(
         return 0.0
     batch = min(batch, max(1, round(sequences)))
     if device.name == constants.DEVICES["cpu"].name:
-        rate = min(constants.CPU_GENERATE_TOKENS, constants.CPU_GENERATE_PARAMETER_TOKENS / shape.parameters)
-        return sequences * budget / rate
-    element = 2 if config.policy.dtype == "bfloat16" else 4
+        return sequences * budget / cpu_tokens_per_second(shape)
+    element = _element(config)
     cache = batch * (config.prompt.max_tokens + budget / 2) * shape.kv_bytes_per_token(element)
     reading = (shape.parameters * element + cache) / (device.bandwidth * constants.BANDWIDTH_EFFICIENCY)
     computing = 2 * shape.parameters * batch / (device.flops * constants.TRAINING_EFFICIENCY)
@@ -71,3 +116,7 @@ def training_seconds(shape: ModelShape, device: Device, passes: int, tokens: flo
         device.flops if device.name == constants.DEVICES["cpu"].name else device.flops * constants.TRAINING_EFFICIENCY
     )
     return passes * shape.parameters * tokens / (reached * devices)
+
+
+def _element(config: Config) -> int:
+    return 2 if config.policy.dtype == "bfloat16" else 4

@@ -87,7 +87,7 @@ def finetune(
         )
     if not all(math.isfinite(value) for value in losses.values):
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
-    model, weights = policy_of(trainer, job.config, job.ranks)
+    model, weights = policy_of(trainer, job.config)
     if job.rank == 0:
         save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype, weights=weights)
     return {

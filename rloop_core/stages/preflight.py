@@ -110,7 +110,7 @@ def check_memory(config: Config, folder: Path, available: float) -> None:
     shape = find_shape(config.policy.model_copy(update={"path": str(folder)}))
     if shape is None:
         return
-    for stage in stage_memories(config, shape, available, devices=1):
+    for stage in stage_memories(config, shape, available, config.placement.processes):
         if not stage.fits:
             what = f"{stage.stage} needs about {stage.needed / GIB:.1f} GiB, the device has {available / GIB:.1f} free"
             raise ConfigError(what, field="placement", fix="; ".join(stage.fixes) or "take a larger device")

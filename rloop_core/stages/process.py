@@ -169,14 +169,14 @@ def _work(job: StageJob, events: Connection) -> int:
     import traceback
 
     from rloop_core.stages.execute import execute
-    from rloop_core.stages.ranks import execute_in_ranks, ranks_of
+    from rloop_core.stages.ranks import execute_in_ranks, is_launched
 
     def tell(event: Event) -> None:
         events.send_bytes(json.dumps(event).encode())
 
     content: dict[str, Any]
     try:
-        content = {"outcome": asdict(execute_in_ranks(job, tell) if ranks_of(job) > 1 else execute(job, tell))}
+        content = {"outcome": asdict(execute_in_ranks(job, tell) if is_launched(job) else execute(job, tell))}
     except Exception as error:
         traceback.print_exc()
         content = {"error": failure_of(error, Path(job.work))}

@@ -40,6 +40,12 @@ def ranks_of(job: StageJob) -> int:
     return int(job.config["placement"].get("processes", 1)) if job.stage in STAGES_WITH_RANKS else 1
 
 
+def is_launched(job: StageJob) -> bool:
+    """Whether a launcher starts the stage's processes: several, or one with an accelerate config of its own."""
+    named = job.stage in STAGES_WITH_RANKS and job.config["placement"].get("accelerate_config") is not None
+    return named or ranks_of(job) > 1
+
+
 def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
     """Compute a stage in as many processes as its placement says.
 
@@ -69,7 +75,7 @@ def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
 
     from rloop_core.stages.execute import execute
 
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # unset for a single one
     folder = _folder(job)
     try:
         outcome = execute(job, tell if rank == 0 else _silently, rank, ranks)

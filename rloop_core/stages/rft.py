@@ -27,14 +27,14 @@ def run(context: StageContext) -> StageOutcome:
         save_policy(model, policy, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
     job = RFTJob(config, context.seed, policy, context.work, context.device, context.rank, context.ranks)
-    trajectories = [table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids")]
+    prompt_ids, completion_ids = (table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids"))
     with context.tracked() as track:
 
         def tell(row: dict[str, object]) -> None:
             context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row})
             track(row)
 
-        metrics = finetune(job, *trajectories, tell)
+        metrics = finetune(job, prompt_ids, completion_ids, tell)
     if context.rank:
         return StageOutcome({}, {})
     context.out.mkdir(parents=True)

@@ -12,8 +12,8 @@ from rloop_core.plan.estimate import make_plan
 from rloop_core.rollout.policy import policy_digest
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
-from tests.conftest import ROOT
 from tests.configs.tiny import problem_file, tiny_policy
+from tests.conftest import ROOT
 
 FOLDER = ROOT / "deployments/configs"
 MEANT_FOR = {

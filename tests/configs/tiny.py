@@ -20,7 +20,7 @@ def problem_file(path: Path, first: int, count: int) -> Path:
 
 
 def tiny_policy(folder: Path, like: str, template: str, problems: Path) -> Path:
-    """Save a policy with the architecture of a known model (its kind, tied or not, head groups, biases), cut in size."""
+    """Save a policy with the architecture of a known model (kind, tying, head groups), cut in size."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

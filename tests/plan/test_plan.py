@@ -71,9 +71,13 @@ def test_storage_and_memory_of_the_paper_by_hand():
     parameters = 7_615_616_512
     assert plan["storage_bytes"]["policies"] == 3 * 2 * parameters * 2
     assert plan["storage_bytes"]["trajectories"] == round(4_915_200 * 1024 * 3.5 * 2)
+    # ZeRO-2 on 8: weights in bfloat16 whole; gradients (float32), and AdamW's weights and moments, an eighth of each.
+    assert plan["sharding"] == {"name": "ZeRO-2", "file": "infra/accelerate/zero2.yaml"}
     explore = plan["memory"][0]
-    assert explore["parts_gib"]["weights, gradients, AdamW"] == round(16 * parameters / 8 / GIB, 2)
-    assert explore["parts_gib"]["bfloat16 copy"] == round(2 * parameters / GIB, 2)
+    assert explore["parts_gib"]["weights, gradients, AdamW"] == round((2 + (4 + 12) / 8) * parameters / GIB, 2)
+    one = make_plan(config(), "h200", 1)["memory"][0]
+    assert one["parts_gib"]["weights, gradients, AdamW"] == round(16 * parameters / GIB, 2)
+    assert one["parts_gib"]["bfloat16 copy"] == round(2 * parameters / GIB, 2)
     # Keys and values: 2 x 28 layers x 4 heads x 128 x 2 bytes a token; 4,096 tokens; 256 sequences.
     evaluate = plan["memory"][2]
     assert evaluate["parts_gib"]["key-value cache"] == 57_344 * 4096 * 256 / GIB == 56.0
@@ -81,7 +85,11 @@ def test_storage_and_memory_of_the_paper_by_hand():
 
 def test_one_device_is_too_small_and_the_settings_that_help_are_named():
     one = make_plan(config(), "h100", 1)
-    assert any("113 GiB" in line and "--gpus" in line for line in one["does_not_fit"])
+    assert any("128 GiB" in line and "at least 4 devices (--gpus)" in line for line in one["does_not_fit"])
+    assert "explore: set lora.rank to 32 (adapters: another computation)" in one["does_not_fit"]
+    assert any(
+        "set placement.accelerate_config to infra/accelerate/zero2-offload.yaml" in line for line in one["does_not_fit"]
+    )
     eight = make_plan(config(), "h200", 8)
     rft = next(row for row in eight["memory"] if row["stage"] == "rft")
     (fix,) = rft["fixes"]
@@ -103,7 +111,9 @@ def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
 
 
 def test_devices_default_to_the_fewest_that_hold_the_states():
-    assert make_plan(config(), "h200")["device"]["count"] == 2
+    assert make_plan(config(), "h100")["device"]["count"] == 4
+    assert make_plan(config(lora={"rank": 32}), "h100")["device"]["count"] == 1
+    assert make_plan(config(placement={"processes": 8}), "h100")["device"]["count"] == 8
     assert make_plan(config(policy={"path": "Qwen/Qwen2.5-0.5B"}), "h100")["device"]["count"] == 1
 
 

@@ -150,3 +150,11 @@ def test_accelerates_launcher_and_its_config_give_the_same(undisturbed: tuple[Pa
     digests = _ensure(launched, "explore", listen=lambda stage, iteration, event: steps.append(event.get("done", 0)))
     assert digests == undisturbed[1][:1]
     assert [step for step in steps if step] == [1, 2, 3]
+
+
+@pytest.mark.timeout(600)
+def test_one_process_of_accelerates_launcher_computes_what_one_of_ours_does(tmp_path: Path) -> None:
+    """As `infra/accelerate/zero3-offload.yaml` needs it on one GPU, where there is no other way to share states out."""
+    launched = {"accelerate_config": str(ROOT / "infra/accelerate/ddp.yaml")}
+    plain = _ensure(_config(tmp_path / "plain", 1), "explore")
+    assert _ensure(_config(tmp_path / "launched", 1, **launched), "explore") == plain

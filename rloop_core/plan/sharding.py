@@ -1,0 +1,141 @@
+"""How training states lie on the devices: whole, or shared out by ZeRO or FSDP, or kept in the host's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rloop_core.config import Config
+from rloop_core.plan.models import ModelShape
+
+FOLDER = "infra/accelerate"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """One way.
+
+    Attributes:
+        name: As people call it.
+        weights, gradients, optimizer: Whether they are shared out.
+        deepspeed: DeepSpeed computes with weights in the policy's precision, beside float32 ones of the optimizer;
+            torch computes with float32 weights and keeps a cast copy.
+        offload_optimizer, offload_weights: Kept in the host's memory.
+        file: What `placement.accelerate_config` must be; None where it needs none.
+    """
+
+    name: str
+    weights: bool = False
+    gradients: bool = False
+    optimizer: bool = False
+    deepspeed: bool = False
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+    file: str | None = None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether whole weights are there only while they are needed."""
+        return self.weights
+
+
+ONE = Sharding("one device")
+DDP = Sharding("DDP")
+ZERO2 = Sharding("ZeRO-2", gradients=True, optimizer=True, deepspeed=True, file=f"{FOLDER}/zero2.yaml")
+ZERO3 = Sharding("ZeRO-3", True, True, True, True, file=f"{FOLDER}/zero3.yaml")
+FSDP = Sharding("FSDP", True, True, True, file=f"{FOLDER}/fsdp.yaml")
+ZERO2_OFFLOAD = Sharding(
+    "ZeRO-2, optimizer in host memory", False, True, True, True, True, file=f"{FOLDER}/zero2-offload.yaml"
+)
+ZERO3_OFFLOAD = Sharding(
+    "ZeRO-3, weights and optimizer in host memory", True, True, True, True, True, True, f"{FOLDER}/zero3-offload.yaml"
+)
+
+
+def ladder(devices: int) -> tuple[Sharding, ...]:
+    """What can be had on so many devices, the fastest first."""
+    if devices == 1:
+        return (ONE, ZERO2_OFFLOAD, ZERO3_OFFLOAD)
+    return (DDP, ZERO2, ZERO3, ZERO3_OFFLOAD)
+
+
+def sharding_named(config: Config) -> Sharding | None:
+    """What the accelerate config that placement names does; None where it names none, or none that can be read."""
+    path = config.placement.accelerate_config
+    if path is None or not Path(path).is_file():
+        return None
+    content: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    kind = str(content.get("distributed_type", "NO")).upper()
+    if kind == "FSDP":
+        settings = content.get("fsdp_config", {})
+        offload = bool(settings.get("fsdp_offload_params"))
+        whole = settings.get("fsdp_reshard_after_forward") in (False, "SHARD_GRAD_OP")
+        return Sharding("FSDP", not whole, True, True, False, offload, offload, path)
+    if kind == "DEEPSPEED":
+        settings = content.get("deepspeed_config", {})
+        stage = int(settings.get("zero_stage", 2))
+        optimizer, weights = (
+            settings.get(f"offload_{what}_device", "none") != "none" for what in ("optimizer", "param")
+        )
+        return Sharding(f"ZeRO-{stage}", stage >= 3, stage >= 2, stage >= 1, True, optimizer, weights, path)
+    return Sharding("DDP", file=path)
+
+
+def trained_parameters(config: Config, shape: ModelShape) -> int:
+    """Parameters with gradients: all of the policy, or its adapters, r (in + out) a layer that has one."""
+    if not config.lora.enabled:
+        return shape.parameters
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    sizes = {
+        "q_proj": shape.hidden + query,
+        "k_proj": shape.hidden + key,
+        "v_proj": shape.hidden + key,
+        "o_proj": query + shape.hidden,
+        "gate_proj": shape.hidden + shape.intermediate,
+        "up_proj": shape.hidden + shape.intermediate,
+        "down_proj": shape.intermediate + shape.hidden,
+    }
+    wanted = config.lora.target_modules
+    if not isinstance(wanted, str):
+        sizes = {name: size for name, size in sizes.items() if any(one.rpartition(".")[2] == name for one in wanted)}
+    return config.lora.rank * shape.layers * sum(sizes.values())
+
+
+def training_states(config: Config, shape: ModelShape, way: Sharding, devices: int) -> dict[str, float]:
+    """Bytes on one device while a policy is trained, by kind; what is in the host's memory is not among them.
+
+    A trained parameter takes 16 bytes: float32 weight 4, gradient 4, AdamW's two moments 8. torch keeps a copy of all
+    weights in bfloat16 beside it (autocast's); DeepSpeed computes with weights in bfloat16, the float32 ones being its
+    optimizer's. Under adapters the policy's own weights are frozen, and there once.
+    """
+    element = 2 if config.policy.dtype == "bfloat16" else 4
+    trained, every = trained_parameters(config, shape), shape.parameters
+    whole = {name: 1 if not on else devices for name, on in vars(way).items() if isinstance(on, bool)}
+    parts: dict[str, float] = {}
+    if config.lora.enabled:
+        parts["frozen weights"] = 0.0 if way.offload_weights else element * every / whole["weights"]
+    if way.deepspeed:
+        states = 0.0 if config.lora.enabled or way.offload_weights else element * every / whole["weights"]
+        states += 0.0 if way.offload_optimizer else 4.0 * trained / whole["gradients"]
+        states += 0.0 if way.offload_optimizer else (8 + 4 * (element == 2)) * trained / whole["optimizer"]
+        parts["weights, gradients, AdamW"] = states
+    else:
+        share = 0.0 if way.offload_optimizer and way.offload_weights else 16.0 * trained / whole["optimizer"]
+        share += 4.0 * trained - 4.0 * trained / whole["weights"] if way.optimizer and not way.weights else 0.0
+        parts["weights, gradients, AdamW"] = share
+        if element == 2 and not config.lora.enabled and not way.weights:
+            parts["bfloat16 copy"] = 2.0 * every
+    if way.gathers:
+        parts["layers brought together"] = min(2e9, 2.0 * element * every / shape.layers)
+    return parts
+
+
+def host_bytes(config: Config, shape: ModelShape, way: Sharding) -> float:
+    """Bytes of the host's memory, over all devices of it."""
+    element = 2 if config.policy.dtype == "bfloat16" else 4
+    trained = trained_parameters(config, shape)
+    kept = (element * shape.parameters if way.offload_weights else 0) + (16 * trained if way.offload_optimizer else 0)
+    return float(kept)
