@@ -67,6 +67,8 @@ class PlacementConfig(Section):
     """Sequences that are generated together; bounds the KV cache."""
     gradient_checkpointing: bool = False
     """Trade compute for activation memory."""
+    liger_kernels: bool = False
+    """Train with the fused norms, rotary embeddings and MLPs of liger-kernel (GPUs only); equal up to rounding."""
     checkpoint_every: Count = 5
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True

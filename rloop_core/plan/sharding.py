@@ -77,10 +77,8 @@ def sharding_named(config: Config) -> Sharding | None:
     if kind == "DEEPSPEED":
         settings = content.get("deepspeed_config", {})
         stage = int(settings.get("zero_stage", 2))
-        optimizer, weights = (
-            settings.get(f"offload_{what}_device", "none") != "none" for what in ("optimizer", "param")
-        )
-        return Sharding(f"ZeRO-{stage}", stage >= 3, stage >= 2, stage >= 1, True, optimizer, weights, path)
+        host = [settings.get(f"offload_{what}_device", "none") != "none" for what in ("optimizer", "param")]
+        return Sharding(f"ZeRO-{stage}", stage >= 3, stage >= 2, stage >= 1, True, host[0], host[1], path)
     return Sharding("DDP", file=path)
 
 

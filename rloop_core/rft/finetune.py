@@ -119,6 +119,7 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
         max_grad_norm=settings.max_grad_norm,
         bf16=job.config.policy.dtype == "bfloat16",
         gradient_checkpointing=job.config.placement.gradient_checkpointing,
+        use_liger_kernel=job.config.placement.liger_kernels,
         save_strategy="no",
         logging_steps=1,
         logging_nan_inf_filter=False,

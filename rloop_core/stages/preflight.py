@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 from rloop_core.adapters import check_adapters
@@ -36,6 +37,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     _check_weights(folder)
     check_adapters(config, folder)
     check_trackers(config)
+    _check_kernels(config)
     try:
         check_context(config, _context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:
@@ -43,6 +45,17 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     refs = (inputs.base(), inputs.training(), *inputs.evaluation())
     inputs.decontamination()
     return refs
+
+
+def _check_kernels(config: Config) -> None:
+    """liger's kernels are Triton's: they need a GPU, and the package where the stages that train are computed."""
+    if not config.placement.liger_kernels or {"explore", "rft"} <= set(config.placement.pools):
+        return
+    if config.placement.device == "cpu":
+        raise ConfigError("needs a GPU", field="placement.liger_kernels", fix="set it to false where device is cpu")
+    if find_spec("liger_kernel") is None:
+        fix = "pip install liger-kernel, or set it to false"
+        raise ConfigError("the package liger-kernel is not installed", field="placement.liger_kernels", fix=fix)
 
 
 def _check_reach(config: Config, store: Store) -> None:
