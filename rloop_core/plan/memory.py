@@ -83,8 +83,7 @@ def generated_together(config: Config, devices: int) -> int:
 
 def uses_vllm(config: Config, stage: str) -> bool:
     """Whether vLLM draws a stage's completions."""
-    section = config.explore if stage == "explore" else config.placement
-    return getattr(section, "engine", "transformers") == "vllm"
+    return (config.explore.engine if stage == "explore" else config.placement.engine) == "vllm"
 
 
 def activation_bytes(config: Config, shape: ModelShape, sequences: int) -> dict[str, float]:
@@ -141,7 +140,7 @@ def _beside_vllm(
     config: Config, shape: ModelShape, available: float, states: dict[str, float]
 ) -> tuple[dict[str, float], list[str]]:
     """vLLM's fixed share of the device, which must hold its own weights and some cache."""
-    share = float(getattr(getattr(config.placement, "vllm", None), "colocated_memory", 0.3))
+    share = config.placement.vllm.colocated_memory
     weights = _element(config) * shape.parameters
     least = (weights + 16 * _sequence_bytes(config, shape, config.explore.max_completion_tokens)) / available
     most = 1 - sum(states.values()) / available
@@ -169,7 +168,7 @@ def _evaluate(config: Config, shape: ModelShape, available: float) -> StageMemor
     if room < one:
         fixes.append("the weights alone fill the device: set policy.dtype to bfloat16, or take a larger device")
     if uses_vllm(config, "evaluate"):
-        share = float(getattr(getattr(config.placement, "vllm", None), "memory", 0.85))
+        share = config.placement.vllm.memory
         return StageMemory("evaluate", {"vLLM": max(share * available, weights["weights"] + one)}, available, ())
     batch = config.placement.generation_batch
     if one <= room < batch * one:
