@@ -16,9 +16,10 @@ $(STAMP): pyproject.toml infra/constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable .
 	@touch $(STAMP)
 
-$(VENV)/.dev: $(STAMP)
+$(VENV)/.dev: pyproject.toml infra/constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable '.[dev]'
-	@touch $(VENV)/.dev
+	@touch $(STAMP) $(VENV)/.dev
 
 install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 
@@ -28,10 +29,10 @@ demo: $(STAMP) ## Three RLoop iterations of the bundled policy on this machine, 
 study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
-test: $(VENV)/.dev ## Unit, property and fault tests
+test: $(VENV)/.dev ## Unit, property and fault tests: a quarter of an hour on two cores
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-faults: $(VENV)/.dev ## The fault tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, a rehearsal
+faults: $(VENV)/.dev ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
 	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows

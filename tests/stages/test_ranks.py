@@ -140,6 +140,7 @@ def test_ranks_that_die_or_hang_end_the_stage_and_are_named_and_the_next_start_e
     assert _ensure(config, "explore") == undisturbed[1][:1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_accelerates_launcher_and_its_config_give_the_same(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
     missing = _config(tmp_path, 2, accelerate_config="nowhere.yaml")
