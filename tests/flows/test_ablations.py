@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import SMOKE, run_rloop
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 STEPS = 3
 SHARED = ("--config", str(SMOKE), "--set", "evaluate.sets=[]", "--set", "explore.snapshot_every=1", "--json")
 ARMS = {
