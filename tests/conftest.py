@@ -32,6 +32,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test workers share two core
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+LONGEST = ("study/test_study.py", "flows/", "faults/", "stages/test_ranks.py", "store/test_damaged_run.py", "chaos/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no test process is left alone with one at the end."""
+    items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONGEST))
+
+
 def small_config(**overrides: Any) -> Config:
     """A config of a few small RL steps on the bundled policy; `section={...}` overrides fields of a section."""
     data: dict[str, Any] = {
