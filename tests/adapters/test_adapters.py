@@ -11,14 +11,15 @@ import pytest
 
 from rloop_core.adapters import adapter_settings, check_adapters, merged_weights
 from rloop_core.config import Config
-from rloop_core.dapo.explore import ExploreJob, explore, make_trainer, seal
+from rloop_core.dapo.explore import ExploreJob, make_trainer
 from rloop_core.errors import ConfigError
 from rloop_core.organism import bundled_policy_path
 from rloop_core.rft import RFTJob, finetune
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from rloop_core.stages import preflight
 from rloop_core.verifier import Verifier
-from tests.conftest import encoded, folder_digest, small_config
+from tests.conftest import encoded, small_config
+from tests.dapo.killed import check_killed_equals_whole
 
 LORA = {"rank": 4, "alpha": 8.0}
 
@@ -86,26 +87,10 @@ def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
         explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3},
         placement={"checkpoint_every": 2, "micro_batch_rollouts": 4},
     )
-    problems = encoded(config)
-    whole = make_job(config, "whole")
-    explore(whole, problems, verifier, _quiet)
-    counts = seal(whole, whole.work / "out")
+    whole = check_killed_equals_whole(config, make_job, verifier, dies_after)
     checkpoint = whole.work / "checkpoints/checkpoint-8"
     assert (checkpoint / "adapter_model.safetensors").is_file()
     assert not list(checkpoint.glob("model*.safetensors")), "frozen weights are not written again and again"
-
-    def die(row: dict[str, Any]) -> None:
-        if row["step"] == dies_after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        explore(make_job(config, "killed"), problems, verifier, die)
-    again: list[int] = []
-    killed = make_job(config, "killed", attempt=1)
-    explore(killed, problems, verifier, lambda row: again.append(row["step"]))
-    assert again == list(range((dies_after - 1) // 2 * 2 + 1, 6))
-    assert seal(killed, killed.work / "out") == counts
-    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     assert policy_digest(whole.work / "policy") != policy_digest(bundled_policy_path())
 
 

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.dapo.checkpoints import MARKER, last_checkpoint
-from rloop_core.dapo.explore import ExploreJob, explore, seal
+from rloop_core.dapo.explore import ExploreJob, explore
 from rloop_core.errors import StageError
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
+from tests.dapo.killed import check_killed_equals_whole
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -24,10 +25,6 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 def _quiet(row: dict[str, Any]) -> None:
     pass
-
-
-class Killed(Exception):  # noqa: N818
-    """Stands for the moment at which a process dies."""
 
 
 def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
@@ -92,24 +89,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
     config = small_config(
         explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_rollouts": 4}
     )
-    problems = encoded(config)
-    whole = make_job(config, "whole")
-    explore(whole, problems, verifier, _quiet)
-    counts = seal(whole, whole.work / "out")
-
-    def die(row: dict[str, Any]) -> None:
-        if row["step"] == dies_after:
-            raise Killed
-
-    with pytest.raises(Killed):
-        explore(make_job(config, "killed"), problems, verifier, die)
-    again: list[int] = []
-    killed = make_job(config, "killed", attempt=1)
-    explore(killed, problems, verifier, lambda row: again.append(row["step"]))
-    last = (dies_after - 1) // 2 * 2
-    assert again == list(range(last + 1, 6)), "only the RL steps after the last checkpoint run again"
-    assert seal(killed, killed.work / "out") == counts
-    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
+    check_killed_equals_whole(config, make_job, verifier, dies_after)
 
 
 def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
