@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.cli.words import in_words
+from rloop_core.errors import RLoopError
 from rloop_core.report.reading import RunRecord, read_run
 from rloop_core.report.selection import selected
 from rloop_core.stages.order import stages_of
+from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
 from rloop_core.store.lease import holder_is_gone, holder_is_here, read_holder
@@ -39,6 +41,22 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "selected_in_words": chosen.sentence() if chosen else "",
         "notes": [note for note in run.notes if not note.startswith("The run is not complete")],
     }
+
+
+def runs_status(store: Store, cache: Path) -> list[dict[str, Any]]:
+    """`run_status` of every run of a store, by name; of one that cannot be read `run` and `error` alone.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    return [_status_or_error(store, name, cache) for name in runs_of(store)]
+
+
+def _status_or_error(store: Store, name: str, cache: Path) -> dict[str, Any]:
+    try:
+        return run_status(store, name, cache)
+    except RLoopError as error:
+        return {"run": name, "error": str(error)}
 
 
 def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: bool | None) -> dict[str, Any]:

@@ -2,49 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rloop_core.cli.options import cache_folder, console, json_option, print_json, store_option
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
+_OPEN = ("running", "interrupted", "changed", "missing")
+"""What is said of an unfinished run: the first of these that one of its stages is."""
 
 
 @click.command("status")
-@click.argument("run")
+@click.argument("run", required=False)
 @store_option
 @json_option
-def command(run: str, store: str, as_json: bool) -> None:
+def command(run: str | None, store: str, as_json: bool) -> None:
     """Which stages of a run are done, running or missing, with their key figures. Writes nothing.
+
+    Without RUN: the runs of the store, a line each.
 
     `interrupted`: started, not finished, and nobody is working on it; `rloop run` goes on from there.
     `changed`: done under another config than the run was last started with; `rloop run` computes it again.
     Where the config says on which set to choose (evaluate.select_on), the best checkpoint is named.
 
     \b
-    Example:
+    Examples:
+      rloop status
       rloop status demo --store s3://bucket/rloop
     """
-    from rloop_core.cli.progress_of import run_status
+    from rloop_core.cli.progress_of import run_status, runs_status
     from rloop_core.store import Store
 
-    status = run_status(Store(store), run, cache_folder())
+    if run is not None:
+        status = run_status(Store(store), run, cache_folder())
+    else:
+        status = {"store": store, "runs": runs_status(Store(store), cache_folder())}
     if as_json:
         print_json(status)
-    else:
+    elif run is not None:
         _show(status)
+    else:
+        _show_runs(store, status["runs"])
+
+
+def _show_runs(store: str, runs: list[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    out = console()
+    if not runs:
+        out.print(Text(f"{store} holds no runs; rloop run starts one"))
+        return
+    table = _table("run", "stages", "state", "holder")
+    for status in runs:
+        if "error" in status:
+            table.add_row(Text(status["run"]), "", Text("unreadable", style="red"), Text(status["error"]))
+            continue
+        counts = status["counts"]
+        state = "done" if status["complete"] else next(name for name in _OPEN if counts[name])
+        done = f"{counts['done']} of {sum(counts.values())}"
+        table.add_row(Text(status["run"]), done, Text(state, style=_STYLES[state]), Text(status["holder"]))
+    out.print(table)
 
 
 def _show(status: dict[str, Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from rloop_core.cli.words import duration, stage_name
 
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    for column in ("stage", "state", "time", "result"):
-        table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
+    table = _table("stage", "state", "time", "result")
     for row in status["stages"]:
         state = Text(row["state"], style=_STYLES[row["state"]])
         seconds = duration(row["seconds"]) if row["seconds"] is not None else ""
@@ -57,3 +86,12 @@ def _show(status: dict[str, Any]) -> None:
         out.print(Text(f"selected: {status['selected_in_words']}"))
     for note in status["notes"]:
         out.print(Text(f"note: {note}"))
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
+    return table

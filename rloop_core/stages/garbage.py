@@ -19,7 +19,7 @@ from rloop_core.errors import ArtifactDamaged, LeaseError, RLoopError, StoreErro
 from rloop_core.stages.data_record import read_data_record
 from rloop_core.stages.job import STAGES
 from rloop_core.stages.problem_store import source_key
-from rloop_core.stages.run_record import read_run_config
+from rloop_core.stages.run_record import read_run_config, runs_of
 from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifest
 from rloop_core.store.local import TEMPORARY
 
@@ -77,15 +77,6 @@ class Garbage:
     def bytes(self) -> int:
         """Bytes of all of it."""
         return sum(item.entry.bytes for item in self.items)
-
-
-def runs_of(store: Store) -> list[str]:
-    """Names of the runs that a store holds.
-
-    Raises:
-        StoreError: It cannot be read.
-    """
-    return [name for name in store.top()[0] if not name.startswith(".") and store.exists(f"{name}/run.json")]
 
 
 def find_garbage(

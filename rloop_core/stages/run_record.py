@@ -44,14 +44,22 @@ def read_run_config(store: Store, run: str) -> Config:
     """
     content = _read(store, run)
     if content is None:
-        found = sorted({key.split("/")[0] for key in store.list("") if key.endswith("/run.json")})
-        known = f"it holds {', '.join(found)}" if found else "it holds none"
+        known = f"it holds {', '.join(runs_of(store)) or 'none'}"
         raise StoreError(f"there is no run {run!r} here; {known}", field=store.uri, fix="check RUN and --store")
     config = content.get("config")
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
     return make_config(config)
+
+
+def runs_of(store: Store) -> list[str]:
+    """Names of the runs that a store holds.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    return [name for name in store.top()[0] if not name.startswith(".") and store.exists(_key(name))]
 
 
 def _key(run: str) -> str:

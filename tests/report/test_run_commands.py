@@ -112,6 +112,21 @@ def test_status_tells_done_running_interrupted_changed_and_missing(finished, tmp
     assert rows["filter", 0]["state"] == "changed" and rows["explore", 0]["state"] == "done"
 
 
+def test_status_without_a_run_lists_the_runs_of_the_store(finished, tmp_path):
+    store = finished.root / "store"
+    assert f"{tmp_path}/empty holds no runs" in rloop("status", "--store", tmp_path / "empty").output
+    write_run_record(finished.store, fake_config(name="second"))
+    finished.store.write_bytes("third/run.json", b"{")
+    runs = {row["run"]: row for row in json.loads(rloop("status", "--store", store, "--json").output)["runs"]}
+    assert list(runs) == ["second", "third", "tiny"]
+    assert runs["tiny"] == json.loads(rloop("status", "tiny", "--store", store, "--json").output)
+    assert not runs["second"]["complete"] and "is not a run record" in runs["third"]["error"]
+    lines = {line.split()[0]: line for line in rloop("status", "--store", store).output.splitlines() if line.strip()}
+    assert "11 of 11" in lines["tiny"] and "done" in lines["tiny"]
+    assert "0 of 11" in lines["second"] and "missing" in lines["second"]
+    assert "unreadable" in lines["third"]
+
+
 def status_rows(store):
     return json.loads(rloop("status", "tiny", "--store", store, "--json").output)["stages"]
 
