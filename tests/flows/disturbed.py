@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -157,14 +156,9 @@ class Disturbed:
 
     def states(self, number: str) -> dict[str, str]:
         """State of every task run of a run and its subflows, and of the subflows, by name; the last of each name."""
-        for _ in range(100):  # task runs reach the database as events, a little after they end
-            inner = self.server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [number]}}})
-            flows = sorted(inner.json(), key=lambda run: run["created"])
-            below = {"flow_runs": {"id": {"any_": [number, *(run["id"] for run in flows)]}}}
-            tasks = sorted(self.server.post("/task_runs/filter", below).json(), key=lambda task: task["created"])
-            if all(task["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") for task in tasks):
-                break
-            time.sleep(0.2)
+        inner = self.server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [number]}}})
+        flows = sorted(inner.json(), key=lambda run: run["created"])
+        tasks = self.server.tasks([number, *(run["id"] for run in flows)])
         every = [*tasks, *flows]
         self.unended = [one["name"] for one in every if one["state_type"] in ("RUNNING", "PENDING", "SCHEDULED")]
         return {one["name"]: one["state_name"] for one in every}

@@ -100,6 +100,23 @@ class Server:
         assert found, done.stdout
         return found[0]
 
+    def tasks(self, flow_runs: list[str]) -> list[dict[str, Any]]:
+        """The task runs of these flow runs, oldest first, once all have ended and no more come.
+
+        They reach the database as events, a little after they end; after 40 s they are given as they are."""
+        asked = {"flow_runs": {"id": {"any_": flow_runs}}}
+        tasks: list[dict[str, Any]] = []
+        same = 0
+        for _ in range(200):
+            known = len(tasks)
+            tasks = self.post("/task_runs/filter", asked).json()
+            ended = all(task["state_type"] in ENDED for task in tasks)
+            same = same + 1 if ended and len(tasks) == known else 0
+            if same == 5:
+                break
+            time.sleep(0.2)
+        return sorted(tasks, key=lambda task: str(task["created"]))
+
     def wait(self, number: str, patience: float = 240) -> dict[str, Any]:
         """A run by its id, once it has ended."""
         deadline = time.monotonic() + patience

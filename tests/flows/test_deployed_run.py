@@ -41,17 +41,7 @@ def _flows(server: Server, run: dict[str, Any]) -> list[str]:
 
 def _tasks(server: Server, run: dict[str, Any]) -> list[dict[str, Any]]:
     """The task runs of a run and of its iterations, once all have ended."""
-    tasks: list[dict[str, Any]] = []
-    same = 0
-    for _ in range(200):  # task runs reach the database as events, a little after they end
-        known = len(tasks)
-        tasks = server.post("/task_runs/filter", {"flow_runs": {"id": {"any_": _flows(server, run)}}}).json()
-        ended = all(task["state_type"] in ("COMPLETED", "FAILED") for task in tasks)
-        same = same + 1 if ended and len(tasks) == known else 0
-        if same == 5:
-            break
-        time.sleep(0.2)
-    return tasks
+    return server.tasks(_flows(server, run))
 
 
 def _states(server: Server, run: dict[str, Any]) -> dict[str, str]:
