@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
+from rloop_core.machines.post import presence
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key
@@ -111,7 +112,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
         _open[key] = session
         hasty = False
         try:
-            with _stopping_on_error(session):
+            with presence(config), _stopping_on_error(session):
                 yield session
         except BaseException as error:
             hasty = not isinstance(error, Exception)

@@ -5,33 +5,47 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rloop_core.cli.options import cache_folder, config_option, console, json_option, print_json, set_option
 
+if TYPE_CHECKING:
+    from rloop_core.config import Config
+
 Flow = Callable[..., Any]
+_OPTIONS = (
+    click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store."),
+    click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix."),
+    click.option(
+        "--iterations",
+        default=None,
+        type=click.IntRange(1),
+        metavar="N",
+        help="Iterations; raising it later continues the run.",
+    ),
+    click.option(
+        "--arm",
+        type=click.Choice(["rloop", "vanilla-rl"]),
+        default=None,
+        help="`vanilla-rl` runs the config's control: as many RL steps in one phase, no fine-tuning; its run is named "
+        "so.",
+    ),
+)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which run of a config is meant."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command("run")
 @config_option
 @set_option
-@click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
-@click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
-@click.option(
-    "--iterations",
-    default=None,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Iterations; raising it later continues the run.",
-)
-@click.option(
-    "--arm",
-    type=click.Choice(["rloop", "vanilla-rl"]),
-    default=None,
-    help="`vanilla-rl` runs the config's control: as many RL steps in one phase, no fine-tuning; its run is named so.",
-)
+@run_options
 @click.option("--quiet", is_flag=True, help="No progress; only what came out.")
 @json_option
 def command(
@@ -57,13 +71,8 @@ def command(
     from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.cli.live import watch
     from rloop_core.cli.outcome import outcome_of, show_outcome
-    from rloop_core.config import as_vanilla, load_config
 
-    # JSON is YAML: a quoted name stays text, whatever it looks like.
-    fields = {"name": name, "placement.store": store, "iterations": iterations}
-    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
-    config = load_config(config_file, [*overrides, *given])
-    config = as_vanilla(config) if arm == "vanilla-rl" else config
+    config = load_run(config_file, overrides, name, store, iterations, arm)
     flow = find_flow()
     started = time.monotonic()
     with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
@@ -73,6 +82,28 @@ def command(
         print_json(outcome)
     else:
         show_outcome(outcome, console())
+
+
+def load_run(
+    config_file: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    store: str | None,
+    iterations: int | None,
+    arm: str | None,
+) -> Config:
+    """The config of the run that the options mean.
+
+    Raises:
+        ConfigError: It is unknown, mistyped or impossible.
+    """
+    from rloop_core.config import as_vanilla, load_config
+
+    # JSON is YAML: a quoted name stays text, whatever it looks like.
+    fields = {"name": name, "placement.store": store, "iterations": iterations}
+    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
+    config = load_config(config_file, [*overrides, *given])
+    return as_vanilla(config) if arm == "vanilla-rl" else config
 
 
 def find_flow(name: str = "rloop") -> Flow:

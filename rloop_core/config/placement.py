@@ -43,9 +43,22 @@ class PlacementConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the heavy stages compute."""
     processes: Count = 1
-    """Processes (on GPUs: one each) of the stages that train, explore and rft; the others are one process.
+    """Processes (on GPUs: one each) of the stages that train, explore and rft, on all machines together; the other
+    stages are one process.
 
     Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
+    machines: Count = 1
+    """Machines that share the processes out, equally many each: `rloop run` on the first, `rloop node` on the others.
+
+    They share `scratch`, under the same path on all of them. How ranks are spread over machines changes no digest."""
+    machines_address: str | None = None
+    """Host name or address of the first machine as the others reach it, perhaps with a port that is open between them
+    (`node-1:29500`); null = the address of its default route and any free port."""
+    machines_patience_minutes: Annotated[float, Field(ge=0)] = 10.0
+    """Wait so long for the other machines, before the run and before each stage that trains."""
+    machines_silence_seconds: Annotated[float, Field(ge=5)] = 60.0
+    """A machine that shows no sign of life in `scratch` for so long is taken for dead. Network file systems show
+    changes late: not below 60 there."""
     accelerate_config: str | None = None
     """Config file of `accelerate launch`, as in infra/accelerate, for several processes or for one that keeps states in
     the host's memory; null = torchrun and plain DDP for several."""

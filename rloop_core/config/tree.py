@@ -150,7 +150,13 @@ class Config(Section):
 
     def _check_processes(self) -> None:
         """Every process of a stage that trains gets as many problems, rollouts and trajectories as any other."""
-        processes = self.placement.processes
+        processes, machines = self.placement.processes, self.placement.machines
+        if processes % machines:
+            what = f"{processes} processes, in all, cannot be shared out equally over {machines} machines"
+            raise Impossible("placement.processes", what, f"set it to {machines}, or to another multiple of that")
+        if machines > 1 and not self.placement.scratch:
+            what = "several machines need a folder for unfinished work that all of them see"
+            raise Impossible("placement.scratch", what, "name one on a shared file system, under the same path on all")
         shared = {
             "explore.problems_per_step": self.explore.problems_per_step,
             "explore.mini_batch_rollouts": self.explore.mini_batch_rollouts,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
+
+STAGES_WITH_RANKS = ("explore", "rft")
+"""The stages that train; the others are one process whatever placement says."""
 
 STAGE_VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
 """Raised when a stage's code changes what it computes, so that old artifacts are not taken for new ones."""
@@ -35,6 +39,21 @@ class InputRef:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What one of several machines computes of a stage.
+
+    Args:
+        machine: Its number; the first, 0, is the run's own.
+        machines: How many there are.
+        endpoint: `address:port` of the first, where the others join it.
+    """
+
+    machine: int
+    machines: int
+    endpoint: str
+
+
+@dataclass(frozen=True)
 class StageJob:
     """One stage of one iteration.
 
@@ -48,6 +67,7 @@ class StageJob:
         work: Scratch folder; survives crashes.
         cache: Folder for downloads from remote stores.
         attempt: How often it was started before.
+        share: Which part of it, where several machines compute it.
     """
 
     stage: str
@@ -59,6 +79,27 @@ class StageJob:
     work: str
     cache: str
     attempt: int
+    share: Share | None = None
+
+    @property
+    def log_file(self) -> Path:
+        """What the stage's processes print; each machine has a file of its own in the folder that all of them see."""
+        return Path(self.work) / f"stage{self._suffix}.log"
+
+    @property
+    def outcome_file(self) -> Path:
+        """What came of it, as JSON."""
+        return Path(self.work) / f"outcome{self._suffix}.json"
+
+    @property
+    def name(self) -> str:
+        """`run/iteration-000/explore`, for messages."""
+        place = f"iteration-{self.iteration:03d}" if self.iteration >= 0 else "base"
+        return f"{self.run}/{place}/{self.stage}"
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.share.machine}" if self.share and self.share.machine else ""
 
 
 @dataclass(frozen=True)
@@ -74,3 +115,13 @@ class StageOutcome:
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
+
+
+def ranks_of(job: StageJob) -> int:
+    """Processes that a job is to have, on all machines together."""
+    return int(job.config["placement"].get("processes", 1)) if job.stage in STAGES_WITH_RANKS else 1
+
+
+def machines_of(job: StageJob) -> int:
+    """Machines that are to share a job's processes out."""
+    return int(job.config["placement"].get("machines", 1)) if job.stage in STAGES_WITH_RANKS else 1

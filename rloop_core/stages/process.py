@@ -22,14 +22,13 @@ from rloop_core.errors import StageCrashed, StageError, StoreError, error_from_d
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
-from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.job import StageJob, StageOutcome, machines_of
 from rloop_core.stages.supervisor import supervise
 from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
 
 Event = dict[str, Any]
 
-OUTCOME = "outcome.json"
-LOG = "stage.log"
+_OUTCOME = "outcome.json"
 _START_AGAIN = "start the same command again: it resumes"
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
@@ -63,7 +62,7 @@ def run_in_process(
     stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
-    """Run a stage in a process tree of its own and return what it computed.
+    """Run a stage in a process tree of its own, on as many machines as its placement says; returns what it computed.
 
     Args:
         job: The stage.
@@ -77,9 +76,13 @@ def run_in_process(
         StageCrashed: The process ended without an answer, or stood still; trying again may help.
         StageError: It ran too long, or was told to stop.
     """
-    work = Path(job.work)
-    forget_outcome(work)
-    tell({"kind": "log", "path": str(work / LOG)})
+    limits: dict[str, Any] = {"timeout_seconds": timeout_seconds, "stall_seconds": stall_seconds}
+    if job.share is None and machines_of(job) > 1:
+        from rloop_core.machines.head import run_on_machines
+
+        return run_on_machines(run_in_process, job, tell, should_stop=should_stop, **limits)
+    job.outcome_file.unlink(missing_ok=True)
+    tell({"kind": "log", "path": str(job.log_file)})
     context = warm_context()
     events, their_events = context.Pipe(duplex=False)
     their_control, control = context.Pipe(duplex=False)
@@ -90,7 +93,7 @@ def run_in_process(
     except (EOFError, OSError) as error:  # somebody killed the fork server, or there is no room for a process
         events.close()
         control.close()
-        raise StageCrashed(f"could not be started: {error}", field=_name(job), fix=_START_AGAIN) from error
+        raise StageCrashed(f"could not be started: {error}", field=job.name, fix=_START_AGAIN) from error
     finally:
         their_events.close()
         their_control.close()
@@ -123,45 +126,45 @@ def run_in_process(
         if process.exitcode is not None and process.exitcode < 0:
             end_strays()  # the supervisor itself was killed
     if reason:
-        raise (StageCrashed if stalled else StageError)(reason, field=_name(job), fix=_START_AGAIN)
+        raise (StageCrashed if stalled else StageError)(reason, field=job.name, fix=_START_AGAIN)
     return _outcome(job, process.exitcode)
 
 
 def read_outcome(work: Path) -> StageOutcome | None:
     """The finished outcome in a work folder: computed, whether or not it was published yet."""
-    try:
-        content = json.loads((work / OUTCOME).read_text())
-    except (OSError, ValueError):
-        return None
-    try:
-        return StageOutcome(**content["outcome"])
-    except (KeyError, TypeError):
-        return None
+    return _read(work / _OUTCOME)
 
 
 def forget_outcome(work: Path) -> None:
     """Remove the outcome, once it is published."""
-    (work / OUTCOME).unlink(missing_ok=True)
+    (work / _OUTCOME).unlink(missing_ok=True)
+
+
+def _read(path: Path) -> StageOutcome | None:
+    try:
+        return StageOutcome(**json.loads(path.read_text())["outcome"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     work = Path(job.work)
-    if outcome := read_outcome(work):
+    if outcome := _read(job.outcome_file):
         return outcome
     try:
-        error = json.loads((work / OUTCOME).read_text())["error"]
+        error = json.loads(job.outcome_file.read_text())["error"]
     except (OSError, ValueError, KeyError):
         if is_full(work):  # no room for the answer either
             raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
         signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
         raise StageCrashed(
-            f"ended without a result ({signalled}){_tail(work)}", field=_name(job), fix=f"see {work / LOG}"
+            f"ended without a result ({signalled}){_tail(job.log_file)}", field=job.name, fix=f"see {job.log_file}"
         ) from None
-    raise error_from_data(error, _name(job), f"see {work / LOG}")
+    raise error_from_data(error, job.name, f"see {job.log_file}")
 
 
 def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
-    supervise(lambda: _work(job, events), control, Path(job.work) / LOG)
+    supervise(lambda: _work(job, events), control, job.log_file)
 
 
 def _work(job: StageJob, events: Connection) -> int:
@@ -180,7 +183,7 @@ def _work(job: StageJob, events: Connection) -> int:
     except Exception as error:
         traceback.print_exc()
         content = {"error": failure_of(error, Path(job.work))}
-    replace_text(Path(job.work) / OUTCOME, json.dumps(content))
+    replace_text(job.outcome_file, json.dumps(content))
     return 0 if "outcome" in content else 1
 
 
@@ -193,16 +196,10 @@ def _drain(events: Connection, tell: Callable[[Event], None], seconds: float) ->
         time.sleep(min(seconds, 0.05))
 
 
-def _tail(work: Path) -> str:
+def _tail(log: Path) -> str:
     """The last lines of the stage's log, for a crash that left no other reason."""
     try:
-        lines = (work / LOG).read_text(errors="replace").strip().splitlines()[-3:]
+        lines = log.read_text(errors="replace").strip().splitlines()[-3:]
     except OSError:
         return ""
     return f"; its log ends: {' | '.join(printable_line(line, 200) for line in lines)}" if lines else ""
-
-
-def _name(job: StageJob) -> str:
-    return (
-        f"{job.run}/iteration-{job.iteration:03d}/{job.stage}" if job.iteration >= 0 else f"{job.run}/base/{job.stage}"
-    )

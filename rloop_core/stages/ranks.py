@@ -22,22 +22,18 @@ from typing import Any
 from rloop_core.errors import ConfigError, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.stages.failure import failure_of
-from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome, ranks_of
 
 Event = dict[str, Any]
 
-STAGES_WITH_RANKS = ("explore", "rft")
-"""The stages that train; the others are one process whatever placement says."""
 _PREFIX = "[rank ${rank}] "
+_JOIN_SECONDS = 300
+"""Machines that were told to start wait so long for each other."""
 _AFTER_SECONDS = 2.0
 """A rank with an error waits so long before it ends: one that only lost a peer must not be taken for the cause."""
+_LOST = "lost another"
 _LOST_PEER = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|DistBackendError|DistNetworkError", re.I)
 _AGAIN = "start the same command again: it resumes"
-
-
-def ranks_of(job: StageJob) -> int:
-    """Processes that a job is to have."""
-    return int(job.config["placement"].get("processes", 1)) if job.stage in STAGES_WITH_RANKS else 1
 
 
 def is_launched(job: StageJob) -> bool:
@@ -53,9 +49,8 @@ def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutco
         RLoopError: A rank's own error, with the rank's number.
         StageCrashed: A rank ended without one; trying again may help.
     """
-    folder = _folder(job)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if job.share is None:
+        prepare(job)
     if (given := job.config["placement"].get("accelerate_config")) is not None:
         if not Path(given).is_file():
             fix = "name a file of this machine; a relative path starts at the clone"
@@ -63,10 +58,22 @@ def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutco
         _launch_by_accelerate(job, tell)
     else:
         _launch_by_torchrun(job, tell)
+    if job.share and job.share.machine:
+        return StageOutcome({}, {})
     try:
-        return StageOutcome(**json.loads((folder / "outcome.json").read_text()))
+        return StageOutcome(**json.loads((_folder(job) / "outcome.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=_AGAIN) from error
+
+
+def prepare(job: StageJob) -> Path:
+    """An empty folder for what the ranks leave for each other, and the job in it as a file, whose path is returned."""
+    folder = _folder(job)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = folder / "job.json"
+    replace_text(path, json.dumps(asdict(job)))
+    return path
 
 
 def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
@@ -91,10 +98,16 @@ def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
 
 
 def read_job(path: Path) -> StageJob:
-    """A job that was written as JSON for ranks that are no forks."""
+    """A job that was written as JSON for ranks that are no forks, or for other machines."""
     content = json.loads(path.read_text())
     content["inputs"] = tuple(InputRef(**ref) for ref in content["inputs"])
+    content["share"] = content["share"] and Share(**content["share"])
     return StageJob(**content)
+
+
+def is_lost_peer(error: RLoopError) -> bool:
+    """Whether a stage ended here because a rank had lost another, which is the cause."""
+    return _LOST in error.what
 
 
 def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
@@ -105,14 +118,18 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    share = job.share
+    machines = share.machines if share else 1
     launch = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=ranks_of(job),
+        min_nodes=machines,
+        max_nodes=machines,
+        nproc_per_node=ranks_of(job) // machines,
         run_id=job.stage,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        local_addr="127.0.0.1",
+        # Each machine is told its number: rank 0 must be where the run is.
+        rdzv_backend="static" if share else "c10d",
+        rdzv_endpoint=share.endpoint if share else "127.0.0.1:0",
+        rdzv_configs={"rank": share.machine, "timeout": _JOIN_SECONDS} if share else {},
+        local_addr=None if share else "127.0.0.1",
         max_restarts=0,
         start_method="fork",
         logs_specs=DefaultLogsSpecs(log_dir=str(_folder(job) / "logs"), redirects=Std.ALL, tee=Std.ALL),
@@ -130,23 +147,36 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
 def _launch_by_accelerate(job: StageJob, tell: Callable[[Event], None]) -> None:
     """accelerate's own command with the config file that placement names; events come by a file."""
     folder = _folder(job)
-    replace_text(folder / "job.json", json.dumps(asdict(job)))
+    job_file = folder / f"job-{job.share.machine if job.share else 0}.json"
+    replace_text(job_file, json.dumps(asdict(job)))
+    command = accelerate_command(job, folder / "logs")
+    command += ["-m", "rloop_core.stages.rank", str(job_file), str(folder / "events.jsonl")]
+    environment = {**os.environ, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _PREFIX}
+    rank_0_is_here = job.share is None or job.share.machine == 0
+    events = _Tail(folder / "events.jsonl")
+    with subprocess.Popen(command, env=environment) as process:
+        while process.poll() is None:
+            events.tell_new(tell if rank_0_is_here else _silently)
+            time.sleep(0.1)
+    events.tell_new(tell if rank_0_is_here else _silently)
+    if process.returncode:
+        raise _first_error(job, f"accelerate launch ended with exit code {process.returncode}")
+
+
+def accelerate_command(job: StageJob, logs: Path) -> list[str]:
+    """`accelerate launch` with the file that placement names, up to the program; what the run decides is overridden."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", job.config["placement"]["accelerate_config"]]
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
     command += ["--mixed_precision", "bf16" if job.config["policy"]["dtype"] == "bfloat16" else "no"]
-    command += ["--num_processes", str(ranks_of(job)), "--num_machines", "1", "--main_process_port", "0"]
-    command += ["--tee", "3", "--log_dir", str(folder / "logs")]
-    command += ["-m", "rloop_core.stages.rank", str(folder / "job.json"), str(folder / "events.jsonl")]
-    environment = {**os.environ, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _PREFIX}
-    events = _Tail(folder / "events.jsonl")
-    with subprocess.Popen(command, env=environment) as process:
-        while process.poll() is None:
-            events.tell_new(tell)
-            time.sleep(0.1)
-    events.tell_new(tell)
-    if process.returncode:
-        raise _first_error(job, f"accelerate launch ended with exit code {process.returncode}")
+    command += ["--num_processes", str(ranks_of(job)), "--tee", "3", "--log_dir", str(logs)]
+    if job.share is None:
+        return [*command, "--num_machines", "1", "--main_process_port", "0"]
+    address, _, port = job.share.endpoint.rpartition(":")
+    command += ["--num_machines", str(job.share.machines), "--machine_rank", str(job.share.machine)]
+    command += ["--main_process_ip", address, "--main_process_port", port, "--rdzv_backend", "static", "--same_network"]
+    # Its own default would start the other machines by pdsh; here every machine starts its own processes.
+    return [*command, "--deepspeed_multinode_launcher", "standard"]
 
 
 class _Tail:
@@ -176,16 +206,24 @@ def _error_of(job: StageJob, rank: int, how: str) -> RLoopError:
     except (OSError, ValueError):
         return StageCrashed(f"rank {rank} ended without a result ({how})", field=job.stage, fix=_AGAIN)
     if _LOST_PEER.search(f"{data['kind']} {data['what']}"):
-        return StageCrashed(f"rank {rank} lost another: {data['what'][:200]}", field=job.stage, fix=_AGAIN)
+        return StageCrashed(f"rank {rank} {_LOST}: {data['what'][:200]}", field=job.stage, fix=_AGAIN)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 
 def _first_error(job: StageJob, how: str) -> RLoopError:
     """The error of whichever rank had one first, losses of another rank apart."""
     files = sorted(_folder(job).glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    errors = [_error_of(job, int(path.stem.removeprefix("error-")), how) for path in files]
+    ranks = [int(path.stem.removeprefix("error-")) for path in files]
+    errors = [_error_of(job, rank, how) for rank in ranks if rank in _ranks_here(job)]
     own = [error for error in errors if not isinstance(error, StageCrashed)]
     return next(iter(own or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {_AGAIN}"))
+
+
+def _ranks_here(job: StageJob) -> range:
+    """Numbers of the ranks that this machine has."""
+    machine, machines = (job.share.machine, job.share.machines) if job.share else (0, 1)
+    each = ranks_of(job) // machines
+    return range(machine * each, (machine + 1) * each)
 
 
 def _leave_group() -> None:

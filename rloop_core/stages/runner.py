@@ -16,6 +16,7 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
+from rloop_core.machines.head import check_machines
 from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.difference import difference
 from rloop_core.stages.elsewhere import Pools, follow
@@ -174,6 +175,9 @@ class StageRunner:
             RLoopError: One clear line about the first thing that is wrong.
         """
         refs = self.check()
+        check_machines(
+            self.config, lambda line: self._tell("preflight", -1, {"kind": "note", "note": line}), should_stop
+        )
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         outcome = self._launch(

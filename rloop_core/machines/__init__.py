@@ -1,0 +1,1 @@
+"""Several machines for one stage: `rloop run` on the first, `rloop node` on the others."""

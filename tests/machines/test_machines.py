@@ -1,0 +1,219 @@
+"""Several machines, each a process tree of its own with `rloop node`: what they compute, and how they end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rloop_core.config import Config
+from rloop_core.errors import ConfigError, StageCrashed
+from rloop_core.machines.beats import Beating, Watching
+from rloop_core.machines.head import check_machines
+from rloop_core.machines.post import NODE, post_folder, presence, releases
+from rloop_core.stages.job import StageOutcome
+from rloop_core.stages.process import run_in_process
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Store
+from tests.conftest import ROOT, small_config
+from tests.machines.node import rloop_node
+from tests.processes import still_running
+
+_SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
+
+
+def _config(folder: Path, **placement: Any) -> Config:
+    """Two ranks: on one machine, or with `machines=2` on two."""
+    shared = {
+        "store": str(folder / "store"),
+        "scratch": str(folder / "scratch"),
+        "processes": 2,
+        "machines_address": "127.0.0.1",
+        "machines_patience_minutes": 1.0,
+        "machines_silence_seconds": 5.0,
+    }
+    return small_config(
+        name="together",
+        explore={"steps": 3, "dynamic_sampling": _SAMPLING},
+        filter={"threshold": 0.9},
+        rft={"batch_trajectories": 8, "learning_rate": 1e-4},
+        placement={**shared, **placement},
+    )
+
+
+def _ensure(config: Config, *stages: str, listen: Callable[..., None] = lambda *event: None) -> list[str]:
+    """Digests of stages, computed as a run computes them."""
+
+    def launch(*given: Any, **settings: Any) -> StageOutcome:
+        return run_in_process(*given, **settings)
+
+    store = Store(config.placement.store)
+    with Lease(store, config.name) as lease, presence(config):
+        runner = StageRunner(config, store, lease, listen, launch)
+        return [runner.ensure(stage, 0).manifest.digest for stage in stages]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_resumes_to_the_same_digests(
+    tmp_path: Path,
+) -> None:
+    stages = ("explore", "harvest", "filter", "rft")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    undisturbed = _ensure(_config(tmp_path / "one"), *stages)
+    config = _config(tmp_path / "two", machines=2)
+
+    def after_a_step(act: Callable[[], None]) -> Callable[..., None]:
+        def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+            if event["kind"] == "step" and event["done"] == 2:  # there is a checkpoint of the first
+                act()
+
+        return listen
+
+    with rloop_node(config, tmp_path / "two") as node:
+
+        def kill_its_rank() -> None:
+            os.kill(_rank_below(node.pid).pid, signal.SIGKILL)
+
+        def kill_it() -> None:
+            os.kill(node.pid, signal.SIGKILL)
+
+        with pytest.raises(StageCrashed, match=r": machine 1 \(.+\): rank 1 ended without a result \(SIGKILL\)"):
+            _ensure(config, "explore", listen=after_a_step(kill_its_rank))
+        _check_idle(os.getpid(), node.pid)
+
+        with _head(config, tmp_path) as head:
+            _wait(lambda: (_work(config) / "metrics.jsonl").is_file() and _metrics(config) >= 2)
+            below = psutil.Process(head.pid).children(recursive=True)
+            head.kill()
+            assert not still_running(below, 10)
+        _wait(lambda: not _ranks_below(node.pid))
+
+        below = psutil.Process(node.pid).children(recursive=True)
+        with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):
+            _ensure(config, "explore", listen=after_a_step(kill_it))
+        assert not still_running(below, 10)
+    with rloop_node(config, tmp_path / "two") as node:
+        assert _ensure(config, *stages) == undisturbed
+        assert node.wait(30) == 0, "it ends with the run"
+        assert node.stdout and "the run has ended" in node.stdout.read()
+
+
+def _work(config: Config) -> Path:
+    return next((Path(config.placement.scratch or "") / "together/iteration-000/explore").iterdir())
+
+
+def _metrics(config: Config) -> int:
+    return len((_work(config) / "metrics.jsonl").read_text().splitlines())
+
+
+def _ranks_below(process: int) -> list[psutil.Process]:
+    """Ranks write to files of torchrun's; see the rest of what is below a process as what it is."""
+    found = []
+    for one in psutil.Process(process).children(recursive=True):
+        try:
+            if re.search(r"/ranks/logs/.*/stdout.log$", os.readlink(f"/proc/{one.pid}/fd/1")):
+                found.append(one)
+        except OSError:
+            continue
+    return found
+
+
+def _rank_below(process: int) -> psutil.Process:
+    (rank,) = _ranks_below(process)
+    return rank
+
+
+def _check_idle(*processes: int) -> None:
+    for process in processes:
+        assert not _ranks_below(process)
+
+
+def _wait(until: Callable[[], bool], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@contextmanager
+def _head(config: Config, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The first machine as a process that can be killed."""
+    script = folder / "head.py"
+    script.write_text(
+        "import sys\nfrom tests.machines.test_machines import _ensure\nfrom rloop_core.config import make_config\n"
+        "import json\nif __name__ == '__main__':\n    _ensure(make_config(json.load(sys.stdin)), 'explore')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, str(script)], cwd=ROOT, stdin=subprocess.PIPE, env=environment)
+    assert process.stdin
+    process.stdin.write(config.model_dump_json().encode())
+    process.stdin.close()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_machines_that_are_missing_or_of_another_release_are_named(tmp_path: Path) -> None:
+    config = _config(tmp_path, machines=4, processes=4, machines_patience_minutes=0.0)
+    folder = post_folder(str(tmp_path / "scratch"), "together")
+    with Beating(folder / f"{NODE}gpu-b-7.json", busy=False, releases=releases()):
+        (folder / f"{NODE}gpu-dead-8.json").write_text('{"busy": false, "beat": 1}')  # nobody writes it again
+        with pytest.raises(
+            ConfigError, match=r"machines: 2 of 4 are there: .*, gpu-b \(fix: start `rloop node` .* on 2 more"
+        ):
+            check_machines(config)
+        with (
+            Beating(folder / f"{NODE}gpu-c-9.json", busy=False, releases=releases()) as third,
+            Beating(folder / f"{NODE}gpu-d-9.json", busy=False, releases=releases()),
+        ):
+            check_machines(config)
+            third.say(releases={**releases(), "torch": "1.0"})
+            with pytest.raises(ConfigError, match=r"gpu-c has torch 1.0, this machine"):
+                check_machines(config)
+            third.say(releases=releases(), busy=True)
+            with pytest.raises(ConfigError, match=r"4 of 4 are there: .*1 of them busy ending an earlier attempt"):
+                check_machines(config)
+
+
+def test_only_what_moves_lives_and_half_a_file_is_passed_over(tmp_path: Path) -> None:
+    watch = Watching(tmp_path)
+    (tmp_path / "dead.json").write_text('{"beat": 5}')
+    with Beating(tmp_path / "alive.json", word=1) as beating:
+        _wait(lambda: watch.look() or watch.lives("alive.json", 5.0))
+        assert not watch.lives("dead.json", 5.0) and watch.silent_seconds("dead.json") > 0
+        (tmp_path / "half.json").write_text('{"beat')
+        beating.say(word=2)
+        watch.look()
+        assert (watch.content("alive.json") or {})["word"] == 2 and watch.content("half.json") is None
+    watch.look()
+    assert watch.content("alive.json") is None and watch.silent_seconds("alive.json") == float("inf")
+
+
+def test_a_config_of_several_machines_needs_a_shared_folder_and_equal_shares(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"placement.processes: 2 processes, in all, .*3 machines .*set it to 3"):
+        _config(tmp_path, machines=3)
+    with pytest.raises(ConfigError, match=r"placement.scratch: several machines need a folder"):
+        _config(tmp_path, machines=2, scratch=None)
+
+
+def test_a_node_ends_when_nobody_comes_and_refuses_a_run_of_one_machine(tmp_path: Path) -> None:
+    with rloop_node(_config(tmp_path, machines=2), tmp_path, "--idle", "0.01") as node:
+        assert node.stdout and "no run showed itself for" in node.stdout.read()
+        assert node.wait(10) == 0
+    with rloop_node(_config(tmp_path), tmp_path) as node:
+        assert node.stdout and "placement.machines: the run is one machine's" in node.stdout.read()
+        assert node.wait(10) == 2
