@@ -11,7 +11,7 @@ from rloop_core.errors import ConfigError
 
 State = dict[str, Any]
 _WRAPPED = "base_model.model."
-_BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
+BASE, DOWN, UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
 
 
 def check_adapters(config: Config, folder: Path) -> None:
@@ -103,16 +103,18 @@ def merged_weights(state: State, scale: float, *, dtype: str) -> State:
     for name, value in state.items():
         if ".lora_" in name:
             continue
-        plain = name.removeprefix(_WRAPPED)
         weight = value.detach()
-        if _BASE in plain:
-            layer, _, kind = name.partition(_BASE)
-            plain = plain.replace(_BASE, ".")
-            if kind == "weight":
-                down, up = state[layer + _DOWN].detach(), state[layer + _UP].detach()
-                weight = weight.float() + scale * (up.float() @ down.float())
-        merged[plain] = weight.to("cpu", target)
+        layer, base, kind = name.partition(BASE)
+        if base and kind == "weight":
+            down, up = state[layer + DOWN].detach(), state[layer + UP].detach()
+            weight = weight.float() + scale * (up.float() @ down.float())
+        merged[plain_name(name)] = weight.to("cpu", target)
     return merged
+
+
+def plain_name(name: str) -> str:
+    """The policy's own name of a weight that peft has wrapped."""
+    return name.removeprefix(_WRAPPED).replace(BASE, ".").replace("_checkpoint_wrapped_module.", "")
 
 
 def _layers(folder: Path) -> list[str]:

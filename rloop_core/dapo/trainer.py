@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate.utils import set_seed
+from accelerate.utils import is_peft_model, set_seed
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
@@ -24,6 +24,7 @@ from rloop_core.dapo.groups import GroupBatch, group_id, informative_groups
 from rloop_core.dapo.problem_stream import ProblemStream
 from rloop_core.dapo.recorder import RolloutRecorder
 from rloop_core.dapo.reward import AnswerReward
+from rloop_core.dapo.synced_weights import leave_frozen_weights_alone
 from rloop_core.errors import StageError
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
@@ -93,6 +94,9 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
             # Its start sets the random state that it shares with this process to a number of its own, whatever the
             # run's seed; from here on, checkpoints keep that state.
             set_seed(self.args.seed, device_specific=True)
+            if is_peft_model(self.model):
+                adapters = self.model.peft_config["default"]
+                leave_frozen_weights_alone(self.vllm_generation, adapters.lora_alpha / adapters.r)
         self._drawing = SamplingSettings(
             samples=1,
             temperature=self.temperature,

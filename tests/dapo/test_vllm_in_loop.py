@@ -6,20 +6,26 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
+from trl.distributed import DistributedBackend
+from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import grpo_trainer
 
+from rloop_core.adapters import merged_weights
 from rloop_core.dapo import explore as exploration
 from rloop_core.dapo.drift import drift_alarm, drift_note, drift_summary
 from rloop_core.dapo.explore import ExploreJob, explore, make_trainer
 from rloop_core.dapo.settings import grpo_config
 from rloop_core.errors import ConfigError
+from rloop_core.organism import bundled_policy_path
 from rloop_core.rollout import available
 from rloop_core.rollout.available import check_in_loop, check_standalone
 from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import load_model
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -103,6 +109,55 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
     assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
     assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
+
+
+class LoadingEngine(OtherEngine, VLLMGeneration):
+    """As above, its weights synchronised by TRL's own code; what would reach the GPU is kept instead."""
+
+    loaded: dict[str, torch.Tensor]
+
+    def __init__(self, model: Any, accelerator: Any, processing_class: Any, **settings: Any) -> None:
+        OtherEngine.__init__(self, model, processing_class, **settings)
+        self.model, self.accelerator, self._dist = model, accelerator, DistributedBackend(accelerator)
+        self.mode, self.enable_sleep_mode, self.llm = "colocate", False, MagicMock()
+        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+        runner.model.load_weights = self._load
+
+    def sync_weights(self) -> None:
+        self.synced += 1
+        VLLMGeneration.sync_weights(self)
+
+    def _load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+        type(self).loaded.update({name: weight.clone() for name, weight in weights})
+
+
+def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    pytest.importorskip("peft")
+    config = small_config(
+        explore={**VLLM, "steps": 4, "learning_rate": 1e-2},
+        lora={"rank": 4, "alpha": 8.0},
+        policy={"dtype": "bfloat16"},
+    )
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", LoadingEngine)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    LoadingEngine.loaded = {}
+    trainer = make_trainer(make_job(config), encoded(config), verifier)
+    frozen = {name: weight.clone() for name, weight in trainer.model.state_dict().items() if ".lora_" not in name}
+    trainer.train()
+    assert trainer.vllm_generation.synced == 4
+    after = trainer.model.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in frozen.items())
+    trainer.vllm_generation.sync_weights()
+    kept = merged_weights(after, config.lora.alpha / config.lora.rank, dtype="bfloat16")
+    bundled = load_model(bundled_policy_path(), dtype="bfloat16", device="cpu")
+    start = bundled.state_dict()
+    assert LoadingEngine.loaded.keys() == dict(bundled.named_parameters()).keys()
+    for name, weight in LoadingEngine.loaded.items():
+        assert torch.equal(weight, kept[name]), name
+    moved = [name for name, weight in LoadingEngine.loaded.items() if not torch.equal(weight, start[name])]
+    assert len(moved) == 7 * trainer.model.config.num_hidden_layers
 
 
 def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
