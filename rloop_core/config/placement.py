@@ -90,6 +90,9 @@ class PlacementConfig(Section):
     """End a stage (its whole process tree) that runs longer."""
     stage_stall_minutes: Annotated[float, Field(gt=0)] | None = 120.0
     """End a stage without progress (an RL step, a batch) for so long, and start it again; null waits for ever."""
+    collective_timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
+    """Of several processes, none waits longer for the others within one exchange; then the stage ends likewise. Longer
+    than any process may be busy alone, drawing completions for instance."""
     stage_retries: Annotated[int, Field(ge=0)] = 1
     """Times a crashed stage is started again before the run gives up."""
     verifier_workers: Count = 1

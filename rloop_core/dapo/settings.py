@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         logging_nan_inf_filter=False,
         report_to="none",  # its axis would be optimizer updates; see trackers
         disable_tqdm=True,
+        ddp_timeout=math.ceil(60 * config.placement.collective_timeout_minutes),
         use_cpu=use_cpu,
         trust_remote_code=config.policy.trust_remote_code,
         remove_unused_columns=False,

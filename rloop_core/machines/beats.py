@@ -11,6 +11,7 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,11 +24,13 @@ class Beating:
 
     Args:
         path: The file.
+        see: Asked at each beat for what else there is to say.
         **content: What else it says, as JSON values.
     """
 
-    def __init__(self, path: Path, **content: Any) -> None:
+    def __init__(self, path: Path, see: Callable[[], dict[str, Any]] = dict, **content: Any) -> None:
         self._path = path
+        self._see = see
         self._content = content
         self._beat = 0
         self._stop = threading.Event()
@@ -61,7 +64,7 @@ class Beating:
     def _write(self) -> None:
         with self._lock, contextlib.suppress(OSError):  # a disk that is full for a moment makes a beat late
             self._beat += 1
-            self._path.write_text(json.dumps({**self._content, "beat": self._beat}))
+            self._path.write_text(json.dumps({**self._content, **self._see(), "beat": self._beat}))
 
 
 class Watching:

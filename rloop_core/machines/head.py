@@ -66,9 +66,9 @@ def run_on_machines(
         left.unlink(missing_ok=True)
     launched = uuid.uuid4().hex
     endpoint = _endpoint(placement.get("machines_address"))
-    order = {"id": launched, "job": str(prepare(job)), "nodes": names, "endpoint": endpoint}
+    order = str(prepare(job))
     try:
-        with Beating(others.folder / LAUNCH, **order):
+        with Beating(others.folder / LAUNCH, id=launched, job=order, nodes=names, endpoint=endpoint):
             mine = replace(job, share=Share(0, len(names) + 1, endpoint))
             others.begin(launched, names)
             return launch(mine, tell, should_stop=lambda: should_stop() or others.trouble() is not None, **limits)

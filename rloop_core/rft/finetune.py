@@ -125,6 +125,7 @@ def _sft_config(job: RFTJob, updates: int) -> Any:
         logging_nan_inf_filter=False,
         report_to="none",  # its axis would be optimizer updates; see trackers
         disable_tqdm=True,
+        ddp_timeout=math.ceil(60 * job.config.placement.collective_timeout_minutes),
         use_cpu=job.device == "cpu",
         trust_remote_code=job.config.policy.trust_remote_code,
     )

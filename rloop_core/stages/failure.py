@@ -13,36 +13,33 @@ from typing import Any
 from rloop_core.errors import RLoopError, error_as_data
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
+from rloop_core.stages.full_memory import device_advice, host_advice
+from rloop_core.stages.job import StageJob
 
 FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
-LESS_MEMORY = (
-    "lower placement.micro_batch_rollouts (explore), placement.micro_batch_trajectories (rft) or "
-    "placement.generation_batch (wherever completions are drawn), set placement.gradient_checkpointing, or free the "
-    "device of other processes; then start the same command again: it resumes"
-)
 ENGINE_FIELD = "placement.engine"
 _FULL_BYTES = 1 << 16
-_LOG = "stage.log"
 _LOG_BYTES = 1 << 18
 _LAST_WORDS = re.compile(
     r"^\((?:EngineCore|Worker)[^)]*\) ERROR [^]]*\] ([\w.]*(?:Error|Exception): .*)$", re.MULTILINE
 )
 
 
-def failure_of(error: Exception, work: Path) -> dict[str, Any]:
+def failure_of(error: Exception, job: StageJob) -> dict[str, Any]:
     """`kind`, `what`, `field` and `fix` of an error, whether it is one of ours or not.
 
     A full disk and a full memory are named as such, and so is what ended a rollout engine: its own process knows, and
     writes it to the stage's log alone.
     """
+    work = Path(job.work)
     if isinstance(error, RLoopError):
         data = error_as_data(error)
-        if error.field == ENGINE_FIELD and (cause := _engine_s_last_words(work)):
+        if error.field == ENGINE_FIELD and (cause := _engine_s_last_words(job.log_file)):
             data["what"] = f"{error.what}; it says: {cause}"
         return data
     if _is_out_of_memory(error):
         what = f"out of memory: {printable_line(str(error), 200)}"
-        return {"kind": "StageError", "what": what, "field": "placement", "fix": LESS_MEMORY}
+        return {"kind": "StageError", "what": what, "field": "placement", "fix": _memory_advice(error, job)}
     if reason := _disk_trouble(error, work):
         return {"kind": "StoreError", "what": reason, "field": str(work), "fix": FREE_SPACE}
     return {"kind": type(error).__name__, "what": printable_line(str(error)), "field": None, "fix": None}
@@ -61,11 +58,16 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _engine_s_last_words(work: Path) -> str | None:
+def _memory_advice(error: Exception, job: StageJob) -> str:
+    """The device's own error is torch's; any other is about the machine's memory."""
+    return device_advice(job) if type(error).__name__ == "OutOfMemoryError" else host_advice(job)
+
+
+def _engine_s_last_words(path: Path) -> str | None:
     """The first error of the last engine that said anything in the stage's log, which led to all that follow."""
     try:
-        with open(work / _LOG, "rb") as log:
-            log.seek(max(0, (work / _LOG).stat().st_size - _LOG_BYTES))
+        with open(path, "rb") as log:
+            log.seek(max(0, path.stat().st_size - _LOG_BYTES))
             text = log.read().decode(errors="replace")
     except OSError:
         return None

@@ -9,6 +9,7 @@ import errno
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,9 @@ from rloop_core.errors import StageCrashed, StageError, StoreError, error_from_d
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
+from rloop_core.stages.full_memory import kernel_kills, killed
 from rloop_core.stages.job import StageJob, StageOutcome, machines_of
+from rloop_core.stages.pulse import who_stands_still
 from rloop_core.stages.supervisor import supervise
 from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
 
@@ -98,6 +101,7 @@ def run_in_process(
         their_events.close()
         their_control.close()
     started = moved = time.monotonic()
+    kills = kernel_kills()
     reason: str | None = None
     stalled = False
 
@@ -126,8 +130,10 @@ def run_in_process(
         if process.exitcode is not None and process.exitcode < 0:
             end_strays()  # the supervisor itself was killed
     if reason:
+        if stalled and (who := who_stands_still(Path(job.work))):
+            reason = f"{reason}; {who}"
         raise (StageCrashed if stalled else StageError)(reason, field=job.name, fix=_START_AGAIN)
-    return _outcome(job, process.exitcode)
+    return _outcome(job, process.exitcode, kills)
 
 
 def read_outcome(work: Path) -> StageOutcome | None:
@@ -147,7 +153,7 @@ def _read(path: Path) -> StageOutcome | None:
         return None
 
 
-def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
+def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
     work = Path(job.work)
     if outcome := _read(job.outcome_file):
         return outcome
@@ -156,6 +162,10 @@ def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     except (OSError, ValueError, KeyError):
         if is_full(work):  # no room for the answer either
             raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
+        if exitcode and (exitcode == -signal.SIGKILL or exitcode == 128 + signal.SIGKILL):
+            why, fix = killed(job, kills)
+            what = f"ended without a result (signal {signal.SIGKILL:d}): {why}{_tail(job.log_file)}"
+            raise StageCrashed(what, field=job.name, fix=fix) from None
         signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
         raise StageCrashed(
             f"ended without a result ({signalled}){_tail(job.log_file)}", field=job.name, fix=f"see {job.log_file}"
@@ -182,7 +192,7 @@ def _work(job: StageJob, events: Connection) -> int:
         content = {"outcome": asdict(execute_in_ranks(job, tell) if is_launched(job) else execute(job, tell))}
     except Exception as error:
         traceback.print_exc()
-        content = {"error": failure_of(error, Path(job.work))}
+        content = {"error": failure_of(error, job)}
     replace_text(job.outcome_file, json.dumps(content))
     return 0 if "outcome" in content else 1
 

@@ -22,7 +22,10 @@ from typing import Any
 from rloop_core.errors import ConfigError, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.stages.failure import failure_of
+from rloop_core.stages.full_memory import kernel_kills, killed
 from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome, ranks_of
+from rloop_core.stages.pulse import pulse, who_stands_still
+from rloop_core.stages.supervisor import GRACE_SECONDS
 
 Event = dict[str, Any]
 
@@ -85,14 +88,15 @@ def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # unset for a single one
     folder = _folder(job)
     try:
-        outcome = execute(job, tell if rank == 0 else _silently, rank, ranks)
-        if rank == 0:
-            replace_text(folder / "outcome.json", json.dumps(asdict(outcome)))
-        _leave_group()
+        with pulse(folder, rank):
+            outcome = execute(job, tell if rank == 0 else _silently, rank, ranks)
+            if rank == 0:
+                replace_text(folder / "outcome.json", json.dumps(asdict(outcome)))
+            _leave_group()
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        replace_text(_error_file(folder, rank), json.dumps(failure_of(error, Path(job.work))))
+        replace_text(_error_file(folder, rank), json.dumps(failure_of(error, job)))
         time.sleep(_AFTER_SECONDS)
         sys.exit(1)
 
@@ -136,12 +140,16 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
         log_line_prefix_template=_PREFIX,
     )
     launch.numa_options = None
+    launch.shutdown_timeout = int(
+        GRACE_SECONDS
+    )  # one that is stopped, or deep in its device's driver, hears no SIGTERM
+    kills = kernel_kills()
     try:
         elastic_launch(launch, run_rank)(job, tell)
     except ChildFailedError as failed:
         rank, failure = failed.get_first_failure()
-        killed = failure.signal_name() if failure.exitcode < 0 else ""
-        raise _error_of(job, rank, killed or f"exit code {failure.exitcode}") from failed
+        how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        raise _error_of(job, rank, how, kills) from failed
 
 
 def _launch_by_accelerate(job: StageJob, tell: Callable[[Event], None]) -> None:
@@ -199,14 +207,18 @@ class _Tail:
                 tell(json.loads(line))
 
 
-def _error_of(job: StageJob, rank: int, how: str) -> RLoopError:
+def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> RLoopError:
     """What a rank left behind as its error; a crash where that is nothing, or nothing but the loss of another rank."""
     try:
         data = json.loads(_error_file(_folder(job), rank).read_text())
     except (OSError, ValueError):
-        return StageCrashed(f"rank {rank} ended without a result ({how})", field=job.stage, fix=_AGAIN)
+        why, fix = killed(job, kills) if kills is not None and how == "SIGKILL" else ("", _AGAIN)
+        what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
+        return StageCrashed(what, field=job.stage, fix=fix)
     if _LOST_PEER.search(f"{data['kind']} {data['what']}"):
-        return StageCrashed(f"rank {rank} {_LOST}: {data['what'][:200]}", field=job.stage, fix=_AGAIN)
+        who = who_stands_still(Path(job.work))
+        what = f"rank {rank} {_LOST}: {f'{who}; ' if who else ''}{data['what'][:200]}"
+        return StageCrashed(what, field=job.stage, fix=_AGAIN)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 

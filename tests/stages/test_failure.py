@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from rloop_core.errors import StageCrashed
 from rloop_core.rollout.engine import ENGINE_STARTS
+from rloop_core.stages import full_memory
 from rloop_core.stages.failure import failure_of
+from rloop_core.stages.job import StageJob
+from tests.conftest import small_config
 
 # As vLLM 0.29 writes them; what follows an error are its consequences.
 LOG = f"""\
@@ -23,30 +29,86 @@ LOG = f"""\
 """
 
 
+DEVICE = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+HOST = MemoryError("no room")
+TORCH_ON_HOST = RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: 8 GB")
+ZERO = "infra/accelerate/zero2-offload.yaml"
+
+
 @pytest.mark.parametrize(
-    "error",
+    ("error", "stage", "placement", "lower"),
     [
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-        MemoryError("no room"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: 8 GB"),
+        (
+            DEVICE,
+            "explore",
+            {"micro_batch_rollouts": 4},
+            r"lower placement.micro_batch_rollouts \(now 4\), placement.generation_batch \(now 256\); or "
+            rf"set placement.gradient_checkpointing; or name {ZERO}",
+        ),
+        (
+            DEVICE,
+            "rft",
+            {"gradient_checkpointing": True, "accelerate_config": ZERO},
+            r"lower placement.micro_batch_trajectories \(now the whole batch\); or free the device",
+        ),
+        (DEVICE, "evaluate", {}, r"lower placement.generation_batch \(now 256\); or free the device"),
+        (DEVICE, "evaluate", {"engine": "vllm"}, r"lower placement.vllm.memory \(now 0.85\)"),
+        (HOST, "explore", {}, r"more memory, or lower placement.micro_batch_rollouts \(now the whole mini-batch\)"),
+        (TORCH_ON_HOST, "explore", {"accelerate_config": ZERO}, r"what placement.accelerate_config keeps in the host"),
+        (
+            HOST,
+            "explore",
+            {"processes": 2, "verifier_workers": 3},
+            r"placement.verifier_workers \(now 3\), .*processes",
+        ),
     ],
 )
-def test_out_of_memory_says_so_and_what_to_lower(error: Exception, tmp_path: Path) -> None:
-    found = failure_of(error, tmp_path)
+def test_out_of_memory_says_so_and_what_to_lower(
+    error: Exception, stage: str, placement: dict[str, Any], lower: str, tmp_path: Path
+) -> None:
+    found = failure_of(error, _job(tmp_path, stage, **placement))
     assert found["kind"] == "StageError" and found["what"].startswith("out of memory: ")
-    assert "placement.micro_batch_rollouts" in found["fix"] and "it resumes" in found["fix"]
+    assert re.search(lower, found["fix"]) and found["fix"].endswith("it resumes")
+
+
+def test_vllm_beside_the_trainer_can_take_less(tmp_path: Path) -> None:
+    config = small_config(explore={"engine": "vllm"}, placement={"device": "cuda"})
+    job = replace(_job(tmp_path, "explore"), config=config.model_dump(mode="json"))
+    assert "placement.vllm.colocated_memory (now 0.3)" in failure_of(DEVICE, job)["fix"]
+
+
+def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _job(tmp_path, "explore")
+    assert full_memory.kernel_kills() >= 0 and "oom_kill " in full_memory.VMSTAT.read_text()
+    why, fix = full_memory.killed(job, full_memory.kernel_kills())
+    assert why.startswith("killed by somebody") and fix.startswith("start the same command again")
+    grown = tmp_path / "vmstat"
+    grown.write_text("nr_free_pages 7\noom_kill 12\n")
+    monkeypatch.setattr(full_memory, "VMSTAT", grown)
+    why, fix = full_memory.killed(job, 11)
+    assert why.startswith("the kernel ended processes for want of the machine's memory")
+    assert fix.startswith("give the stage more memory, or lower placement.")
+    monkeypatch.setattr(full_memory, "VMSTAT", tmp_path / "none")
+    assert full_memory.kernel_kills() == 0
+
+
+def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:
+    config = small_config(placement=placement).model_dump(mode="json")
+    return StageJob(stage, "small", 0, config, "memory://s", (), str(work), str(work), 0)
 
 
 def test_an_engine_s_own_reason_is_taken_from_the_stage_s_log(tmp_path: Path) -> None:
     (tmp_path / "stage.log").write_text(LOG)
     ended = StageCrashed("vLLM's engine process ended", field="placement.engine", fix="again")
-    found = failure_of(ended, tmp_path)
+    found = failure_of(ended, _job(tmp_path))
     assert found["kind"] == "StageCrashed"
     assert found["what"] == "vLLM's engine process ended; it says: torch.OutOfMemoryError: CUDA out of memory. 2 GiB"
     other = StageCrashed("rank 0 ended", field="explore")
-    assert failure_of(other, tmp_path)["what"] == "rank 0 ended"
+    assert failure_of(other, _job(tmp_path))["what"] == "rank 0 ended"
 
 
 def test_a_killed_engine_leaves_no_words(tmp_path: Path) -> None:
     ended = StageCrashed("vLLM's engine process ended", field="placement.engine")
-    assert failure_of(ended, tmp_path)["what"] == "vLLM's engine process ended"
+    assert failure_of(ended, _job(tmp_path))["what"] == "vLLM's engine process ended"

@@ -1,0 +1,164 @@
+"""Scripts that start a run on several machines, with the cluster's own commands stood in for by local processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT, SMOKE, command_environment
+from tests.infra.test_manifests import _CONTAINER, KUSTOMIZATION, MANIFESTS
+from tests.infra.test_tools import _tool, _versions
+from tests.processes import still_running
+
+SBATCH = ROOT / "infra/slurm/rloop.sbatch"
+MACHINES = ROOT / "infra/kubernetes/machines"
+OBJECTS: dict[str, dict[str, Any]] = {
+    one["kind"]: one for one in yaml.safe_load_all((MACHINES / "run.yaml").read_text())
+}
+POD = OBJECTS["Job"]["spec"]["template"]["spec"]
+SMALL = ("--set", "iterations=1", "--set", "explore.steps=4", "--set", "evaluate.sets=[]")
+SRUN = """#!/usr/bin/env bash
+# As many processes as tasks, and a signal to srun is one to each of them.
+tasks=0
+while [ "${1#--}" != "$1" ]; do case $1 in --ntasks=*) tasks=${1#--ntasks=} ;; esac; shift; done
+for task in $(seq "$tasks"); do "$@" & done
+trap 'kill -TERM $(jobs -p)' TERM
+until wait; do :; done
+"""
+
+
+def test_shellcheck_finds_nothing_in_the_scripts() -> None:
+    container = POD["containers"][0]
+    for script in (SBATCH.read_text(), f"#!/bin/bash\n{container['args'][2]}"):
+        done = subprocess.run(
+            [_tool("shellcheck"), "--severity=style", "-"], input=script, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_manifests_fit_kubernetes_own_schema_and_each_other() -> None:
+    import jsonschema
+
+    (container,) = POD["containers"]
+    jsonschema.validate(container, _CONTAINER)
+    job, service = OBJECTS["Job"]["spec"], OBJECTS["Service"]
+    settings = OBJECTS["ConfigMap"]["data"]
+    assert job["completions"] == job["parallelism"] == int(settings["MACHINES"])
+    gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
+    assert int(settings["PROCESSES"]) == gpus * job["completions"]
+    name = OBJECTS["Job"]["metadata"]["name"]
+    assert settings["ADDRESS"] == f"{name}-0.{POD['subdomain']}" and service["metadata"]["name"] == POD["subdomain"]
+    assert service["spec"]["selector"] == job["template"]["metadata"]["labels"]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in POD["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == [OBJECTS["PersistentVolumeClaim"]["metadata"]["name"]]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {one["name"] for one in POD["volumes"]}
+    assert POD["serviceAccountName"] in {
+        one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "ServiceAccount"
+    }
+    assert yaml.safe_load((MACHINES / "kustomization.yaml").read_text())["namespace"] == KUSTOMIZATION["namespace"]
+    for version in _versions():
+        import kubernetes_validate
+
+        for one in OBJECTS.values():
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def _environment(folder: Path, **more: str) -> dict[str, str]:
+    """A search path with the commands of a cluster, and this environment's `rloop`."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    written = {"srun": SRUN, "scontrol": f'#!/bin/bash\necho "$@" >> {folder}/scontrol\n'}
+    for name, text in written.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**command_environment(folder / "home"), "PATH": path, **more}
+
+
+def _rl_steps(scratch: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in scratch.glob("*/iteration-000/explore/*/metrics.jsonl"))
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """No process that the test started lives on, whoever its parent is by then."""
+    yield
+    home = str(tmp_path / "home")
+    assert not still_running([one for one in psutil.process_iter() if _home(one) == home], 15)
+
+
+def _home(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get("PREFECT_HOME")
+    except psutil.Error:
+        return None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_then_goes_on(
+    tmp_path: Path, nothing_left: None
+) -> None:
+    store, scratch = tmp_path / "store", tmp_path / "scratch"
+    environment = _environment(
+        tmp_path,
+        SLURM_JOB_NUM_NODES="2",
+        SLURM_JOB_ID="7",
+        SLURMD_NODENAME="127.0.0.1",
+        RLOOP_SCRATCH=str(scratch),
+    )
+    command = ["bash", str(SBATCH), "--config", str(SMOKE), "--name", "s", "--store", str(store), *SMALL]
+    with open(tmp_path / "first.log", "w") as log:
+        first = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 240
+        while _rl_steps(scratch) < 2:
+            assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "first.log").read_text()
+            time.sleep(0.05)
+        first.send_signal(signal.SIGUSR1)
+        assert first.wait(60) == 0, (tmp_path / "first.log").read_text()
+    assert (tmp_path / "scontrol").read_text() == "requeue 7\n"
+    assert not (store / "s/iteration-000/explore/manifest.json").exists()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "machine 1 of 2" in done.stdout and "the run has ended" in done.stdout
+    assert (store / "s/iteration-000/rft/manifest.json").is_file()
+    assert len((tmp_path / "scontrol").read_text().splitlines()) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_pods_script_runs_two_machines(tmp_path: Path, nothing_left: None) -> None:
+    script = POD["containers"][0]["args"]
+    settings = OBJECTS["ConfigMap"]["data"] | {
+        "CONFIG": str(SMOKE),
+        "STORE": str(tmp_path / "store"),
+        "SCRATCH": str(tmp_path / "scratch"),
+        "ADDRESS": "127.0.0.1",
+        "PROCESSES": "2",
+    }
+    shorter = [*script[:2], script[2].replace("--store", f"{' '.join(SMALL)} --store")]
+    environment = _environment(tmp_path, **settings)
+    pods = [
+        subprocess.Popen(
+            shorter,
+            cwd=ROOT,
+            env={**environment, "JOB_COMPLETION_INDEX": str(index)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    told = [pod.communicate(timeout=400)[0] for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], told
+    assert "machine 1 of 2" in told[1] and "the run has ended" in told[1]
+    assert (tmp_path / "store" / settings["RUN"] / "iteration-000/rft/manifest.json").is_file()
