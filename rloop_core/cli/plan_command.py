@@ -173,6 +173,8 @@ def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
     out.print(table)
     for line in settings:
         out.print(Text(line), soft_wrap=True)
+    if any("placement.machines" in (row["settings"] or {}) for row in machines):
+        out.print(Text("  placement.scratch is a folder that all machines see; `rloop node` lends each of the others"))
 
 
 def _grid(rows: list[tuple[str, str]]) -> Any:

@@ -14,6 +14,9 @@ from rloop_core.plan.sharding import FOLDER, ONE, Sharding, host_bytes, ladder, 
 from rloop_core.plan.workload import Workload
 
 MACHINES = (("h200", 1), ("h100", 8), ("h200", 8), ("h100", 64))
+GPUS_A_MACHINE = 8
+SHARED_FOLDER = "/shared/rloop"
+"""Stands for a folder that all machines see, where the config names none."""
 ADAPTER_RANK = 32
 HOST_BANDWIDTH = 25e9
 """Bytes a second between a device and the host's memory, the host's own update included. Assumed: PCIe 5, half used."""
@@ -79,13 +82,13 @@ def _row(config: Config, shape: ModelShape, work: Workload, kind: str, count: in
         return {**row, "settings": None, "why": "the states fit in no way that is known here: take larger devices"}
     small, way, hours = found
     memory = {one.stage: round(one.needed / GIB, 1) for one in stage_memories(small, shape, available, count, way)}
-    host = round(host_bytes(small, shape, way) / GIB, 1)
+    host = round(host_bytes(small, shape, way) / small.placement.machines / GIB, 1)
     changes = _changes(config, small, way)
     return {**row, "sharding": way.name, "memory_gib": memory, "host_gib": host, "hours": hours, "settings": changes}
 
 
 def _spread(config: Config, processes: int) -> Config:
-    """The config on so many processes, its parts of batches shrunk until they divide.
+    """The config on so many processes and their machines, its parts of batches shrunk until they divide.
 
     Raises:
         ConfigError: Some batch cannot be shared among so many.
@@ -93,6 +96,9 @@ def _spread(config: Config, processes: int) -> Config:
     data = config.model_dump(mode="json")
     placement = data["placement"]
     placement["processes"] = processes
+    placement["machines"] = max(1, processes // GPUS_A_MACHINE)
+    if placement["machines"] > 1:
+        placement["scratch"] = placement["scratch"] or SHARED_FOLDER
     for field, whole in (
         ("micro_batch_rollouts", config.explore.mini_batch_rollouts),
         ("micro_batch_trajectories", config.rft.batch_trajectories),
@@ -139,7 +145,9 @@ def _smaller(config: Config, shape: ModelShape, available: float, devices: int, 
 def _changes(before: Config, after: Config, way: Sharding) -> dict[str, Any]:
     """Fields by path that differ, and the accelerate config that the way needs."""
     old, new = before.placement.model_dump(), after.placement.model_dump()
-    changed = {f"placement.{name}": value for name, value in new.items() if value != old[name]}
+    first = ("machines", "scratch", "processes")  # what the rest depends on
+    names = [*first, *(name for name in new if name not in first)]
+    changed = {f"placement.{name}": new[name] for name in names if new[name] != old[name]}
     if after.lora != before.lora:
         changed["lora.rank"] = after.lora.rank
     if way.file and way.file != before.placement.accelerate_config:

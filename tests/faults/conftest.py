@@ -25,9 +25,11 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
 
 
 class Disturbed:
-    """A smoke run in a process of its own, on a store that outlives it."""
+    """A smoke run in a process of its own, on a store that outlives it; `options` are more of its command's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.options = options
         self.store = folder / "store"
         self.home = folder / "home"
         self.log = folder / "log.txt"
@@ -37,7 +39,7 @@ class Disturbed:
         """Start, or start again, the same command."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store)],
+                [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options],
                 cwd=ROOT,
                 env=command_environment(self.home),
                 stdout=log,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rloop_core.stages.job import Share, StageJob
+from rloop_core.stages.ranks import accelerate_command
 from tests.conftest import ROOT, small_config
 
 CONFIGS = sorted((ROOT / "infra/accelerate").glob("*.yaml"))
@@ -34,6 +37,39 @@ def test_the_launcher_takes_it_for_what_it_is(path: Path) -> None:
         assert args.zero_stage == int(path.stem[4])
         assert args.offload_param_device == ("cpu" if path.stem == "zero3-offload" else "none")
         assert args.offload_optimizer_device == ("cpu" if "offload" in path.stem else "none")
+
+
+@pytest.mark.parametrize("machine", [0, 1])
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_on_several_machines_each_starts_its_own_share_and_nobody_else_s(path: Path, machine: int) -> None:
+    """As a stage calls it: in all 16 processes, and torchrun told this machine's number and where the first one is."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import _filter_args, prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+    from torch.distributed.run import get_args_parser
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    placement = {"machines": 2, "processes": 16, "scratch": "/shared", "accelerate_config": str(path)}
+    sizes = {"problems_per_step": 16, "mini_batch_rollouts": 16}
+    config = small_config(explore=sizes, rft={"batch_trajectories": 16}, placement=placement)
+    share = Share(machine, 2, f"127.0.0.1:{port}")
+    job = StageJob("explore", "r", 0, config.model_dump(mode="json"), "memory://", (), "/work", "/cache", 0, share)
+    command = accelerate_command(job, Path("/logs"))
+    assert command[1:3] == ["-m", "accelerate.commands.launch"]
+    args, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command[3:], "-m", "program"]))
+    assert (args.num_processes, args.num_machines, args.machine_rank) == (16, 2, machine)
+    if args.use_deepspeed:
+        args.deepspeed_fields_from_accelerate_config = ""
+        words, environment = prepare_deepspeed_cmd_env(args)
+        assert words is None, "no launcher of DeepSpeed's, which would log in to the other machines"
+    else:
+        environment = prepare_multi_gpu_env(args)
+    assert (environment.get("ACCELERATE_USE_FSDP") == "true") == (path.stem == "fsdp")
+    told = _filter_args(args, get_args_parser(), ["--module", "program"])
+    assert (told.nnodes, told.nproc_per_node, told.node_rank) == ("2", "8", machine)
+    assert (told.master_addr, told.master_port) == ("127.0.0.1", str(port))
+    assert (told.rdzv_backend, told.rdzv_endpoint, told.tee) == ("static", "", "3")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

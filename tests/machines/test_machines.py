@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,47 +19,22 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.machines.beats import Beating, Watching
 from rloop_core.machines.head import check_machines
-from rloop_core.machines.post import NODE, post_folder, presence, releases
-from rloop_core.stages.job import StageOutcome
-from rloop_core.stages.process import run_in_process
-from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store
-from tests.conftest import ROOT, small_config
+from rloop_core.machines.post import NODE, post_folder, releases
+from tests.conftest import ROOT
 from tests.machines.node import rloop_node
 from tests.processes import still_running
-
-_SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
+from tests.stages.running import ensure, in_the_third_step, rank, ranks_below, ranks_config
 
 
 def _config(folder: Path, **placement: Any) -> Config:
     """Two ranks: on one machine, or with `machines=2` on two."""
     shared = {
-        "store": str(folder / "store"),
         "scratch": str(folder / "scratch"),
-        "processes": 2,
         "machines_address": "127.0.0.1",
         "machines_patience_minutes": 1.0,
         "machines_silence_seconds": 5.0,
     }
-    return small_config(
-        name="together",
-        explore={"steps": 3, "dynamic_sampling": _SAMPLING},
-        filter={"threshold": 0.9},
-        rft={"batch_trajectories": 8, "learning_rate": 1e-4},
-        placement={**shared, **placement},
-    )
-
-
-def _ensure(config: Config, *stages: str, listen: Callable[..., None] = lambda *event: None) -> list[str]:
-    """Digests of stages, computed as a run computes them."""
-
-    def launch(*given: Any, **settings: Any) -> StageOutcome:
-        return run_in_process(*given, **settings)
-
-    store = Store(config.placement.store)
-    with Lease(store, config.name) as lease, presence(config):
-        runner = StageRunner(config, store, lease, listen, launch)
-        return [runner.ensure(stage, 0).manifest.digest for stage in stages]
+    return ranks_config(folder / "store", placement.pop("processes", 2), **{**shared, **placement})
 
 
 @pytest.mark.long
@@ -71,73 +45,44 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
     stages = ("explore", "harvest", "filter", "rft")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    undisturbed = _ensure(_config(tmp_path / "one"), *stages)
+    undisturbed = ensure(_config(tmp_path / "one"), *stages)
     config = _config(tmp_path / "two", machines=2)
-
-    def after_a_step(act: Callable[[], None]) -> Callable[..., None]:
-        def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
-            if event["kind"] == "step" and event["done"] == 2:  # there is a checkpoint of the first
-                act()
-
-        return listen
 
     with rloop_node(config, tmp_path / "two") as node:
 
         def kill_its_rank() -> None:
-            os.kill(_rank_below(node.pid).pid, signal.SIGKILL)
+            os.kill(rank(0, node.pid).pid, signal.SIGKILL)
 
         def kill_it() -> None:
             os.kill(node.pid, signal.SIGKILL)
 
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\): rank 1 ended without a result \(SIGKILL\)"):
-            _ensure(config, "explore", listen=after_a_step(kill_its_rank))
-        _check_idle(os.getpid(), node.pid)
+            ensure(config, "explore", listen=in_the_third_step(kill_its_rank))
+        assert not ranks_below(os.getpid()) and not ranks_below(node.pid)
 
         with _head(config, tmp_path) as head:
             _wait(lambda: (_work(config) / "metrics.jsonl").is_file() and _metrics(config) >= 2)
             below = psutil.Process(head.pid).children(recursive=True)
             head.kill()
             assert not still_running(below, 10)
-        _wait(lambda: not _ranks_below(node.pid))
+        _wait(lambda: not ranks_below(node.pid))
 
         below = psutil.Process(node.pid).children(recursive=True)
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):
-            _ensure(config, "explore", listen=after_a_step(kill_it))
+            ensure(config, "explore", listen=in_the_third_step(kill_it))
         assert not still_running(below, 10)
     with rloop_node(config, tmp_path / "two") as node:
-        assert _ensure(config, *stages) == undisturbed
+        assert ensure(config, *stages) == undisturbed
         assert node.wait(30) == 0, "it ends with the run"
         assert node.stdout and "the run has ended" in node.stdout.read()
 
 
 def _work(config: Config) -> Path:
-    return next((Path(config.placement.scratch or "") / "together/iteration-000/explore").iterdir())
+    return next((Path(config.placement.scratch or "") / "ranks/iteration-000/explore").iterdir())
 
 
 def _metrics(config: Config) -> int:
     return len((_work(config) / "metrics.jsonl").read_text().splitlines())
-
-
-def _ranks_below(process: int) -> list[psutil.Process]:
-    """Ranks write to files of torchrun's; see the rest of what is below a process as what it is."""
-    found = []
-    for one in psutil.Process(process).children(recursive=True):
-        try:
-            if re.search(r"/ranks/logs/.*/stdout.log$", os.readlink(f"/proc/{one.pid}/fd/1")):
-                found.append(one)
-        except OSError:
-            continue
-    return found
-
-
-def _rank_below(process: int) -> psutil.Process:
-    (rank,) = _ranks_below(process)
-    return rank
-
-
-def _check_idle(*processes: int) -> None:
-    for process in processes:
-        assert not _ranks_below(process)
 
 
 def _wait(until: Callable[[], bool], seconds: float = 90.0) -> None:
@@ -152,8 +97,8 @@ def _head(config: Config, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The first machine as a process that can be killed."""
     script = folder / "head.py"
     script.write_text(
-        "import sys\nfrom tests.machines.test_machines import _ensure\nfrom rloop_core.config import make_config\n"
-        "import json\nif __name__ == '__main__':\n    _ensure(make_config(json.load(sys.stdin)), 'explore')\n"
+        "import sys\nfrom tests.stages.running import ensure\nfrom rloop_core.config import make_config\n"
+        "import json\nif __name__ == '__main__':\n    ensure(make_config(json.load(sys.stdin)), 'explore')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, str(script)], cwd=ROOT, stdin=subprocess.PIPE, env=environment)
@@ -169,7 +114,7 @@ def _head(config: Config, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_machines_that_are_missing_or_of_another_release_are_named(tmp_path: Path) -> None:
     config = _config(tmp_path, machines=4, processes=4, machines_patience_minutes=0.0)
-    folder = post_folder(str(tmp_path / "scratch"), "together")
+    folder = post_folder(str(tmp_path / "scratch"), "ranks")
     with Beating(folder / f"{NODE}gpu-b-7.json", busy=False, releases=releases()):
         (folder / f"{NODE}gpu-dead-8.json").write_text('{"busy": false, "beat": 1}')  # nobody writes it again
         with pytest.raises(

@@ -100,6 +100,14 @@ def test_the_table_names_what_does_not_fit_and_the_way_out() -> None:
     assert rows["1 x H200"]["host_gib"] == pytest.approx(16 * 7_615_616_512 / GIB, abs=0.1)
     assert rows["8 x H100"]["settings"]["placement.accelerate_config"] == "infra/accelerate/zero2.yaml"
     assert rows["8 x H100"]["settings"]["placement.processes"] == 8
+    assert list(rows["64 x H100"]["settings"].items())[:3] == [
+        ("placement.machines", 8),
+        ("placement.scratch", "/shared/rloop"),
+        ("placement.processes", 64),
+    ]
+    own = make_plan(load_config(PAPER, ["placement.scratch=/nfs/mine"]))["machines"][-1]["settings"]
+    assert "placement.scratch" not in own and own["placement.machines"] == 8
+    assert "placement.machines" not in rows["8 x H200"]["settings"]
     assert rows["64 x H100"]["hours"] < rows["8 x H100"]["hours"] < rows["1 x H200"]["hours"]
     odd = make_plan(load_config(PAPER, ["explore.problems_per_step=96", "explore.mini_batch_rollouts=96"]))["machines"]
     assert odd[-1]["settings"] is None and "placement.processes: 64 does not divide" in odd[-1]["why"]
@@ -115,3 +123,4 @@ def test_the_table_is_printed() -> None:
         "8 x H100: --set placement.processes=8 --set placement.accelerate_config=infra/accelerate/zero2.yaml"
         in shown.output
     )
+    assert "64 x H100: --set placement.machines=8 --set placement.scratch=/shared/rloop" in shown.output

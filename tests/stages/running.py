@@ -1,0 +1,87 @@
+"""Stages computed as a run computes them, by ranks that can be found and killed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+
+from rloop_core.config import Config
+from rloop_core.machines.post import presence
+from rloop_core.stages.job import StageOutcome
+from rloop_core.stages.process import run_in_process
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Store
+from tests.conftest import small_config
+
+Groups = dict[int, dict[str, list[int]]]
+_SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
+
+
+def ranks_config(store: Path, processes: int, lora: dict[str, Any] | None = None, **placement: Any) -> Config:
+    """Three RL steps with a checkpoint after each, and fine-tuning whose last batch is not full."""
+    return small_config(
+        name="ranks",
+        explore={"steps": 3, "dynamic_sampling": _SAMPLING},
+        filter={"threshold": 0.9},
+        rft={"batch_trajectories": 8, "learning_rate": 1e-4},
+        lora=lora or {},
+        placement={"store": str(store), "processes": processes, **placement},
+    )
+
+
+def ensure(
+    config: Config, *stages: str, listen: Callable[..., None] = lambda *event: None, stall: float | None = None
+) -> list[str]:
+    """Digests of stages, computed as a run computes them."""
+
+    def launch(*given: Any, **settings: Any) -> StageOutcome:
+        return run_in_process(*given, **{**settings, "stall_seconds": stall})
+
+    store = Store(config.placement.store)
+    with Lease(store, config.name) as lease, presence(config):
+        runner = StageRunner(config, store, lease, listen, launch)
+        return [runner.ensure(stage, 0).manifest.digest for stage in stages]
+
+
+def in_the_third_step(act: Callable[[], None]) -> Callable[..., None]:
+    """A listener that acts once, when there are checkpoints of two RL steps or of one at least."""
+
+    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+        if event["kind"] == "step" and event["done"] == 2:
+            act()
+
+    return listen
+
+
+def groups_of(folder: Path) -> Groups:
+    """RL step -> problem -> its samples."""
+    found: Groups = {}
+    for path in sorted(folder.glob("*.parquet")):
+        for row in pq.read_table(path, columns=["step", "problem_id", "sample"]).to_pylist():
+            found.setdefault(row["step"], {}).setdefault(row["problem_id"], []).append(row["sample"])
+    return {step: {name: sorted(samples) for name, samples in groups.items()} for step, groups in found.items()}
+
+
+def ranks_below(process: int, number: str = r"\d+") -> list[psutil.Process]:
+    """Ranks among the descendants of a process: torchrun's agent redirects the output of each to a file of its own."""
+    found = []
+    for one in psutil.Process(process).children(recursive=True):
+        try:
+            if re.search(rf"/ranks/logs/.*/{number}/stdout.log$", os.readlink(f"/proc/{one.pid}/fd/1")):
+                found.append(one)
+        except OSError:
+            continue
+    return found
+
+
+def rank(number: int, process: int | None = None) -> psutil.Process:
+    """A rank below this process, or another, by its number on its machine."""
+    found = ranks_below(process or os.getpid(), str(number))
+    assert found, f"rank {number} does not run"
+    return found[0]
