@@ -66,7 +66,7 @@ $(VLLM)/.installed: pyproject.toml tests/vllm-requirements.txt
 	@touch $(VLLM)/.installed
 
 vllm-test: $(VLLM)/.installed ## The vLLM engine on the community's CPU build, in .venv-vllm: 3.4 GB, minutes
-	$(VLLM)/bin/python -m pytest -m vllm
+	$(VLLM)/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='test_*.py')
 
 N ?= 200
 SEED ?= 0
