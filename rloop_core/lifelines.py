@@ -1,11 +1,17 @@
-"""Linux's two ways of leaving no process behind; elsewhere both do nothing, and closed pipes have to suffice."""
+"""Ways of leaving no process behind; Linux's own two do nothing elsewhere, where closed pipes have to suffice."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -25,6 +31,31 @@ def die_with_parent(parent: int | None = None) -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends, so that none can slip away."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def processes_below(process: int) -> list[psutil.Process]:
+    """All descendants of a process, but for `multiprocessing`'s resource trackers.
+
+    Those, deaf to SIGTERM, tidy up shared memory once their starter has ended, and then end by themselves.
+    """
+    import psutil
+
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(process).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if not any("multiprocessing.resource_tracker" in word for word in child.cmdline()):
+                    found.append(child)
+    return found
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """SIGKILL those that still run; of an id that is somebody else's by now, nothing."""
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def _prctl(option: int, value: int) -> None:

@@ -59,6 +59,13 @@ from rloop_core.verifier.policies import Policies
     help="Who draws the samples; vllm must be installed (rloop[vllm]).",
 )
 @click.option(
+    "--engines",
+    type=click.IntRange(1),
+    default=None,
+    help="Engines that share the batches, each in a process with a GPU of its own.  [default: one for each visible "
+    "GPU; one on a CPU]",
+)
+@click.option(
     "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision."
 )
 @click.option(
@@ -75,7 +82,7 @@ from rloop_core.verifier.policies import Policies
     type=Share(),
     default="1/1",
     metavar="I/N",
-    help="Sample only the I-th of N shares of the batches, for N machines or GPUs at a time.",
+    help="Sample only the I-th of N shares of the batches, for N machines at a time.",
 )
 @policy_option
 @json_option
@@ -91,6 +98,7 @@ def command(
     limit: int | None,
     batch: int,
     engine: str,
+    engines: int | None,
     dtype: str,
     out: Path | None,
     seed: int,
@@ -140,6 +148,7 @@ def command(
         policies,
         shard,
         engine,
+        engines,
     )
     result = evaluate(request, out)
     if as_json:

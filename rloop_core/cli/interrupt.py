@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
+from rloop_core.lifelines import processes_below
+
 INTERRUPTED, TERMINATED = 130, 143
 GRACE_SECONDS = 4.0
 LINE = "interrupted; finished work is kept, and the same command goes on from there"
@@ -81,18 +83,9 @@ class _Ending:
 def _end_children() -> None:
     import psutil
 
-    children: list[Any] = [one for one in psutil.Process().children(recursive=True) if not _ends_with_us(one)]
+    children: list[Any] = processes_below(os.getpid())
     for act in ("terminate", "kill"):
         for child in children:
             with contextlib.suppress(psutil.Error):
                 getattr(child, act)()
         _, children = psutil.wait_procs(children, timeout=2.0)
-
-
-def _ends_with_us(process: Any) -> bool:
-    """Whether it is `multiprocessing`'s resource tracker: deaf to SIGTERM, it tidies up once its starter has ended."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-    return False

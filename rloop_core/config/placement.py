@@ -74,6 +74,13 @@ class PlacementConfig(Section):
     Both draw from the same policy with seeds derived alike, but not the same completions, as two kinds of device do;
     so, as for device, what is finished stays valid. In exploration the engine is `explore.engine`: there it changes
     what an update computes."""
+    engines: Count | None = None
+    """Engines that share the batches of harvest and evaluate, each in a process with GPUs of its own.
+
+    Null = one for each visible GPU, or with vLLM for every `vllm.tensor_parallel` of them; on a CPU, one. A batch is
+    drawn alike whoever draws it."""
+    engine_stall_minutes: Annotated[float, Field(gt=0)] | None = 10.0
+    """End an engine process that draws nothing for so long once it has started, and its stage; null waits for ever."""
     vllm: VllmConfig = VllmConfig()
     """How much of a device vLLM takes, and when its drift from the trainer is alarming."""
     generation_batch: Count = 256

@@ -10,7 +10,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.plan import devices as constants
 from rloop_core.plan import memory as constants_of_memory
 from rloop_core.plan.devices import DEVICES
-from rloop_core.plan.hours import stage_hours, total_hours
+from rloop_core.plan.hours import drawing_engines, stage_hours, total_hours
 from rloop_core.plan.machines import machine_rows
 from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, sharding_of, stage_memories
 from rloop_core.plan.models import find_shape
@@ -131,9 +131,11 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
         )
         lines.append(f"{1 - constants_of_memory.USABLE:.0%} of each device is left to the allocator and to CUDA.")
     if gpus > 1:
+        engines = drawing_engines(config, gpus)
         lines.append(
-            "Several devices: explore and rft are divided evenly, communication is not counted; the other stages use "
-            "one. More than 8 are several machines, which need a launcher of their own (placement.accelerate_config)."
+            "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
+            f"evaluate {engines} engine{'s share' if engines > 1 else ' draws'} the batches, on one machine. More than "
+            "8 are several machines, which need a launcher of their own (placement.accelerate_config)."
         )
     return lines
 

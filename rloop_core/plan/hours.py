@@ -8,11 +8,13 @@ from rloop_core.plan.devices import Device
 from rloop_core.plan.memory import generated_together, uses_vllm
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload
+from rloop_core.rollout.places import devices_an_engine
 
 VLLM_SEQUENCES = 512
 """Sequences that vLLM works on at a time, as where it was measured; its cache is taken to hold them."""
 VLLM_START_SECONDS = 100.0
 """Start of the engine: measured 48 to 150 s."""
+DEVICES_A_MACHINE = 8
 _ROWS_A_SECOND = 200_000
 
 
@@ -32,10 +34,12 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     update = training_seconds(shape, device, passes, explore.rollouts_per_step * tokens, devices)
     harvest = 2 * work.rollouts / _ROWS_A_SECOND
     batch = config.placement.generation_batch
+    engines = drawing_engines(config, devices, on_cpu=device.name == constants.DEVICES["cpu"].name)
     if work.snapshot_rollouts:
-        harvest += sampling_seconds(
-            config, "harvest", shape, device, work.snapshot_rollouts, batch, explore.max_completion_tokens
-        )
+        snapshots = work.snapshots if config.harvest.snapshots == "all" else 1
+        share = _share(work.snapshot_rollouts / work.snapshots, engines, batch) * snapshots
+        harvest += sampling_seconds(config, "harvest", shape, device, share, batch, explore.max_completion_tokens)
+        harvest += VLLM_START_SECONDS * snapshots if uses_vllm(config, "harvest") else 0
     trained = config.rft.epochs * (work.expert_at_most or 0) * tokens
     rft = training_seconds(shape, device, learning, trained, devices)
     starts = VLLM_START_SECONDS if uses_vllm(config, "explore") else 0
@@ -47,11 +51,28 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
         "rft (at most)": rft,
     }
     if config.evaluate.sets:
+        budgets = work.evaluation_budgets
         seconds["evaluate"] = sum(
-            sampling_seconds(config, "evaluate", shape, device, count or 0, batch, work.evaluation_budgets[label])
+            sampling_seconds(
+                config, "evaluate", shape, device, _share(count or 0, engines, batch), batch, budgets[label]
+            )
             for label, count in work.evaluated.items()
         ) + (VLLM_START_SECONDS if uses_vllm(config, "evaluate") else 0)
     return {name: value / 3600 for name, value in seconds.items()}
+
+
+def drawing_engines(config: Config, devices: int, *, on_cpu: bool = False) -> int:
+    """Engines that share the batches of harvest and evaluate; both are computed on one machine."""
+    if on_cpu:
+        return config.placement.engines or 1
+    most = max(1, min(devices, DEVICES_A_MACHINE) // devices_an_engine(config))
+    return min(config.placement.engines or most, most)
+
+
+def _share(sequences: float, engines: int, batch: int) -> float:
+    """Completions that the busiest of the engines draws: a batch is drawn by one of them."""
+    batches = -(-sequences // batch)
+    return min(sequences, -(-batches // engines) * batch)
 
 
 def total_hours(config: Config, work: Workload, hours: dict[str, float]) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rloop_core.config import Config
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import DDP, ONE, ZERO3, Sharding, ladder, sharding_named, training_states
+from rloop_core.rollout.places import devices_an_engine
 
 GIB = 2**30
 USABLE = 0.95
@@ -161,19 +162,24 @@ def _rft(config: Config, shape: ModelShape, available: float, devices: int, way:
 
 
 def _evaluate(config: Config, shape: ModelShape, available: float) -> StageMemory:
-    weights = {"weights": float(shape.parameters * _element(config))}
+    """Of one engine on one device; with vLLM's tensor parallelism, its part of weights and cache."""
+    weights = float(shape.parameters * _element(config))
     one = _sequence_bytes(config, shape, config.longest_evaluation)
-    room = available - sum(weights.values())
+    if uses_vllm(config, "evaluate"):
+        width = devices_an_engine(config)
+        least = (weights + one) / width
+        enough = next((n for n in (2, 4, 8) if n > width and (weights + one) / n <= available), 0)
+        fix = f"set placement.vllm.tensor_parallel to {enough}" if enough else "take larger devices"
+        share = config.placement.vllm.memory * available
+        return StageMemory("evaluate", {"vLLM": max(share, least)}, available, (fix,) if least > available else ())
+    room = available - weights
     fixes: list[str] = []
     if room < one:
         fixes.append("the weights alone fill the device: set policy.dtype to bfloat16, or take a larger device")
-    if uses_vllm(config, "evaluate"):
-        share = config.placement.vllm.memory
-        return StageMemory("evaluate", {"vLLM": max(share * available, weights["weights"] + one)}, available, ())
     batch = config.placement.generation_batch
     if one <= room < batch * one:
         fixes.append(f"set placement.generation_batch to at most {int(room // one)}")
-    return StageMemory("evaluate", {**weights, "key-value cache": float(batch * one)}, available, tuple(fixes))
+    return StageMemory("evaluate", {"weights": weights, "key-value cache": float(batch * one)}, available, tuple(fixes))
 
 
 def _pass_fixes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from rloop_core.config import Config
@@ -43,6 +44,16 @@ def check_in_loop(config: Config, device: str | None) -> None:
         fix = "set it to transformers, or explore on a GPU (placement.device: cuda)"
         raise ConfigError(what, field="explore.engine", fix=fix)
     _check_installed("explore.engine")
+
+
+def engine_name(engine: str) -> str:
+    """An engine with its version, as a manifest names who drew an artifact's completions: "vllm 0.29.0"."""
+    for package in (engine, f"{engine}-cpu"):  # the community's CPU build of vLLM is called so
+        try:
+            return f"{engine} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    return engine
 
 
 def _check_installed(field: str) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.rollout.cache import roomy_cache
 from rloop_core.rollout.drawn import DrawnLogProbs
-from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, plan_batches
+from rloop_core.rollout.engine import (
+    Completion,
+    Drawn,
+    SamplingSettings,
+    batch_seed,
+    completions_of,
+    plan_batches,
+)
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
 
@@ -37,22 +44,32 @@ class TransformersSampler:
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Batch after batch, in the order of `plan_batches`; see `RolloutEngine`."""
-        import torch
-
         for index, pairs in enumerate(plan_batches(problems, settings)):
             if batches is not None and index not in batches:
                 continue
-            torch.manual_seed(batch_seed(settings, index))
-            with torch.no_grad():
-                rows, log_probs = self._draw([problems[which].prompt_ids for which, _ in pairs], settings)
-            texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
-            yield (
-                index,
-                [
-                    Completion(problems[which], sample, row, text, bool(row) and row[-1] in self._eos, log_prob)
-                    for (which, sample), row, text, log_prob in zip(pairs, rows, texts, log_probs, strict=True)
-                ],
+            drawn = self.draw_batch(
+                [problems[which].prompt_ids for which, _ in pairs], settings, batch_seed(settings, index)
             )
+            yield index, completions_of(problems, pairs, drawn)
+
+    def draw_batch(
+        self,
+        prompts: Sequence[Sequence[int]],
+        settings: SamplingSettings,
+        seed: int,
+        tick: Callable[[], None] = lambda: None,
+    ) -> list[Drawn]:
+        """One completion a prompt; `tick` is called at every token."""
+        import torch
+
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            rows, log_probs = self._draw(prompts, settings, tick)
+        texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
+        return [
+            Drawn(row, text, bool(row) and row[-1] in self._eos, log_prob)
+            for row, text, log_prob in zip(rows, texts, log_probs, strict=True)
+        ]
 
     def close(self) -> None:
         """Nothing runs beside this process."""
@@ -74,7 +91,7 @@ class TransformersSampler:
         return [row for part in parts for row in part]
 
     def _draw(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, tick: Callable[[], None] = lambda: None
     ) -> tuple[list[list[int]], list[float]]:
         """The completions, and the log-probability of each as it was drawn."""
         import torch
@@ -87,7 +104,7 @@ class TransformersSampler:
         cache = self._read(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
         noted: list[list[float]] = [[] for _ in prompts]
-        watch = DrawnLogProbs(settings.temperature, settings.top_p)
+        watch = DrawnLogProbs(settings.temperature, settings.top_p, tick)
         places = list(range(len(prompts)))  # which completion each row of the batch belongs to
         while places:
             drawn = ids.shape[1] - width

@@ -1,16 +1,15 @@
-"""Completions from a policy with vLLM, whose scheduler and weights live in a process of their own.
+"""Batches drawn with vLLM, whose scheduler and weights live in a process of their own below this one.
 
 That process holds the device's memory: ending it is the one way to have all of it back, so every policy gets a new
-one. All batches are handed over at once, and the scheduler keeps the device full across them; a batch is done when the
-last of its sequences is. Data parallelism is not vLLM's: several machines or devices each draw a share of the batches.
+one. Some batches are under way at a time, so that the scheduler keeps the device full across them; a batch is done when
+the last of its sequences is. Data parallelism is not vLLM's: see `engine_processes`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.printable import printable_line
-from rloop_core.rollout.available import check_standalone
-from rloop_core.rollout.engine import ENGINE_STARTS, Completion, SamplingSettings, batch_seed, plan_batches
+from rloop_core.rollout.engine import Drawn, SamplingSettings
 from rloop_core.rollout.policy import declared_eos_ids
-from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -31,8 +28,8 @@ _CPU_BATCHED_TOKENS = 4096
 _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
 
 
-class VllmEngine:
-    """See `RolloutEngine`. Each sequence has a seed of its own, derived from its batch's and its place in it.
+class VllmDrawer:
+    """See `Drawer`. Each sequence has a seed of its own, derived from its batch's and its place in it.
 
     Args:
         config: The run's config.
@@ -41,76 +38,67 @@ class VllmEngine:
         tokenizer: The policy's.
 
     Raises:
-        ConfigError: vLLM is not installed.
         StageError: It does not start: not enough memory, or a model that it does not know.
     """
 
+    ahead = 3
+    """It works on as many sequences at a time as a batch has; the others stand ready for those that end."""
+
     def __init__(self, config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> None:
-        check_standalone(config)
         _set_environment(config, device)
         self._tokenizer = tokenizer
         self._eos = declared_eos_ids(policy, tokenizer, trust_remote_code=config.policy.trust_remote_code)
-        print(ENGINE_STARTS, file=sys.stderr, flush=True)
         self._engine = _start(config, policy, device)
+        self._under_way: dict[int, list[Any]] = {}
+        self.left = 0
         _tell_of_its_end(self._engine.engine_core)
 
-    def sample(
-        self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
-    ) -> Iterator[tuple[int, list[Completion]]]:
-        """Batches as they are done; see `RolloutEngine`."""
-        plan = {
-            index: pairs
-            for index, pairs in enumerate(plan_batches(problems, settings))
-            if batches is None or index in batches
-        }
-        drawn: dict[int, dict[int, Any]] = {index: {} for index in plan}
+    def add(self, key: int, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int) -> None:
+        """Hand the batch to the scheduler."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self._under_way[key] = [None] * len(prompts)
+        self.left += len(prompts)
         with _engine_errors():
-            for index, pairs in plan.items():
-                self._hand_over(index, [problems[which] for which, _ in pairs], settings)
-        while drawn:
-            with _engine_errors():
-                outputs = self._engine.step()
-            for output in outputs:
-                if output.finished:
-                    index, place = map(int, output.request_id.split("-")[:2])
-                    drawn[index][place] = output.outputs[0]
-                    if len(drawn[index]) == len(plan[index]):
-                        yield index, self._completions(problems, plan[index], drawn.pop(index))
+            for place, prompt in enumerate(prompts):
+                parameters = SamplingParams(
+                    temperature=settings.temperature,
+                    top_p=settings.top_p,
+                    max_tokens=settings.max_tokens,
+                    seed=derive_seed(seed, "sequence", place),
+                    stop_token_ids=self._eos,
+                    logprobs=0,  # of the drawn token alone
+                    detokenize=False,
+                    output_kind=RequestOutputKind.FINAL_ONLY,
+                )
+                self._engine.add_request(f"{key}-{place}", {"prompt_token_ids": list(prompt)}, parameters)
+
+    def step(self, tick: Callable[[], None]) -> list[tuple[int, list[Drawn]]]:
+        """One step of the scheduler; one that brings no token may wait for the next."""
+        with _engine_errors():
+            outputs = self._engine.step()
+        tick()
+        whole = []
+        for output in outputs:
+            if output.finished:
+                key, place = map(int, output.request_id.split("-")[:2])
+                self._under_way[key][place] = output.outputs[0]
+                self.left -= 1
+                if None not in self._under_way[key]:
+                    whole.append((key, self._drawn(self._under_way.pop(key))))
+        return whole
 
     def close(self) -> None:
         """End the engine's process."""
         self._engine.engine_core.shutdown()
 
-    def _hand_over(self, batch: int, problems: list[EncodedProblem], settings: SamplingSettings) -> None:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        seed = batch_seed(settings, batch)
-        for place, problem in enumerate(problems):
-            parameters = SamplingParams(
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                max_tokens=settings.max_tokens,
-                seed=derive_seed(seed, "sequence", place),
-                stop_token_ids=self._eos,
-                logprobs=0,  # of the drawn token alone
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-            prompt = {"prompt_token_ids": list(problem.prompt_ids)}
-            self._engine.add_request(f"{batch}-{place}", prompt, parameters)
-
-    def _completions(
-        self, problems: Sequence[EncodedProblem], pairs: list[tuple[int, int]], drawn: dict[int, Any]
-    ) -> list[Completion]:
-        outputs = [drawn[place] for place in range(len(pairs))]
+    def _drawn(self, outputs: list[Any]) -> list[Drawn]:
         rows = [list(output.token_ids) for output in outputs]
         texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [
-            Completion(
-                problems[which], sample, row, text, bool(row) and row[-1] in self._eos, output.cumulative_logprob
-            )
-            for (which, sample), row, text, output in zip(pairs, rows, texts, outputs, strict=True)
+            Drawn(row, text, bool(row) and row[-1] in self._eos, output.cumulative_logprob)
+            for row, text, output in zip(rows, texts, outputs, strict=True)
         ]
 
 

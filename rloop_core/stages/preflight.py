@@ -11,6 +11,7 @@ from rloop_core.config import Config, Impossible, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone
+from rloop_core.rollout.places import engine_places
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.stages.execute import StageContext
@@ -69,11 +70,16 @@ def _check_reach(config: Config, store: Store) -> None:
 
 def _check_engines(config: Config) -> None:
     """Stages that are computed elsewhere look for their engine there."""
-    sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
-    if not sampling <= config.placement.pools.keys():
+    if draws_here(config):
         check_standalone(config)
     if "explore" not in config.placement.pools:
         check_in_loop(config, device=None)
+
+
+def draws_here(config: Config) -> bool:
+    """Whether harvest or evaluate draws completions where the run is."""
+    sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
+    return not sampling <= config.placement.pools.keys()
 
 
 def _is_absolute(uri: str) -> bool:
@@ -143,6 +149,8 @@ def run(context: StageContext) -> StageOutcome:
         import torch
 
         check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
+        if draws_here(config):
+            engine_places(config, context.device)
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}

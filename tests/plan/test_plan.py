@@ -125,6 +125,32 @@ def test_hours_grow_with_steps_and_shrink_with_devices():
     assert whole["explore: sampling"] == pytest.approx(2 * short["explore: sampling"])
 
 
+def test_engines_share_the_batches_of_evaluation():
+    def hours(gpus, **placement):
+        return make_plan(config(placement=placement), "h200", gpus)["hours"]["per_iteration"]["evaluate"]
+
+    # aime24 is 30 x 32 = 960 completions in 4 batches, math500 16,000 in 63: a batch is the least that is shared.
+    one = hours(1)
+    assert hours(2) == pytest.approx(one * (2 + 32) / (4 + 63))
+    assert hours(8) == pytest.approx(one * (1 + 8) / (4 + 63))
+    assert hours(64) == hours(8), "evaluate is computed on one machine"
+    assert hours(8, engines=2) == pytest.approx(hours(2))
+    start = 100 / 3600
+    pairs = hours(8, engine="vllm", vllm={"tensor_parallel": 2}) - start
+    assert pairs == pytest.approx(hours(8, engine="vllm", engines=4) - start)
+
+
+def test_a_policy_beyond_one_device_names_tensor_parallelism():
+    wide = {"engine": "vllm", "vllm": {"tensor_parallel": 2}}
+    rows = [
+        next(row for row in make_plan(config(policy={**PAPER["policy"], "dtype": "float32"}, placement=placement),
+                                      "rtx4090", 8)["memory"] if row["stage"] == "evaluate")
+        for placement in ({"engine": "vllm"}, wide)
+    ]  # fmt: skip
+    assert not rows[0]["fits"] and rows[0]["fixes"] == ["set placement.vllm.tensor_parallel to 2"]
+    assert rows[1]["fits"]
+
+
 def test_unknown_policy_has_counts_but_neither_memory_nor_hours():
     plan = make_plan(config(policy={"path": "somebody/their-model"}), "h100")
     assert plan["policy"]["parameters"] is None and plan["memory"] == [] and plan["hours"]["total"] is None

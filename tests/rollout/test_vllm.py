@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokeniz
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
+from tests.processes import still_running
 from tests.wide_policy import widen
 
 pytestmark = [
@@ -174,6 +176,57 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     check_schema(again[0])
     assert all(row["logprob_sum"] < 0 for row in rows)
     assert set(engine_processes()) == others, "an engine goes with its block"
+
+
+def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> None:
+    """Batch for batch; a batch's arithmetic depends on what shares a step with it, so a near tie may fall otherwise."""
+    problems, how = encoded(small_config()), settings(batch=10)
+    one = dict(vllm.sample(problems, how))
+    engine = make_engine(config_of("vllm", engines=2), wide, "cpu", TOKENIZER)
+    try:
+        two = dict(engine.sample(problems, how))
+    finally:
+        engine.close()
+    assert sorted(two) == sorted(one) == list(range(6))
+    pairs = [pair for index in one for pair in zip(one[index], two[index], strict=True)]
+    assert all((a.problem, a.sample) == (b.problem, b.sample) for a, b in pairs)
+    same = [(a, b) for a, b in pairs if a.token_ids == b.token_ids]
+    assert len(same) >= 0.95 * len(pairs) == 57
+    assert all(a.logprob_sum == pytest.approx(b.logprob_sum, abs=1e-3) and a.text == b.text for a, b in same)
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, r"placement\.engine: engine [12] of 2: vLLM's engine process ended.*start the same command"),
+        (signal.SIGSTOP, r"placement\.engine: engine [12] of 2 hangs: it drew nothing for 0\.1 min .*start the same"),
+    ],
+)
+def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
+    number: signal.Signals, reason: str, wide: Path, tmp_path: Path, verifier: Verifier
+) -> None:
+    problems, how = encoded(small_config()), settings(batch=4, samples=4)
+    config = config_of("vllm", generation_batch=4, engines=2, engine_stall_minutes=0.1)
+    others = set(engine_processes())
+    struck: list[psutil.Process] = []
+
+    def record(tell: Any) -> list[Path]:
+        with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
+            return sampler.record(problems, how, tmp_path, step=0, label="t", tell=tell)
+
+    def strike(done: int, total: int) -> None:
+        if not struck:
+            struck.append(next(process for pid, process in engine_processes().items() if pid not in others))
+            struck[0].send_signal(number)
+
+    with pytest.raises(StageCrashed, match=reason):
+        record(strike)
+    assert not still_running(struck, 5) and set(engine_processes()) == others
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
+    assert 1 <= len(kept) < 20
+    again = record(lambda *_: None)
+    assert len(again) == 20 and {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert set(engine_processes()) == others
 
 
 def test_too_little_memory_is_a_clear_reason(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
