@@ -117,3 +117,9 @@ def cause_of(error: BaseException | None) -> RLoopError | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device, or the machine, had no memory left; asked by name, for torch may not be loaded."""
+    name = type(error).__name__
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)

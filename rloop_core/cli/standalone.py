@@ -41,6 +41,8 @@ class Request:
     share: tuple[int, int] = (1, 1)
     """(i, n): the i-th of n shares of the batches, counted from 1."""
     engine: str = "transformers"
+    engines: int | None = None
+    """That share the batches; None takes one for each visible GPU."""
 
 
 def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
     """
     from rloop_core.problems import load_problems
-    from rloop_core.rollout.available import check_standalone
+    from rloop_core.rollout.available import check_standalone, engine_name
     from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
 
     config = _config(request, request.max_tokens or _DEFAULT_TOKENS, prompt_tokens=1_000_000)
@@ -85,6 +87,7 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
         "problem_set": request.problems,
         **({} if missing else _summary(shards, request)),
         "settings": identity,
+        "drawn_by": engine_name(request.engine),
         "ledger": problem_set.ledger,
         "out": str(out),
         "batches": len(shards),
@@ -108,9 +111,12 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.judged import JudgedSampler
     from rloop_core.seeds import derive_seed
+    from rloop_core.strays import end_strays, mark_descendants
     from rloop_core.verifier import Verifier
 
     transformers.utils.logging.disable_progress_bar()
+    end_strays()  # of an evaluation that was killed, whose engines had no time to notice
+    mark_descendants()
     settings = SamplingSettings(
         samples=request.samples,
         temperature=request.temperature,
@@ -137,7 +143,7 @@ def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
             "prompt": {"template": request.template, "max_tokens": prompt_tokens},
             "explore": {"max_completion_tokens": budget},
             "verifier": request.policies.model_dump(mode="json"),
-            "placement": {"engine": request.engine, "threads": None},
+            "placement": {"engine": request.engine, "engines": request.engines, "threads": None},
         }
     )
 

@@ -90,14 +90,21 @@ def method_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
 
 
 def version_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
-    """Packages whose version differs between the arms: not a reason to refuse, but one to know."""
+    """Packages whose version differs between the arms, and engines: not a reason to refuse, but one to know."""
     found = []
-    mine, other = _versions(ours), _versions(theirs)
+    mine, other = ours.versions, theirs.versions
     for package in sorted(mine.keys() & other.keys()):
         if mine[package] != other[package]:
             versions = [" and ".join(sorted(used)) for used in (mine[package], other[package])]
             found.append(f"{package} {versions[0]} in {ours.name}, {versions[1]} in {theirs.name}")
-    return [f"The arms were computed by different versions: {'; '.join(found)}."] if found else []
+    notes = [f"The arms were computed by different versions: {'; '.join(found)}."] if found else []
+    engines = [
+        f"{stage} by {ours.engines[stage]} in {ours.name}, by {theirs.engines[stage]} in {theirs.name}"
+        for stage in ours.engines.keys() & theirs.engines.keys()
+        if ours.engines[stage] != theirs.engines[stage]
+    ]
+    notes += [f"The arms' completions were drawn by different engines: {'; '.join(sorted(engines))}."] * bool(engines)
+    return notes
 
 
 def config_differences(ours: RunRecord, theirs: RunRecord) -> list[ConfigDifference]:
@@ -181,14 +188,6 @@ def _changed(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return any(_changed(old[key], new[key]) for key in old.keys() & new.keys())
     return bool(old != new)
-
-
-def _versions(run: RunRecord) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for manifest in run.manifests.values():
-        for package, version in manifest.versions.items():
-            found.setdefault(package, set()).add(version)
-    return found
 
 
 def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, str, str]]:

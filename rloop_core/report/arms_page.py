@@ -72,10 +72,6 @@ def _outside(figures: Figures) -> set[str]:
 
 def _arm(arm: Arm, lineage: Lineage) -> dict[str, Any]:
     run = arm.run
-    versions: dict[str, set[str]] = {}
-    for manifest in run.manifests.values():
-        for name, number in manifest.versions.items():
-            versions.setdefault(name, set()).add(number)
     return {
         "title": arm.title,
         "name": run.name,
@@ -87,7 +83,8 @@ def _arm(arm: Arm, lineage: Lineage) -> dict[str, Any]:
         "problems": run.config.problems.label,
         "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
         "lineage": lineage_section(run, lineage),
-        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(versions.items())},
+        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(run.versions.items())},
+        "drawn_by": run.drawn_by,
     }
 
 

@@ -54,10 +54,6 @@ def fill_template(name: str, **values: Any) -> str:
 def _context(part: RunReport) -> dict[str, Any]:
     run = part.run
     manifests = list(run.manifests.values())
-    versions: dict[str, set[str]] = {}
-    for manifest in manifests:
-        for name, number in manifest.versions.items():
-            versions.setdefault(name, set()).add(number)
     return {
         "name": run.name,
         "store": run.store.uri,
@@ -78,7 +74,8 @@ def _context(part: RunReport) -> dict[str, Any]:
         "data": data_section(run),
         "lineage": lineage_section(run, part.lineage),
         "theta_name": theta_name,
-        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(versions.items())},
+        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(run.versions.items())},
+        "drawn_by": run.drawn_by,
     }
 
 

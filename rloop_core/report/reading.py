@@ -12,6 +12,7 @@ from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.stages.data_record import DataRecord, read_data_record
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
+from rloop_core.stages.versions import DRAWN_BY
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
@@ -41,6 +42,33 @@ class RunRecord:
     notes: list[str] = field(default_factory=list)
     data: DataRecord | None = None
     _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
+
+    @property
+    def versions(self) -> dict[str, set[str]]:
+        """Versions of each package that its artifacts were made with."""
+        found: dict[str, set[str]] = {}
+        for manifest in self.manifests.values():
+            for name, number in manifest.versions.items():
+                if name != DRAWN_BY:
+                    found.setdefault(name, set()).add(number)
+        return found
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Which engine drew the completions of each stage, as far as manifests name it; several if it has changed."""
+        found: dict[str, set[str]] = {}
+        for (_, stage), manifest in self.manifests.items():
+            if engine := manifest.versions.get(DRAWN_BY):
+                found.setdefault(stage, set()).add(engine)
+        return {stage: " and ".join(sorted(own)) for stage, own in sorted(found.items())}
+
+    @property
+    def drawn_by(self) -> str:
+        """The same in words: "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"."""
+        by_engine: dict[str, list[str]] = {}
+        for stage, engine in self.engines.items():
+            by_engine.setdefault(engine, []).append(stage)
+        return "; ".join(f"{engine} ({', '.join(stages)})" for engine, stages in by_engine.items())
 
     def manifest(self, iteration: int, stage: str) -> Manifest | None:
         """The stage's manifest, None when there is no artifact."""

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import RLoopError, error_as_data
+from rloop_core.errors import RLoopError, error_as_data, is_out_of_memory
 from rloop_core.lifelines import kill, processes_below
+from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import Drawer, Drawn, SamplingSettings, make_sampler
 from rloop_core.rollout.policy import load_tokenizer
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0
 """In which an engine that is not wanted any more may end by itself, so that it tidies up."""
 _TICK_SECONDS = 0.5
+_MEMORY_FIX = "lower it, or free the device of other processes; then start the same command again: it resumes"
 Message = dict[str, Any]
 
 
@@ -143,9 +145,11 @@ def _say(connection: Connection, message: Message) -> None:
 def _as_data(error: Exception) -> Message:
     if isinstance(error, RLoopError):
         return error_as_data(error)
-    from rloop_core.stages.failure import failure_of
-
-    return failure_of(error, Path())
+    what = printable_line(str(error), 200)
+    if is_out_of_memory(error):
+        kind, what = "StageError", f"out of memory: {what}"
+        return {"kind": kind, "what": what, "field": "placement.generation_batch", "fix": _MEMORY_FIX}
+    return {"kind": type(error).__name__, "what": what, "field": None, "fix": None}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.prompts import encode_problems
@@ -36,11 +37,12 @@ def run(context: StageContext) -> StageOutcome:
         "snapshots": {str(step): found for step, found in by_step.items()},
     }
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
+    drawer = engine_name(context.config.placement.engine)
     counts = {
         label: {"problems": found["problems"], "samples": context.config.evaluate.of(label).samples}
         for label, found in metrics.items()
     }
-    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics)
+    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics, drawn_by=drawer)
 
 
 def _snapshots(context: StageContext) -> dict[int, Path]:

@@ -128,7 +128,7 @@ def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: 
     outcome = run(context)
     if rank == 0 and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
-    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started)
+    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)
 
 
 def _set_up(config: Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rloop_core.dapo.drift import drift_alarm, drift_summary
 from rloop_core.dapo.explore import ExploreJob, explore, seal
 from rloop_core.dapo.ledger import read_rows
+from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.stages.execute import StageContext
@@ -58,4 +59,4 @@ def run(context: StageContext) -> StageOutcome:
         "seconds_by_step": by_step,
         **drift_summary(rows),
     }
-    return StageOutcome(counts, metrics)
+    return StageOutcome(counts, metrics, drawn_by=engine_name(config.explore.engine))

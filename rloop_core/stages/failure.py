@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RLoopError, error_as_data
+from rloop_core.errors import RLoopError, error_as_data, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
 from rloop_core.stages.full_memory import device_advice, host_advice
@@ -37,7 +37,7 @@ def failure_of(error: Exception, job: StageJob) -> dict[str, Any]:
         if error.field == ENGINE_FIELD and (cause := _engine_s_last_words(job.log_file)):
             data["what"] = f"{error.what}; it says: {cause}"
         return data
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         what = f"out of memory: {printable_line(str(error), 200)}"
         return {"kind": "StageError", "what": what, "field": "placement", "fix": _memory_advice(error, job)}
     if reason := _disk_trouble(error, work):
@@ -50,12 +50,6 @@ def is_full(work: Path) -> bool:
     with contextlib.suppress(OSError):
         return shutil.disk_usage(work).free < _FULL_BYTES
     return False
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether a device, or the machine, had no memory left; asked by name, for torch may not be loaded."""
-    name = type(error).__name__
-    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def _memory_advice(error: Exception, job: StageJob) -> str:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from rloop_core.errors import StageError
+from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.prompts import encode_problems
@@ -37,7 +38,8 @@ def run(context: StageContext) -> StageOutcome:
     write_success_rates(rates, context.out / RATES_FILE)
     solved = int((rates["correct"] > 0).sum())
     counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
-    return StageOutcome(counts, {"mean_success_rate": float(rates["rate"].to_numpy().mean())})
+    metrics = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
+    return StageOutcome(counts, metrics, drawn_by=engine_name(context.config.placement.engine) if extra else None)
 
 
 def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:

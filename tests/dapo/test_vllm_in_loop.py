@@ -27,6 +27,9 @@ from rloop_core.rollout.available import check_in_loop, check_standalone
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model
 from rloop_core.rollout.sampler import TransformersSampler
+from rloop_core.stages.execute import execute
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -109,6 +112,27 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
     assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
     assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.3])
+def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(
+    engine: type[OtherEngine], off: float, tmp_path: Path
+) -> None:
+    engine.off = off
+    told: list[dict[str, Any]] = []
+    runner = StageRunner(
+        small_config(explore=VLLM),
+        Store(str(tmp_path)),
+        None,
+        lambda stage, iteration, event: told.append(event),
+        launch=lambda job, tell, **rest: execute(job, tell),
+    )
+    made = runner.ensure("explore", 0).manifest
+    notes = [event["note"] for event in told if event["kind"] == "note"]
+    assert [note.split(":")[0] for note in notes] == (["RL step 1", "RL step 2"] if off else [])
+    assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
+    assert made.metrics["drift_mean"] == pytest.approx(off, abs=2e-4)
+    assert made.versions["drawn_by"].startswith("vllm")
 
 
 class LoadingEngine(OtherEngine, VLLMGeneration):

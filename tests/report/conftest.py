@@ -54,16 +54,19 @@ def samples(folder: Path, solved: int, step: int = 0) -> list[Path]:
 class FakeRun:
     def __init__(self, root: Path, config: Config) -> None:
         self.config, self.root = config, root
+        self.engines: dict[str, str] = {}
         self.store = Store(str(root / "store"))
         write_run_record(self.store, config)
 
     def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
         out = self.root / "work" / f"{iteration}-{stage}"
         out.mkdir(parents=True)
+        drawn_by = {"drawn_by": self.engines[stage]} if stage in self.engines else {}
         publish(
             self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
             inputs=(InputEntry(uri="u", digest="d" * 64),), identity={"config": self.config.stage_identity(stage)},
-            counts={}, metrics=fill(out), versions={"python": "3.11"}, seed=0, seconds=12.5,
+            counts={}, metrics=fill(out), versions={"python": "3.11", **drawn_by},
+            seed=0, seconds=12.5,
         )  # fmt: skip
 
     def explore(self, out: Path) -> dict[str, Any]:
