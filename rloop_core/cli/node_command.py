@@ -41,7 +41,8 @@ def command(
     Whoever can write into that folder decides what is computed here.
 
     \b
-    Example, for two machines of eight GPUs each:
+    Example:
+      # two machines of eight GPUs each
       rloop run  --config qwen.yaml --set placement.machines=2 --set placement.processes=16 \\
                  --set placement.scratch=/shared/rloop
       rloop node --config qwen.yaml --set placement.machines=2 --set placement.processes=16 \\

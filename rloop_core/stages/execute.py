@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: 
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, lambda line: tell({"kind": "note", "note": line}))
     context = StageContext(job, config, store, seed, _device(config, job.stage), tell, rank, ranks)
+    if ranks > 1 and context.device == "cpu":
+        _join_on_cpu(config.placement.collective_timeout_minutes)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
     if rank == 0 and not any(path.is_file() for path in context.out.rglob("*")):
@@ -146,6 +149,13 @@ def _set_up(config: Config) -> None:
 
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
+
+
+def _join_on_cpu(minutes: float) -> None:
+    """Join the other ranks here: on CPUs the trainers, which do it otherwise, would pass on no limit of waiting."""
+    import torch
+
+    torch.distributed.init_process_group("gloo", timeout=timedelta(minutes=minutes))
 
 
 def _device(config: Config, stage: str) -> str:

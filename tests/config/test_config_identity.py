@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "evaluate": {"sets": [{"source": "aime24"}]},
     "prompt": {"max_tokens": 64},
     "lora": {"rank": 8},
+    "placement": {"processes": 2, "scratch": "scratch"},
 }
 # Not in any stage's config share, each for its reason.
 ELSEWHERE = {
@@ -53,6 +54,8 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
     ("explore", "mini_batch_rollouts"): [1024],
     ("filter", "threshold"): [0.2],
     ("placement", "micro_batch_rollouts"): [16, 512],
+    ("placement", "machines"): [2],
+    ("placement", "machines_silence_seconds"): [30.0],
     ("evaluate", "samples"): [64],
     ("evaluate", "k"): [[1, 2]],
     ("evaluate", "sets"): [[{"source": "math500"}], []],

@@ -77,6 +77,21 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
         assert node.stdout and "the run has ended" in node.stdout.read()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_phase_begun_on_one_machine_goes_on_on_two_by_accelerates_launcher_as_by_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    undisturbed = ensure(_config(tmp_path / "one"), "explore")
+    steps: list[int] = []
+    with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
+        ensure(_config(tmp_path), "explore", listen=in_the_third_step(lambda: rank(1).kill()))
+    config = _config(tmp_path, machines=2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
+    with rloop_node(config, tmp_path):
+        told = ensure(config, "explore", listen=lambda stage, i, event: steps.append(event.get("done", 0)))
+    assert told == undisturbed
+    assert [step for step in steps if step] in ([2, 3], [3])
+
+
 def _work(config: Config) -> Path:
     return next((Path(config.placement.scratch or "") / "ranks/iteration-000/explore").iterdir())
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
@@ -129,6 +130,28 @@ def test_a_full_device_ends_the_stage_with_what_to_lower_and_lowered_it_goes_on(
     assert named in told["error"] and told["kind"] == "StageError", "trying the same again would not help"
     assert "(fix: lower placement.micro_batch_rollouts (now the whole mini-batch), placement.gen" in told["error"]
     assert told["steps-None"] == [1, 2] and told["steps-2"] == [3], "nothing that was checkpointed is computed again"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: Path) -> None:
+    """Exploration before its first checkpoint, and fine-tuning, which keeps none, begin again as if they were new."""
+    stages = ("explore", "harvest", "filter", "rft")
+    one = ensure(ranks_config(tmp_path / "one", 1), *stages)
+    rare = {"checkpoint_every": 5}
+
+    def kill_rank_1_in(stage: str) -> Callable[..., None]:
+        def listen(under_way: str, iteration: int, event: dict[str, Any]) -> None:
+            if (under_way, event["kind"], event.get("done")) == (stage, "step", 1):
+                os.kill(rank(1).pid, signal.SIGKILL)
+
+        return listen
+
+    for stage in ("explore", "rft"):
+        with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
+            ensure(ranks_config(tmp_path, 2, **rare), *stages, listen=kill_rank_1_in(stage))
+        until = stages[: stages.index(stage) + 1]
+        assert ensure(ranks_config(tmp_path, 1, **rare), *until) == one[: len(until)]
 
 
 @pytest.mark.long
