@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rloop_core.cli.options import config_option, set_option
@@ -21,15 +23,7 @@ from rloop_core.cli.run_command import load_run, run_options
     metavar="MINUTES",
     help="End when no run has shown itself for so long.",
 )
-def command(
-    config_file: str,
-    overrides: tuple[str, ...],
-    name: str | None,
-    store: str | None,
-    iterations: int | None,
-    arm: str | None,
-    idle_minutes: float,
-) -> None:
+def command(config_file: str, overrides: tuple[str, ...], idle_minutes: float, **which: Any) -> None:
     """Lend this machine to a run that several machines compute: its stages explore and rft.
 
     Start `rloop run` on one machine and this, with the same options, on every other one; in any order. It waits for
@@ -52,7 +46,7 @@ def command(
     from rloop_core.errors import ConfigError
     from rloop_core.machines.node import serve
 
-    config = load_run(config_file, overrides, name, store, iterations, arm)
+    config = load_run(config_file, overrides, **which)
     if config.placement.machines == 1:
         what, fix = "the run is one machine's", "set it to how many there are, here and in `rloop run`"
         raise ConfigError(what, field="placement.machines", fix=fix)

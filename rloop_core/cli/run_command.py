@@ -51,12 +51,9 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
 def command(
     config_file: str,
     overrides: tuple[str, ...],
-    name: str | None,
-    store: str | None,
-    iterations: int | None,
-    arm: str | None,
     quiet: bool,
     as_json: bool,
+    **which: Any,
 ) -> None:
     """Run RLoop, or go on with a run: explore, harvest, filter, rft and evaluate for each iteration.
 
@@ -72,7 +69,7 @@ def command(
     from rloop_core.cli.live import watch
     from rloop_core.cli.outcome import outcome_of, show_outcome
 
-    config = load_run(config_file, overrides, name, store, iterations, arm)
+    config = load_run(config_file, overrides, **which)
     flow = find_flow()
     started = time.monotonic()
     with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
@@ -87,12 +84,13 @@ def command(
 def load_run(
     config_file: str,
     overrides: tuple[str, ...],
+    *,
     name: str | None,
     store: str | None,
     iterations: int | None,
     arm: str | None,
 ) -> Config:
-    """The config of the run that the options mean.
+    """The config of the run that `run_options` mean.
 
     Raises:
         ConfigError: It is unknown, mistyped or impossible.

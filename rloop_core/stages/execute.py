@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -168,6 +169,10 @@ def _device(config: Config, stage: str) -> str:
         return "cpu"  # needs no GPU, or is not where the GPU is
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no GPU is visible here", field="placement.device", fix="set it to auto or cpu")
-    if torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if wanted != "cpu" and torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
+        number, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if number >= count:
+            what = f"{socket.gethostname()} shows {count} GPUs, and has at least {number + 1} of the processes"
+            raise ConfigError(what, field="placement.processes", fix="give each machine as many processes as GPUs")
+        torch.cuda.set_device(number)
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"

@@ -14,12 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.machines.beats import Beating, Watching
 from rloop_core.machines.head import check_machines
 from rloop_core.machines.post import NODE, post_folder, releases
+from rloop_core.stages.execute import _device
 from tests.conftest import ROOT
 from tests.machines.node import rloop_node
 from tests.processes import still_running
@@ -147,6 +149,17 @@ def test_machines_that_are_missing_or_of_another_release_are_named(tmp_path: Pat
             third.say(releases=releases(), busy=True)
             with pytest.raises(ConfigError, match=r"4 of 4 are there: .*1 of them busy ending an earlier attempt"):
                 check_machines(config)
+
+
+def test_a_machine_with_fewer_gpus_than_processes_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    config = _config(tmp_path, device="cuda")
+    with pytest.raises(ConfigError, match=r"placement.processes: .* shows 1 GPUs, and has at least 2 of the processes"):
+        _device(config, "explore")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _device(_config(tmp_path, device="auto"), "explore") == "cpu"
 
 
 def test_only_what_moves_lives_and_half_a_file_is_passed_over(tmp_path: Path) -> None:
