@@ -65,9 +65,13 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
         with _head(config, tmp_path) as head:
             _wait(lambda: (_work(config) / "metrics.jsonl").is_file() and _metrics(config) >= 2)
             below = psutil.Process(head.pid).children(recursive=True)
+            for process in [psutil.Process(head.pid), *below]:
+                process.suspend()  # as a machine that lost its power or its network: no connection is closed
+            _wait(lambda: not ranks_below(node.pid))
             head.kill()
+            for process in below:
+                process.resume()
             assert not still_running(below, 10)
-        _wait(lambda: not ranks_below(node.pid))
 
         below = psutil.Process(node.pid).children(recursive=True)
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):

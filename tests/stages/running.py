@@ -23,13 +23,15 @@ Groups = dict[int, dict[str, list[int]]]
 _SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
 
 
-def ranks_config(store: Path, processes: int, lora: dict[str, Any] | None = None, **placement: Any) -> Config:
+def ranks_config(
+    store: Path, processes: int, lora: dict[str, Any] | None = None, epochs: int = 1, **placement: Any
+) -> Config:
     """Three RL steps with a checkpoint after each, and fine-tuning whose last batch is not full."""
     return small_config(
         name="ranks",
         explore={"steps": 3, "dynamic_sampling": _SAMPLING},
         filter={"threshold": 0.9},
-        rft={"batch_trajectories": 8, "learning_rate": 1e-4},
+        rft={"batch_trajectories": 8, "learning_rate": 1e-4, "epochs": epochs},
         lora=lora or {},
         placement={"store": str(store), "processes": processes, **placement},
     )

@@ -137,8 +137,8 @@ def test_a_full_device_ends_the_stage_with_what_to_lower_and_lowered_it_goes_on(
 def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: Path) -> None:
     """Exploration before its first checkpoint, and fine-tuning, which keeps none, begin again as if they were new."""
     stages = ("explore", "harvest", "filter", "rft")
-    one = ensure(ranks_config(tmp_path / "one", 1), *stages)
-    rare = {"checkpoint_every": 5}
+    one = ensure(ranks_config(tmp_path / "one", 1, epochs=20), *stages)
+    rare: dict[str, Any] = {"checkpoint_every": 5, "epochs": 20}  # long enough to be killed in
 
     def kill_rank_1_in(stage: str) -> Callable[..., None]:
         def listen(under_way: str, iteration: int, event: dict[str, Any]) -> None:
