@@ -69,22 +69,39 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
 
 
 def _vllm(config: Config) -> dict[str, Any]:
-    """vLLM on the trainer's own GPU, asleep during updates, its mismatch with the trainer corrected token by token.
+    """vLLM, its mismatch with the trainer corrected token by token.
 
     w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weighs each token's loss (truncated importance sampling).
     TRL's default weighs by the ratio of whole sequences instead, which vanishes on long completions.
     """
-    placement = config.placement.vllm
     return {
         "use_vllm": True,
+        **(_served(config) if config.placement.vllm.server else _colocated(config)),
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": config.explore.importance_cap,
+    }
+
+
+def _colocated(config: Config) -> dict[str, Any]:
+    """On the trainer's own GPUs, asleep during updates."""
+    placement = config.placement.vllm
+    return {
         "vllm_mode": "colocate",
         "vllm_enable_sleep_mode": True,
         "vllm_gpu_memory_utilization": placement.colocated_memory,
         "vllm_tensor_parallel_size": placement.tensor_parallel,
         "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": config.explore.importance_cap,
+    }
+
+
+def _served(config: Config) -> dict[str, Any]:
+    """On a server's GPUs; rank 0 alone talks to it."""
+    placement = config.placement.vllm
+    return {
+        "vllm_mode": "server",
+        "vllm_server_base_url": (placement.server or "").rstrip("/"),
+        "vllm_group_port": placement.weights_port,
     }
 
 

@@ -29,6 +29,7 @@ from rloop_core.errors import StageError
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.rollout.sampler import TransformersSampler
+from rloop_core.rollout.vllm_server import server_errors
 from rloop_core.verifier import Verdict
 
 
@@ -210,7 +211,8 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Completions from the sampler that every stage draws with, so many sequences at a time; vLLM's are TRL's."""
         if self.use_vllm:
-            return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
+            with server_errors(self.args.vllm_server_base_url):
+                return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
         with self._policy_for_generation() as policy:
             completions = TransformersSampler(policy, self._tokenizer).draw(prompt_ids, self._drawing)
             policy.train()

@@ -15,6 +15,7 @@ from rloop_core.plan.machines import machine_rows
 from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, sharding_of, stage_memories
 from rloop_core.plan.models import find_shape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload, storage_bytes, workload_of
+from rloop_core.rollout.vllm_server import asks_server
 
 
 def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -129,6 +130,8 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
             "vLLM, where the config says so: at most 512 sequences, 36 us of the host each and step (28,900 and 27,000 "
             "tokens/s measured on one H200 with 7.6 B and 0.5 B); 100 s to start."
         )
+        if asks_server(config):
+            lines.append("The server that draws exploration's rollouts is taken to have one such device for itself.")
         lines.append(f"{1 - constants_of_memory.USABLE:.0%} of each device is left to the allocator and to CUDA.")
     if gpus > 1:
         engines = drawing_engines(config, gpus)

@@ -9,6 +9,7 @@ from rloop_core.plan.memory import generated_together, uses_vllm
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload
 from rloop_core.rollout.places import devices_an_engine
+from rloop_core.rollout.vllm_server import asks_server
 
 VLLM_SEQUENCES = 512
 """Sequences that vLLM works on at a time, as where it was measured; its cache is taken to hold them."""
@@ -22,7 +23,8 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     """Hours of one iteration by stage; `evaluate` is one policy's."""
     explore = config.explore
     tokens = work.prompt_tokens + work.completion_tokens
-    share = explore.rollouts_per_step / devices
+    served = asks_server(config)
+    share = explore.rollouts_per_step / (1 if served else devices)
     together = generated_together(config, devices)
     sampling = sampling_seconds(config, "explore", shape, device, share, together, explore.max_completion_tokens)
     # Off-policy updates need the log-probabilities of the policy that sampled: one more forward pass. Under adapters
@@ -42,7 +44,7 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
         harvest += VLLM_START_SECONDS * snapshots if uses_vllm(config, "harvest") else 0
     trained = config.rft.epochs * (work.expert_at_most or 0) * tokens
     rft = training_seconds(shape, device, learning, trained, devices)
-    starts = VLLM_START_SECONDS if uses_vllm(config, "explore") else 0
+    starts = VLLM_START_SECONDS if uses_vllm(config, "explore") and not served else 0
     seconds = {
         "explore: sampling": explore.steps * sampling + starts,
         "explore: updates": explore.steps * update,

@@ -8,6 +8,7 @@ from rloop_core.config import Config
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import DDP, ONE, ZERO3, Sharding, ladder, sharding_named, training_states
 from rloop_core.rollout.places import devices_an_engine
+from rloop_core.rollout.vllm_server import asks_server
 
 GIB = 2**30
 USABLE = 0.95
@@ -111,7 +112,9 @@ def _explore(config: Config, shape: ModelShape, available: float, devices: int, 
     micro = config.placement.micro_batch_rollouts or config.explore.mini_batch_rollouts // devices or 1
     passes = activation_bytes(config, shape, micro)
     fixes = _pass_fixes(config, shape, available, devices, states, micro, "placement.micro_batch_rollouts")
-    if uses_vllm(config, "explore"):
+    if asks_server(config):
+        drawing, more = dict[str, float](), list[str]()
+    elif uses_vllm(config, "explore"):
         drawing, more = _beside_vllm(config, shape, available, states)
     else:
         drawing, more = _beside_generate(config, shape, available, devices, states, way)
@@ -241,6 +244,7 @@ def _leaves_room(config: Config, shape: ModelShape, available: float, devices: i
     one_pass = sum(activation_bytes(config, shape, 1).values())
     drawing = _sequence_bytes(config, shape, config.explore.max_completion_tokens)
     drawing += _element(config) * shape.parameters if way.gathers or uses_vllm(config, "explore") else 0
+    drawing = 0 if asks_server(config) else drawing
     return states + max(one_pass, drawing) <= available
 
 

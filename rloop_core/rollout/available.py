@@ -28,7 +28,8 @@ def check_standalone(config: Config, field: str = "placement.engine") -> None:
 def check_in_loop(config: Config, device: str | None) -> None:
     """Refuse vLLM in exploration where it is not installed, or where there is no GPU.
 
-    On a CPU vLLM repacks linear weights as it loads them, so it cannot take over those of the next update.
+    On a CPU vLLM repacks linear weights as it loads them, so it cannot take over those of the next update; and to a
+    server they go by NCCL, from GPU to GPU.
 
     Args:
         config: The run's config.

@@ -36,6 +36,10 @@ _MEMORY_FIX = "lower it, or free the device of other processes; then start the s
 Message = dict[str, Any]
 
 
+class _HungUp(Exception):  # noqa: N818 - says what is the case
+    """Nobody listens any more."""
+
+
 class SamplerDrawer:
     """transformers' engine as a `Drawer`: a batch is drawn whole, in one step."""
 
@@ -96,10 +100,12 @@ def main(connection: Connection) -> None:
             drawer = make_drawer(make_config(asked["config"]), Path(asked["policy"]), asked["device"])
             _say(connection, {"ready": True, "ahead": drawer.ahead})
             _draw(drawer, inbox, connection)
+    except _HungUp:
+        pass
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        with suppress(OSError):
+        with suppress(_HungUp):
             _say(connection, {"error": _as_data(error)})
     finally:
         if drawer:
@@ -139,7 +145,10 @@ def _listen(connection: Connection, inbox: queue.Queue[Message | None]) -> None:
 
 
 def _say(connection: Connection, message: Message) -> None:
-    connection.send_bytes(json.dumps(message).encode())
+    try:
+        connection.send_bytes(json.dumps(message).encode())
+    except OSError as error:
+        raise _HungUp from error
 
 
 def _as_data(error: Exception) -> Message:

@@ -52,6 +52,7 @@ class VllmDrawer:
         self._under_way: dict[int, list[Any]] = {}
         self.left = 0
         _tell_of_its_end(self._engine.engine_core)
+        self._warm_up()
 
     def add(self, key: int, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int) -> None:
         """Hand the batch to the scheduler."""
@@ -92,6 +93,13 @@ class VllmDrawer:
     def close(self) -> None:
         """End the engine's process."""
         self._engine.engine_core.shutdown()
+
+    def _warm_up(self) -> None:
+        """Draw something, so that whoever is told that it is ready need not wait for kernels to be made."""
+        settings = SamplingSettings(samples=1, temperature=1.0, top_p=1.0, max_tokens=2, batch=1, seed=0)
+        self.add(0, [[self._eos[0]]], settings, seed=0)
+        while self.left:
+            self.step(lambda: None)
 
     def _drawn(self, outputs: list[Any]) -> list[Drawn]:
         rows = [list(output.token_ids) for output in outputs]

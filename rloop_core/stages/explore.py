@@ -8,6 +8,7 @@ from rloop_core.dapo.ledger import read_rows
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
 
@@ -47,6 +48,7 @@ def run(context: StageContext) -> StageOutcome:
     timings = read_rows(context.work / "timings.jsonl")
     by_step = {name: [row[name] for row in timings] for name in timings[0] if name != "step"}
     last = rows[-1]
+    drawer = engine_name(config.explore.engine) + (" on a server" if asks_server(config) else "")
     metrics = {
         "reward_first": rows[0]["reward"],
         "reward_last": last["reward"],
@@ -59,4 +61,4 @@ def run(context: StageContext) -> StageOutcome:
         "seconds_by_step": by_step,
         **drift_summary(rows),
     }
-    return StageOutcome(counts, metrics, drawn_by=engine_name(config.explore.engine))
+    return StageOutcome(counts, metrics, drawn_by=drawer)

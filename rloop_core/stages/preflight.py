@@ -14,6 +14,7 @@ from rloop_core.rollout.available import check_in_loop, check_standalone
 from rloop_core.rollout.places import engine_places
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
@@ -145,6 +146,8 @@ def run(context: StageContext) -> StageOutcome:
     policy = context.folder("policy")
     if "explore" not in config.placement.pools:
         check_in_loop(config, context.device)
+        if asks_server(config):
+            check_server(config)
     if context.device == "cuda":
         import torch
 

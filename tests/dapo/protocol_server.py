@@ -1,0 +1,135 @@
+"""A small server with the part of vLLM's HTTP protocol that TRL's client speaks; it draws with transformers' engine.
+
+Weights, which a real one fetches by NCCL, come through a queue; which ones, and in what shapes, still comes by HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import load_model, load_tokenizer
+from rloop_core.rollout.sampler import TransformersSampler
+
+
+class PolicyServer:
+    """Serves a policy of its own.
+
+    Attributes:
+        info: What `/server_info` says; tests change it.
+        longest: Its longest sequence.
+        weights: Where the trainer puts tensors.
+        updates: Weight updates that were finished.
+        deaf: Whether it takes weights in and goes on with its old ones.
+        broken: Whether it refuses to draw.
+        asked: Bodies of all requests for completions.
+    """
+
+    def __init__(self, policy: Path) -> None:
+        self.model = load_model(policy, dtype="float32", device="cpu")
+        self.sampler = TransformersSampler(self.model, load_tokenizer(policy))
+        self.info: dict[str, Any] = {
+            "model_config": {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"},
+            "weight_transfer_config": {"backend": "nccl"},
+        }
+        self.longest, self.version, self.root = 200, "0.29.0", "/models/policy"
+        self.weights: queue.Queue[tuple[str, torch.Tensor]] = queue.Queue()
+        self.updates, self.deaf, self.broken, self.dev_mode = 0, False, False, True
+        self.asked: list[dict[str, Any]] = []
+        self.url = ""
+
+    def get(self, path: str) -> Any:
+        """The answer to a GET; None is a 404."""
+        if path.startswith(("/server_info", "/get_world_size")) and not self.dev_mode:
+            return None
+        answers = {
+            "/health": "",
+            "/version": {"version": self.version},
+            "/v1/models": {"data": [{"id": "policy", "root": self.root, "max_model_len": self.longest}]},
+            "/server_info": {"vllm_config": self.info},
+            "/get_world_size": {"world_size": 1},
+        }
+        return answers.get(path.partition("?")[0])
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The answer to a POST; None is a 500."""
+        if path == "/v1/completions":
+            return None if self.broken else {"choices": self._complete(body)}
+        if path == "/update_weights":
+            self._take(body["update_info"])
+        self.updates += path == "/finish_weight_update"
+        return {"success": True}
+
+    def _take(self, info: dict[str, Any]) -> None:
+        own = dict(self.model.named_parameters())
+        for name, dtype, shape in zip(info["names"], info["dtype_names"], info["shapes"], strict=True):
+            sent, weight = self.weights.get(timeout=20)
+            assert (sent, list(weight.shape), f"torch.{dtype}") == (name, shape, str(weight.dtype))
+            if not self.deaf:
+                with torch.no_grad():
+                    own.pop(name).copy_(weight)
+        assert self.deaf or not own, "every weight came"
+
+    def _complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        self.asked.append(body)
+        prompts = [prompt for prompt in body["prompt"] for _ in range(body["n"])]
+        settings = SamplingSettings(1, body["temperature"], body["top_p"], body["max_tokens"], len(prompts), 0)
+        rows = self.sampler.draw(prompts, settings)
+        return [
+            {
+                "prompt_token_ids": prompt,
+                "token_ids": row,
+                "logprobs": self._log_probs(prompt, row, body["temperature"]),
+            }
+            for prompt, row in zip(prompts, rows, strict=True)
+        ]
+
+    def _log_probs(self, prompt: list[int], row: list[int], temperature: float) -> dict[str, Any]:
+        with torch.no_grad():
+            logits = self.model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
+        values = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0].tolist()
+        tokens = [f"token_id:{token}" for token in row]
+        tops = [{token: value} for token, value in zip(tokens, values, strict=True)]
+        return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops}
+
+
+@contextmanager
+def serving(policy: Path) -> Iterator[PolicyServer]:
+    """A server on a free port of this machine, while the block runs."""
+    state = PolicyServer(policy)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(state.get(self.path), 404)
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self._answer(state.post(self.path, json.loads(body or b"{}")), 500)
+
+        def _answer(self, content: Any, without: int) -> None:
+            data = b"" if content in (None, "") else json.dumps(content).encode()
+            self.send_response(without if content is None else 200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *words: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
