@@ -66,8 +66,13 @@ def limit_of(config: Config, stage: str) -> str | None:
     placement = config.placement
     if placement.concurrency_limit is not None:
         return placement.concurrency_limit
-    on_gpu = placement.device == "cuda" or (placement.device == "auto" and _has_gpu())
-    return GPU_LIMIT if on_gpu else None
+    return GPU_LIMIT if on_gpu(config) else None
+
+
+def on_gpu(config: Config) -> bool:
+    """Whether a run's heavy stages compute on GPUs, as far as this machine can tell."""
+    device = config.placement.device
+    return device == "cuda" or (device == "auto" and _has_gpu())
 
 
 @contextmanager

@@ -43,8 +43,8 @@ class PlacementConfig(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the heavy stages compute."""
     processes: Count = 1
-    """Processes (on GPUs: one each) of the stages that train, explore and rft, on all machines together; the other
-    stages are one process.
+    """Processes (on GPUs: one each) of the stages that train, explore and rft, on all machines together; harvest and
+    evaluate have `engines`.
 
     Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
     machines: Count = 1
@@ -92,7 +92,7 @@ class PlacementConfig(Section):
     checkpoint_every: Count = 5
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True
-    """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free."""
+    """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free; not on the same GPUs."""
     stage_timeout_minutes: Annotated[float, Field(gt=0)] | None = None
     """End a stage (its whole process tree) that runs longer."""
     stage_stall_minutes: Annotated[float, Field(gt=0)] | None = 120.0

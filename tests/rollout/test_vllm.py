@@ -210,7 +210,7 @@ def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
     others = set(engine_processes())
     struck: list[psutil.Process] = []
 
-    def record(tell: Any) -> list[Path]:
+    def record(tell: Any, config: Config = config) -> list[Path]:
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
             return sampler.record(problems, how, tmp_path, step=0, label="t", tell=tell)
 
@@ -224,7 +224,7 @@ def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
     assert not still_running(struck, 5) and set(engine_processes()) == others
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
     assert 1 <= len(kept) < 20
-    again = record(lambda *_: None)
+    again = record(lambda *_: None, config_of("vllm"))
     assert len(again) == 20 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert set(engine_processes()) == others
 
