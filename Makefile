@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test faults chaos check bench scale graders rehearsal ui-test vllm-test format clean
+.PHONY: help install demo study test faults chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ check: $(VENV)/.dev ## Lint, format, types and import arrows
 
 bench: $(VENV)/.dev ## Speed and memory, as ratios against a reference in the same run
 	$(BIN)/python -m benchmarks
+
+gpu-check: ## What only a GPU can show, one table; PARTS="explore plan" for some, WITH=--small without a GPU; PYTHON as it is
+	$(PYTHON) -m benchmarks.gpu $(PARTS) $(WITH)
 
 scale: $(VENV)/.dev ## How it grows: 1,000 iterations, 50 runs at one server, 10 M rollouts; hours, and 15 GB of disk
 	$(BIN)/python -m benchmarks.scale

@@ -10,11 +10,12 @@ from __future__ import annotations
 import statistics
 import tempfile
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.line import Line
+from benchmarks.trainers import Clock, bare_trainer
 
 WARM_UP = 2
 STEPS = 10
@@ -63,44 +64,23 @@ def _measure() -> tuple[list[float], list[float], list[float]]:
         job = ExploreJob(config, 0, 0, config.seed, policy, Path(folder), "cpu")
         recorded = make_trainer(job, problems, verifier)
         silent = make_trainer(job, problems, verifier, record=False)
-        bare = _bare_trainer(job, problems, verifier, make_trainer(job, problems, verifier, record=False))
+        bare = bare_trainer(job, problems, verifier)
         turns = _Turns(3)
-        clocks = [_Clock(turns, place, config.explore.updates_per_step) for place in range(3)]
+        clocks = [
+            Clock(config.explore.updates_per_step, partial(turns.wait, place), lambda seconds: turns.pass_on())
+            for place in range(3)
+        ]
         threads = []
-        for trainer, clock in zip((bare, silent, recorded), clocks, strict=True):
+        for place, trainer in enumerate((bare, silent, recorded)):
             trainer.remove_callback(PrinterCallback)
-            trainer.add_callback(clock.callback())
-            threads.append(threading.Thread(target=_train, args=(trainer, clock)))
+            trainer.add_callback(clocks[place].callback())
+            threads.append(threading.Thread(target=_train, args=(trainer, turns, place)))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     bare_seconds, silent_seconds, recorded_seconds = (clock.seconds[WARM_UP:] for clock in clocks)
     return bare_seconds, silent_seconds, recorded_seconds
-
-
-def _bare_trainer(job: Any, problems: Any, verifier: Any, twin: Any) -> Any:
-    """TRL's own trainer on the very problems that the recording one will draw, in that order."""
-    from datasets import Dataset
-    from trl import GRPOTrainer
-
-    from rloop_core.dapo.problem_stream import ProblemStream
-    from rloop_core.dapo.reward import AnswerReward
-
-    explore = job.config.explore
-    order = ProblemStream(len(problems), job.seed).take(explore.steps * explore.problems_per_step)
-    rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
-    args = twin.args
-    args.shuffle_dataset = False
-    args.output_dir = str(job.work / "bare")
-    reward = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, twin.eos_token_ids)
-    return GRPOTrainer(
-        model=twin.model,
-        reward_funcs=[reward],
-        args=args,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=twin.processing_class,
-    )
 
 
 class _Turns:
@@ -129,37 +109,8 @@ class _Turns:
             self._changed.notify_all()
 
 
-class _Clock:
-    """Times each RL step of one trainer, in its turns."""
-
-    def __init__(self, turns: _Turns, place: int, updates_per_step: int) -> None:
-        self.turns, self.place, self.seconds = turns, place, []  # type: ignore[var-annotated]
-        self._updates = updates_per_step
-        self._started = 0.0
-
-    def callback(self) -> Any:
-        import torch
-        from transformers import TrainerCallback
-
-        clock = self
-
-        class Watch(TrainerCallback):  # type: ignore[misc]
-            def on_step_begin(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-                if state.global_step % clock._updates == 0:
-                    clock.turns.wait(clock.place)
-                    torch.manual_seed(state.global_step)
-                    clock._started = time.perf_counter()
-
-            def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-                if state.global_step % clock._updates == 0:
-                    clock.seconds.append(time.perf_counter() - clock._started)
-                    clock.turns.pass_on()
-
-        return Watch()
-
-
-def _train(trainer: Any, clock: _Clock) -> None:
+def _train(trainer: Any, turns: _Turns, place: int) -> None:
     try:
         trainer.train()
     finally:
-        clock.turns.leave(clock.place)
+        turns.leave(place)

@@ -1,0 +1,1 @@
+"""What only a GPU can show, part by part: `python -m benchmarks.gpu --help`."""

@@ -1,0 +1,173 @@
+"""Policies made on the spot: a known architecture with random weights, taught just enough for a loop to have work.
+
+Random weights never answer, so nothing would be correct and no expert set would be had. A few updates teach them to box
+a digit and to end, and to babble on to the end of the budget instead in some share of their completions: so groups hold
+right and wrong rollouts, and lengths are those that a real policy has at worst.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.alone import alone
+from rloop_core.organism.tokenizer import build_tokenizer
+from rloop_core.plan.models import KNOWN
+from rloop_core.problems.templates import render
+
+CONTEXT = 4096
+_BABBLE_TOKENS = 32
+_WARM_UP = 10
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a policy is made like.
+
+    Args:
+        like: A key of `rloop_core.plan.models.KNOWN`.
+        head_dim: Numbers of a head; None keeps the architecture whole, anything else cuts it to two layers and one
+            group of heads.
+        dtype: Of the saved weights.
+        updates: Of teaching; 0 leaves the weights random.
+        rate: Learning rate of teaching.
+        babble: Of four completions, so many babble; at most 3.
+    """
+
+    like: str
+    head_dim: int | None = None
+    dtype: str = "bfloat16"
+    updates: int = 60
+    rate: float = 5e-3
+    babble: int = 0
+
+
+SMALL = Recipe("Qwen/Qwen2.5-Math-1.5B", head_dim=32, updates=40, rate=3e-3, babble=1)
+HALF = Recipe("Qwen/Qwen2.5-0.5B", updates=150, rate=3e-4, babble=2)
+ONE_AND_A_HALF = Recipe("Qwen/Qwen2.5-Math-1.5B", updates=150, rate=2e-4, babble=2)
+
+
+def problem_file(path: Path, first: int, count: int, preface: str = "") -> Path:
+    """Differences whose answers are 0, 1 or 2; the preface stands before each question, to lengthen it."""
+    rows = [
+        {"problem": f"{preface}What is {first + i + i % 3} - {first + i}?", "answer": str(i % 3)} for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def made(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
+    """The policy of a recipe, made in a process of its own unless the folder holds it already."""
+    note = folder / ".recipe.json"
+    wanted = json.dumps({**asdict(recipe), "template": template, "problems": problems.read_text()[:2000]})
+    if not (note.is_file() and note.read_text() == wanted):
+        shutil.rmtree(folder, ignore_errors=True)
+        alone(make_policy, folder, recipe, template, problems, device)
+        note.write_text(wanted)
+    return folder
+
+
+def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
+    """Make it here and now; the prompts of `problems` are those that it is taught on."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    known = KNOWN[recipe.like]
+    prompts = [render(json.loads(line)["problem"], template) for line in problems.read_text().splitlines()]
+    answers = [f"\\boxed{{{digit}}}" for digit in range(3)]
+    tokenizer = build_tokenizer(prompts + answers * 20, max_length=CONTEXT)
+    if recipe.head_dim is None:
+        tokenizer = _with_vocabulary(tokenizer, known["vocab_size"])
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                **_shape(known, recipe.head_dim, len(tokenizer)),
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        )
+    encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[:4]]
+    _teach(model, encoded, [tokenizer(answer)["input_ids"] for answer in answers], recipe)
+    model.to(getattr(torch, recipe.dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _shape(known: dict[str, Any], head_dim: int | None, vocabulary: int) -> dict[str, Any]:
+    """Fields of the architecture: as known, or cut in size with kind, tying and head groups kept."""
+    kept = {name: known[name] for name in ("max_position_embeddings", "tie_word_embeddings")}
+    if head_dim is None:
+        return {**known, **kept}
+    groups = known["num_attention_heads"] // known["num_key_value_heads"]
+    return {
+        **kept,
+        "vocab_size": vocabulary,
+        "hidden_size": head_dim * groups,
+        "num_hidden_layers": 2,
+        "num_attention_heads": groups,
+        "num_key_value_heads": 1,
+        "intermediate_size": 64,
+    }
+
+
+def _with_vocabulary(tokenizer: Any, size: int) -> Any:
+    """The same tokenizer with a word for every row of the embedding, so that whatever is drawn can be read."""
+    from transformers import Qwen2Tokenizer
+
+    learned = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    vocabulary = {**learned["vocab"], tokenizer.eos_token: tokenizer.eos_token_id}
+    vocabulary[tokenizer.pad_token] = tokenizer.pad_token_id
+    vocabulary |= {f"word{number}.": number for number in range(len(vocabulary), size)}
+    return Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[tuple(pair) for pair in learned["merges"]],
+        unk_token=None,
+        eos_token=tokenizer.eos_token,
+        pad_token=tokenizer.pad_token,
+        model_max_length=CONTEXT,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recipe: Recipe) -> None:
+    """Updates towards any of the answers, and its end, after every prompt; towards babble in its place where asked for.
+
+    Weights are float32, arithmetic on a GPU is not: there it is a matter of seconds.
+    """
+    import torch
+
+    eos, device = model.config.eos_token_id, model.device
+    rows = [(prompt, [*answer, eos]) for prompt in prompts for answer in answers]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate)
+    for update, (ids, labels) in enumerate(_lessons(rows, prompts, recipe, eos)):
+        optimizer.param_groups[0]["lr"] = recipe.rate * min(1.0, (update + 1) / _WARM_UP)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = model(input_ids=ids.to(device), labels=labels.to(device)).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _lessons(rows: list[Any], prompts: list[list[int]], recipe: Recipe, eos: int) -> Iterator[Any]:
+    """(ids, labels) of each update, of shape (rows, tokens); babble is new in each, lest it be learned by heart."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    shares = len(rows) * recipe.babble // (4 - recipe.babble)
+    for _ in range(recipe.updates):
+        babble = torch.randint(16, 256, (shares, _BABBLE_TOKENS), generator=generator).tolist()
+        lesson = rows + [(prompts[place % len(prompts)], tokens) for place, tokens in enumerate(babble)]
+        width = max(len(prompt) + len(answer) for prompt, answer in lesson)
+        ids = torch.full((len(lesson), width), eos)
+        labels = torch.full((len(lesson), width), -100)
+        for row, (prompt, answer) in enumerate(lesson):
+            ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
+            labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+        yield ids, labels

@@ -1,0 +1,113 @@
+"""ZeRO-2 and ZeRO-3 with states in the host's memory, on one GPU: explore and rft of a few steps each."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.iteration import STAGES, iteration_config
+from benchmarks.gpu.machine import ROOT
+from benchmarks.gpu.policy import ONE_AND_A_HALF
+from benchmarks.gpu.row import Line
+from benchmarks.gpu.runs import runner_of
+from benchmarks.gpu.watch import GIB, Watch
+from rloop_core.errors import RLoopError
+from rloop_core.rollout.policy import policy_digest
+from rloop_core.store import Manifest, Store
+
+WAYS = {"zero2": "ZeRO-2, optimizer in host memory", "zero3": "ZeRO-3, weights and optimizer in host memory"}
+WITHOUT_DEEPSPEED = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: 'NO'
+num_machines: 1
+num_processes: 1
+use_cpu: true
+"""
+
+
+def run(bench: Bench) -> None:
+    """Each way in turn; one that fails leaves the other its chance."""
+    if bench.device == "cuda" and find_spec("deepspeed") is None:
+        for line in PART.lines:
+            bench.leave_out(line.key, "deepspeed is not installed")
+        return
+    for way in WAYS:
+        file = ROOT / f"infra/accelerate/{way}-offload.yaml"
+        if bench.device == "cpu":
+            if way == "zero3":
+                _leave_out(bench, way, "DeepSpeed trains on GPUs alone; accelerate's launcher was tried once")
+                continue
+            file = bench.folder / "one-process.yaml"
+            file.write_text(WITHOUT_DEEPSPEED)
+        try:
+            _one(bench, way, file)
+        except RLoopError as error:
+            for stage in ("explore", "rft"):
+                bench.answer(f"{way}-{stage}", "failed", "", str(error))
+
+
+def _leave_out(bench: Bench, way: str, why: str) -> None:
+    for stage in ("explore", "rft"):
+        bench.leave_out(f"{way}-{stage}", why)
+
+
+def _one(bench: Bench, way: str, file: Path) -> None:
+    changes: dict[str, Any] = {
+        "name": way,
+        "placement.accelerate_config": str(file),
+        "explore.engine": "transformers",
+        "placement.engine": "transformers",
+        "explore.learning_rate": 1e-4,
+        "rft.learning_rate": 1e-4,
+        "evaluate.sets": [],
+    }
+    if not bench.small:
+        changes |= {
+            "explore.problems_per_step": 16,
+            "explore.mini_batch_rollouts": 128,
+            "explore.max_completion_tokens": 64,
+        }
+    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, f"store-{way}")
+    start = policy_digest(Path(config.policy.path))
+    with runner_of(config) as runner:
+        for stage in STAGES[:-1]:
+            with Watch(bench.device) as watch:
+                manifest = runner.ensure(stage, 0).manifest
+            if stage not in ("explore", "rft"):
+                continue
+            finite, loss = _loss(runner.store, manifest)
+            changed = policy_digest(runner.store.local_path(f"{manifest.folder}/policy")) != start
+            memory = f"peak {watch.taken / GIB:.1f} GiB of the GPU, " if bench.device == "cuda" else "peak "
+            measured = f"{loss}; policy {'changed' if changed else 'UNCHANGED'}; {memory}"
+            measured += f"{watch.host_peak / GIB:.1f} GiB of the host; {manifest.seconds:.0f} s"
+            why = "accelerate's launcher without DeepSpeed, which needs a GPU" if bench.device == "cpu" else ""
+            bench.judge(f"{way}-{stage}", finite and changed, measured, why)
+
+
+def _loss(store: Store, manifest: Manifest) -> tuple[bool, str]:
+    """Whether every loss is finite, and the first and last of them."""
+    from rloop_core.dapo.ledger import read_rows
+
+    if manifest.stage == "explore":
+        values = [row["loss"] for row in read_rows(store.local_path(f"{manifest.folder}/metrics.jsonl"))]
+    elif manifest.metrics["status"] == "trained":
+        values = [manifest.metrics["loss_first"], manifest.metrics["loss_last"]]
+    else:
+        return False, "nothing to train on: no rollout was correct"
+    return all(map(math.isfinite, values)), f"loss {values[0]:.3g} to {values[-1]:.3g}"
+
+
+PART = Part(
+    "sharding",
+    "ZeRO-2 and ZeRO-3 with states in the host's memory, on one GPU",
+    "8 min; 1 min",
+    tuple(
+        Line(f"{way}-{stage}", f"{stage} under {words}", "finite losses, another policy")
+        for way, words in WAYS.items()
+        for stage in ("explore", "rft")
+    ),
+    run,
+)

@@ -1,0 +1,126 @@
+"""The demo study drawn by vLLM, cut to what ten minutes hold: one seed, two arms, two iterations of few RL steps.
+
+The study's bundled policy has heads of 24 numbers, which vLLM does not take. It goes in with heads of 32 and zeros in
+the places that are added (`tests/wide_policy.py`): the same function of its prompt. Norms and queries are scaled to
+make up for the zeros, so a learning rate moves these a little otherwise than in the study itself; and on a GPU it is in
+bfloat16, which vLLM's kernels are made for. Figures are shown, not compared with the study's.
+
+Runs are computed stage by stage without Prefect, and read by the study's own report.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.machine import ROOT, has_vllm
+from benchmarks.gpu.row import Line
+from benchmarks.gpu.runs import runner_of
+from rloop_core.config.loading import assign, read_mapping
+from rloop_core.stages.order import stages_of
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import Store
+from rloop_core.study.config import StudyConfig, make_study, study_runs
+
+ARMS = ("rloop", "vanilla-rl")
+
+
+def run(bench: Bench) -> None:
+    """Every stage of both arms, then the study's report; a stage that an earlier call finished is not run again."""
+    if bench.device == "cuda" and not has_vllm() and not bench.small:
+        for line in PART.lines:
+            bench.leave_out(line.key, "vLLM is not installed")
+        return
+    study, store = _cut(bench), str(bench.folder / "store")
+    stages, seconds = 0, 0.0
+    for one in study_runs(study, store):
+        with runner_of(one.config) as runner:
+            write_run_record(runner.store, one.config)
+            runner.preflight()
+            for iteration, stage in stages_of(one.config):
+                manifest = runner.ensure(stage, iteration).manifest
+                stages, seconds = stages + 1, seconds + manifest.seconds
+    from rloop_core.study.write import write_study
+
+    findings = write_study(study, Store(store), bench.folder / "report", bench.folder / "cache")
+    complete = not findings.record.missing()
+    measured = f"{stages} stages in {seconds:.0f} s; report {'written' if complete else 'INCOMPLETE'}"
+    why = f"seed {study.seeds[0]}, {len(ARMS)} arms, {study.run['iterations']} iterations; {bench.engine_words}"
+    bench.judge("study", complete, measured, why)
+    for label in findings.record.sets:
+        rows = [*findings.table.policies[label], *findings.table.differences[label]]
+        said = [
+            f"{row.name} " + ", ".join(f"{metric} {100 * cell.value:.1f}" for metric, cell in row.cells.items())
+            for row in rows
+        ]
+        bench.show(label, "; ".join(said), "%; differences of one seed")
+
+
+def _cut(bench: Bench) -> StudyConfig:
+    from tests.wide_policy import widen
+
+    policy = bench.out / "policies" / f"study-{bench.device}"
+    shutil.rmtree(policy, ignore_errors=True)
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    widen(policy, "bundled:study")
+    if bench.device == "cuda":
+        _halve(policy)
+    data = read_mapping(ROOT / "deployments/studies/sums.yaml")
+    steps = 2 if bench.small else 12
+    changes: dict[str, Any] = {
+        "iterations": 1 if bench.small else 2,
+        "policy.path": str(policy),
+        "explore.steps": steps,
+        "explore.snapshot_every": steps,
+        "evaluate.snapshots": "false",
+        "placement.device": bench.device,
+        "placement.checkpoint_every": 4,
+        **bench.engines,
+    }
+    if bench.device == "cuda":
+        changes |= {"policy.dtype": "bfloat16", "placement.threads": "null"}
+    if bench.small:
+        changes |= {
+            "explore.problems_per_step": 8,
+            "explore.group_size": 8,
+            "explore.mini_batch_rollouts": 32,
+            "evaluate.samples": 4,
+            "evaluate.k": "[4]",
+            "evaluate.sets.0.size": 12,
+            "evaluate.sets.1.size": 8,
+        }
+    for field, value in changes.items():
+        assign(data["run"], f"{field}={value}")
+    for override in bench.overrides:
+        assign(data["run"], override)
+    if not bench.small:
+        data["arms"]["vanilla-rl"]["set"] = ["evaluate.base=false"]  # theta_0 is evaluated once
+    return make_study({**data, "seeds": data["seeds"][:1], "arms": {name: data["arms"][name] for name in ARMS}})
+
+
+def _halve(policy: Path) -> None:
+    """Weights in bfloat16, and the config that says so: vLLM takes its precision from there."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    weights = {name: value.to(torch.bfloat16) for name, value in load_file(policy / "model.safetensors").items()}
+    save_file(weights, policy / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((policy / "config.json").read_text())
+    (policy / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+
+
+PART = Part(
+    "study",
+    "the demo study with vLLM, a cut of one seed and two arms",
+    "9 min; 2 min",
+    (
+        Line("study", "the demo study's stages, and its report", "all done, report whole"),
+        Line("held-out", "what it says of held-out sums"),
+        Line("harder", "of harder ones"),
+    ),
+    run,
+    goes_on=True,
+)

@@ -1,0 +1,173 @@
+"""The GPU script without a GPU: what it does about limits and crashes, its table, and every part at small size."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.machine import gpu, machine_facts
+from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.row import Line, Row, Rows
+from benchmarks.gpu.table import rows_of, table
+from tests.conftest import ROOT
+
+COMMAND = [sys.executable, "-m", "benchmarks.gpu"]
+
+
+def call(*arguments: str, timeout: float = 600, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def rows(out: Path, part: str) -> dict[str, Row]:
+    return rows_of(PARTS[part], Rows(out / "rows" / f"{part}.json").read())
+
+
+def facts(**changes: Any) -> dict[str, Any]:
+    return {**machine_facts("cpu", small=True), "commit": "abc", **changes}
+
+
+def marked(environment: dict[str, str] | None, mark: Path) -> bool:
+    return (environment or {}).get("GPU_CHECK_MARK") == str(mark)
+
+
+def test_help_names_every_part_with_its_time_and_loads_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "benchmarks.gpu", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    for name, part in PARTS.items():
+        assert f"  {name} " in done.stdout and part.shows in done.stdout and part.minutes in done.stdout
+    assert not any(line.endswith(("| torch", "| trl", "| prefect")) for line in done.stderr.splitlines())
+
+
+def test_every_line_that_must_be_shown_is_in_the_table_before_anything_ran(tmp_path: Path) -> None:
+    done = call("--table", "--out", str(tmp_path))
+    assert done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(lines) == 1 + sum(len(part.lines) for part in PARTS.values())
+    assert all(line.endswith("| not run: not yet |") for line in lines[1:])
+    assert (tmp_path / "table.md").read_text() in done.stdout
+
+
+def test_without_a_gpu_it_says_what_can_be_done_instead(tmp_path: Path) -> None:
+    if gpu():
+        pytest.skip("there is a GPU")
+    for arguments in (["whole"], ["whole", "--device", "cuda"]):
+        done = call(*arguments, "--out", str(tmp_path))
+        assert done.returncode == 2 and "no GPU is visible here" in done.stderr
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_part_over_its_limit_is_a_row_and_leaves_no_process(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = call("memory", "--small", "--limit", "5", "--out", str(tmp_path), GPU_CHECK_MARK=str(tmp_path))
+    assert done.returncode == 1 and time.monotonic() - began < 60
+    row = rows(tmp_path, "memory")["transformers-evaluate"]
+    assert (row.verdict, row.why) == ("failed", "ran longer than its limit of 5 s and was ended")
+    assert "**failed**: ran longer than its limit of 5 s" in done.stdout
+    assert not [one for one in psutil.process_iter(["environ"]) if marked(one.info["environ"], tmp_path)]
+
+
+def test_a_part_that_fails_is_a_row_with_its_reason_and_no_traceback(tmp_path: Path) -> None:
+    done = call("study", "--small", "--set", "explore.steps=many", "--out", str(tmp_path))
+    assert done.returncode == 1
+    for row in rows(tmp_path, "study").values():
+        assert row.verdict == "failed" and row.why.startswith("arms.rloop: explore.steps: Input should be a valid")
+        assert row.why.endswith("logs/study.log)")
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "Traceback" in (tmp_path / "logs/study.log").read_text()
+
+
+def test_a_part_that_is_killed_is_a_row_with_the_signal(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "memory", "--small", "--out", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        child = None
+        while child is None and process.poll() is None:
+            time.sleep(0.05)
+            below = psutil.Process(process.pid).children()
+            child = next((one for one in below if "benchmarks.gpu.child" in one.cmdline()), None)
+        assert child
+        os.kill(child.pid, signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert {row.verdict for row in rows(tmp_path, "memory").values()} == {"failed"}
+    assert output.count("**failed**: was ended by SIGKILL") == len(PARTS["memory"].lines)
+
+
+def test_rows_of_several_calls_and_machines_make_one_table(tmp_path: Path) -> None:
+    first, second = (Rows(tmp_path / "rows" / f"{name}.json") for name in ("explore", "whole"))
+    h200 = facts(device="NVIDIA H200", driver="570.1", memory_gib=139.8, small=False, commit="abc")
+    first.begin(h200)
+    first.add(Row("ratio", "missed", "1.050 x"))
+    first.add(Row("ratio", "met", "1.010 x; a|b", "the\x1b[31m same"))
+    first.end(PARTS["explore"].lines, 61.2, None)
+    second.begin({**h200, "commit": "def"})
+    second.add(Row("explore", "-", "40 s"))
+    text = table(PARTS, tmp_path)
+    assert text.startswith("# Measured on a GPU")
+    assert (
+        "| explore | RL step with recording / bare TRL's, median ratio | 1.010 x; a\\|b | at most 1.03 x | met: the"
+        in text
+    )
+    assert "\x1b" not in text and "missed" not in text
+    assert "- NVIDIA H200 of 139.8 GiB, driver 570.1, " in text
+    assert "commit abc" in text and "(explore)" in text and "commit def" in text and "(whole)" in text
+    assert "| whole | of which explore | 40 s |  | - |" in text
+    assert "| whole | of which rft |  |  | not run: the part was ended before it got here |" in text
+    assert "Took: explore 61 s." in text
+
+
+def test_lines_without_an_answer_are_failed_at_the_end(tmp_path: Path) -> None:
+    kept = Rows(tmp_path / "rows/part.json")
+    kept.begin(facts())
+    kept.add(Row("one", "met"))
+    kept.end([Line("one", "first"), Line("two", "second")], 1.0, None)
+    found = kept.read()
+    assert found and [(row.key, row.verdict, row.why) for row in found["rows"]] == [
+        ("one", "met", ""),
+        ("two", "failed", "the part ended without an answer"),
+    ]
+
+
+def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) -> None:
+    Rows(tmp_path / "rows/explore.json").begin(facts())
+    for device, small, verdict in (("cuda", False, "missed"), ("cuda", True, "-"), ("cpu", True, "-")):
+        Bench("explore", tmp_path, device, small).judge_speed("ratio", False, "1.5 x", "why")
+        assert rows(tmp_path, "explore")["ratio"].verdict == verdict
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_every_part_at_small_size(tmp_path: Path) -> None:
+    done = call("--small", "--device", "cpu", "--out", str(tmp_path), timeout=1700)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {(name, row.key): row for name in PARTS for row in rows(tmp_path, name).values()}
+    assert {row.verdict for row in found.values()} == {"met", "-", "not run"}
+    installed = "vllm" in json.loads((tmp_path / "rows/whole.json").read_text())["machine"]["versions"]
+    for (part, key), row in found.items():
+        assert row.measured or row.why, (part, key)
+        if row.verdict == "not run":
+            assert ("GPU" in row.why) or ("vLLM" in row.why and not installed) or key == "rft-speed", (part, key, row)
+    judged = {place for place, row in found.items() if row.verdict == "met"}
+    assert judged >= {("whole", "whole"), ("study", "study"), ("sharding", "zero2-explore"), ("sharding", "zero2-rft")}
+    assert judged >= {("faults", key) for key in ("explore", "evaluate", "memory")}
+    assert judged >= {("memory", f"transformers-{stage}") for stage in ("explore", "rft", "evaluate")}
+    assert ("faults", "explore-equality") in judged
