@@ -44,7 +44,7 @@ check: $(VENV)/.dev ## Lint, format, types and import arrows
 bench: $(VENV)/.dev ## Speed and memory, as ratios against a reference in the same run
 	$(BIN)/python -m benchmarks
 
-gpu-check: ## What only a GPU can show, one table; PARTS="explore plan" for some, WITH=--small without a GPU; PYTHON as it is
+gpu-check: ## What only a GPU can show, one table, with PYTHON (python3); PARTS="explore plan" for some, WITH=--small without a GPU
 	$(PYTHON) -m benchmarks.gpu $(PARTS) $(WITH)
 
 scale: $(VENV)/.dev ## How it grows: 1,000 iterations, 50 runs at one server, 10 M rollouts; hours, and 15 GB of disk

@@ -13,13 +13,19 @@ from typing import Any
 
 import psutil
 import pytest
+from trl.trainer import grpo_trainer
 
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.explore import KINDS, explore_config, play
 from benchmarks.gpu.machine import gpu, machine_facts
 from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.policy import problem_file
 from benchmarks.gpu.row import Line, Row, Rows
 from benchmarks.gpu.table import rows_of, table
+from rloop_core.dapo import explore as exploration
+from rloop_core.organism import bundled_policy_path
 from tests.conftest import ROOT
+from tests.dapo.test_vllm_in_loop import OtherEngine
 
 COMMAND = [sys.executable, "-m", "benchmarks.gpu"]
 
@@ -152,6 +158,38 @@ def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) ->
     for device, small, verdict in (("cuda", False, "missed"), ("cuda", True, "-"), ("cpu", True, "-")):
         Bench("explore", tmp_path, device, small).judge_speed("ratio", False, "1.5 x", "why")
         assert rows(tmp_path, "explore")["ratio"].verdict == verdict
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_trainers_play_their_turns_with_vllm_s_rollouts(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL's own code, its engine stood in for: in-loop vLLM needs a GPU."""
+
+    class Engine(OtherEngine):
+        pass
+
+    class Turn:
+        def __init__(self) -> None:
+            self.said: list[tuple[str, Any]] = []
+
+        def recv(self) -> str:
+            return "go"
+
+        def send(self, said: tuple[str, Any]) -> None:
+            self.said.append(said)
+
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", Engine)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    bench = Bench("explore", tmp_path, "cpu", True, ("explore.engine=vllm",))
+    config = explore_config(bench, bundled_policy_path(), problem_file(tmp_path / "problems.jsonl", 10, 8), 2)
+    turn = Turn()
+    play(kind, config, bundled_policy_path(), tmp_path / kind, "cpu", turn)  # type: ignore[arg-type]
+    assert Engine.made["enable_sleep_mode"] and Engine.made["mode"] == "colocate"
+    assert [name for name, _ in turn.said] == ["ready", "seconds", "seconds", "lengths"]
+    assert all(seconds > 0 for name, seconds in turn.said if name == "seconds")
+    assert len(turn.said[-1][1]) == 2 and all(0 < length <= 24 for length in turn.said[-1][1])
+    assert len(list((tmp_path / kind).rglob("step-*.parquet"))) == (2 if kind == "recorded" else 0)
 
 
 @pytest.mark.long
