@@ -96,6 +96,7 @@ class _Others:
         self._watch = Watching(folder)
         self._launched = ""
         self._names: list[str] = []
+        self._trouble: RLoopError | None = None
 
     def gather(self, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> list[str]:
         """Names of as many nodes as are needed, all of them free.
@@ -126,15 +127,17 @@ class _Others:
 
     def begin(self, launched: str, names: list[str]) -> None:
         """From now on, `trouble` and `cause` are about this launch."""
-        self._launched, self._names = launched, names
+        self._launched, self._names, self._trouble = launched, names, None
 
     def trouble(self) -> RLoopError | None:
-        """What a node reported of the launch, or that it is silent; None while all is well."""
-        self._watch.look()
-        for number, name in enumerate(self._names, start=1):
-            if error := self._trouble_of(number, name):
-                return error
-        return None
+        """What a node reported of the launch, or that it is silent; None while all is well.
+
+        Once it was in trouble it stays so: a node that is heard of again, late, was given up already.
+        """
+        if self._trouble is None:
+            self._watch.look()
+            self._trouble = next(iter(self._troubles()), None)
+        return self._trouble
 
     def cause(self, mine: RLoopError) -> RLoopError:
         """Of what ended the launch on each machine, what ended it first; waits until every one reported or is silent.
@@ -148,10 +151,12 @@ class _Others:
                 break
             time.sleep(_PAUSE)
         here = f"machine 0 ({socket.gethostname()})"
-        found = [_placed(mine, here)] + [
-            error for number, name in enumerate(self._names, start=1) if (error := self._trouble_of(number, name))
-        ]
-        return min(found, key=_rank_of)
+        first = [self._trouble] if self._trouble else []
+        return min([*first, _placed(mine, here), *self._troubles()], key=_rank_of)
+
+    def _troubles(self) -> list[RLoopError]:
+        each = [self._trouble_of(number, name) for number, name in enumerate(self._names, start=1)]
+        return [error for error in each if error]
 
     def _is_through(self, name: str) -> bool:
         return self._said(name).get("through") == self._launched or self._watch.silent_seconds(name) > self._silence

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from rloop_core.config import Config
-from rloop_core.errors import ConfigError, StageCrashed
+from rloop_core.errors import ConfigError, StageCrashed, StageError
 from rloop_core.machines.beats import Beating, Watching
-from rloop_core.machines.head import check_machines
+from rloop_core.machines.head import _Others, check_machines
 from rloop_core.machines.post import NODE, post_folder, releases
 from rloop_core.stages.execute import _device
 from tests.conftest import ROOT
@@ -34,7 +34,7 @@ def _config(folder: Path, **placement: Any) -> Config:
         "scratch": str(folder / "scratch"),
         "machines_address": "127.0.0.1",
         "machines_patience_minutes": 1.0,
-        "machines_silence_seconds": 5.0,
+        "machines_silence_seconds": 15.0,
     }
     return ranks_config(folder / "store", placement.pop("processes", 2), **{**shared, **placement})
 
@@ -164,6 +164,25 @@ def test_a_machine_with_fewer_gpus_than_processes_says_so(monkeypatch: pytest.Mo
         _device(config, "explore")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert _device(_config(tmp_path, device="auto"), "explore") == "cpu"
+
+
+def test_a_machine_that_was_given_up_is_the_reason_even_if_it_is_heard_of_again(tmp_path: Path) -> None:
+    config = _config(tmp_path, machines=2, machines_silence_seconds=5.0)
+    folder = post_folder(str(tmp_path / "scratch"), "ranks")
+    name = f"{NODE}gpu-b-7.json"
+    with Beating(folder / name, busy=False, releases=releases()):
+        others = _Others(folder, config.model_dump(mode="json"))
+        others.begin("first", others.gather(print, lambda: False))
+        assert others.trouble() is None
+    (folder / name).write_text('{"busy": true, "beat": 0}')
+    _wait(lambda: others.trouble() is not None)
+    with Beating(folder / name, busy=False, through="first", error=None):
+        ended = StageError("was told to stop", field="explore")
+        assert str(others.cause(ended)).startswith("ranks: machine 1 (gpu-b) is gone: no sign of life for 5 s")
+        own = StageError("out of memory: CUDA", field="placement")
+        assert "machine 0" in str(others.cause(own)) and "out of memory" in str(others.cause(own))
+    others.begin("second", [name])
+    assert "machine 1 (gpu-b) left" in str(others.trouble())
 
 
 def test_only_what_moves_lives_and_half_a_file_is_passed_over(tmp_path: Path) -> None:
