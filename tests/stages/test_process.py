@@ -114,6 +114,20 @@ def test_a_stage_that_stands_still_is_ended_as_a_crash_that_is_worth_another_try
     assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
 
 
+def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lower(job: StageJob) -> None:
+    def kill(event: dict[str, object]) -> None:
+        if event["kind"] == "step":
+            for one in psutil.Process().children(recursive=True):
+                if Path(f"/proc/{one.pid}/fd/1").readlink() == job.log_file:
+                    one.kill()
+
+    told = (
+        r"ended without a result \(signal 9\): killed by somebody.*resumes; if it is memory, .* lower placement\.micro"
+    )
+    with pytest.raises(StageCrashed, match=told):
+        run_in_process(job, kill)
+
+
 def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> None:
     seen: list[float] = []
     with pytest.raises(StageError, match="was told to stop"):
