@@ -17,8 +17,9 @@ from typing import Any
 
 from benchmarks.gpu.alone import alone
 from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.iteration import ready_policy
 from benchmarks.gpu.machine import has_vllm, planned_device
-from benchmarks.gpu.policy import ONE_AND_A_HALF, SMALL, made, problem_file
+from benchmarks.gpu.policy import ONE_AND_A_HALF
 from benchmarks.gpu.row import Line
 from rloop_core.config import Config
 from rloop_core.plan.devices import DEVICES
@@ -39,9 +40,7 @@ def run(bench: Bench) -> None:
         for line in PART.lines:
             bench.leave_out(line.key, "vLLM is not installed")
         return
-    problems = problem_file(bench.folder / "problems.jsonl", 10, 8 if bench.small else 64)
-    recipe, name = (SMALL, "small") if bench.small else (ONE_AND_A_HALF, "1.5b")
-    policy = made(bench.out / "policies" / name, recipe, "boxed", problems, bench.device)
+    policy, problems = ready_policy(bench, ONE_AND_A_HALF)
     config = evaluate_config(bench, policy, problems)
     rates = alone(measure, config, policy, bench.folder, bench.device, ROUNDS)
     theirs = "bare vLLM" if has_vllm() else "the sampler alone, for vLLM is not installed"
@@ -87,7 +86,7 @@ def evaluate_config(bench: Bench, policy: Path, problems: Path) -> Config:
             "explore.max_completion_tokens": 24 if bench.small else 512,
             "explore.overlong.buffer_tokens": 0,
             "evaluate.sets": [{"source": str(problems), "name": "set"}],
-            "evaluate.samples": 4 if bench.small else 16,
+            "evaluate.samples": 2 if bench.small else 16,
             "evaluate.k": [1],
             "placement.engine": bench.engines["placement.engine"],
             "placement.generation_batch": 16 if bench.small else 512,

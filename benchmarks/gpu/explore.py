@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.bench import Bench, Part
-from benchmarks.gpu.policy import HALF, SMALL, made, problem_file
+from benchmarks.gpu.iteration import ready_policy
+from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.row import Line
 from rloop_core.config import Config
 from rloop_core.lifelines import die_with_parent
@@ -29,9 +30,7 @@ def run(bench: Bench) -> None:
         bench.leave_out("ratio", "vLLM is not installed")
         return
     steps = 3 if bench.small else STEPS
-    problems = problem_file(bench.folder / "problems.jsonl", 10, 24)
-    recipe = SMALL if bench.small else HALF
-    policy = made(bench.out / "policies" / recipe_name(bench.small), recipe, "boxed", problems, bench.device)
+    policy, problems = ready_policy(bench, HALF)
     seconds, lengths = in_turns(explore_config(bench, policy, problems, WARM_UP + steps), policy, bench)
     ratios = [ours / theirs for theirs, ours in zip(*(seconds[kind][WARM_UP:] for kind in KINDS), strict=True)]
     medians = {kind: statistics.median(seconds[kind][WARM_UP:]) for kind in KINDS}
@@ -41,11 +40,6 @@ def run(bench: Bench) -> None:
     measured += f"{max(ratios):.3f}"
     engine = "vLLM colocated" if bench.in_loop_vllm else "transformers, for vLLM cannot follow a trainer on a CPU"
     bench.judge_speed("ratio", statistics.median(ratios) <= BAR, measured, f"{engine}; both drew {alike}")
-
-
-def recipe_name(small: bool) -> str:
-    """Folder of the policy among those of --out."""
-    return "small" if small else "0.5b"
 
 
 def explore_config(bench: Bench, policy: Path, problems: Path, steps: int) -> Config:

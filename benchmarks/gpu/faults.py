@@ -13,6 +13,7 @@ from benchmarks.gpu.machine import has_vllm
 from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.row import Line
 from benchmarks.gpu.runs import Killer, runner_of
+from benchmarks.gpu.watch import TOLERANCE, device_bytes, settled_bytes
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.stages.process import warm_up
@@ -20,15 +21,23 @@ from rloop_core.store import Manifest, Store
 
 STEPS = 4
 _KEY = ("step", "rank", "group_id", "sample")
+_SHARDS = {"explore": "shards", "evaluate": "set-00"}
+Resumed = tuple[Manifest, dict[tuple[Any, ...], dict[str, Any]]]
+"""What a stage that was killed came to in the end: its manifest, and its rows."""
 
 
 def run(bench: Bench) -> None:
-    """Explore, then evaluate, each undisturbed and disturbed; then a device that is full."""
+    """Explore and evaluate disturbed, and a device that is full; at last both undisturbed, to be compared with."""
     warm_up()
-    whole, killed = (_config(bench, name) for name in ("whole", "killed"))
-    _explore(bench, whole, killed)
-    _evaluate(bench, whole, killed)
+    config = _config(bench, "killed")
+    explored = _explore(bench, config)
+    evaluated = _evaluate(bench, config)
     _out_of_memory(bench)
+    undisturbed = _config(bench, "whole")
+    rounding = "vLLM promises no equal completions in other batches" if bench.in_loop_vllm else ""
+    _compare(bench, undisturbed, explored, 0, rounding)
+    rounding = "each sequence has a seed of its own; rounding may differ by batch" if has_vllm() else ""
+    _compare(bench, undisturbed, evaluated, -1, rounding)
 
 
 def _config(bench: Bench, store: str, changes: Mapping[str, Any] | None = None) -> Config:
@@ -50,8 +59,8 @@ def _config(bench: Bench, store: str, changes: Mapping[str, Any] | None = None) 
     return iteration_config(bench, "qwen2.5-0.5b.yaml", HALF, {**shared, **(changes or {})}, f"store-{store}")
 
 
-def _explore(bench: Bench, whole: Config, killed: Config) -> None:
-    reason = _fails(killed, "explore", 0, 2)
+def _explore(bench: Bench, killed: Config) -> Resumed:
+    reason = _fails(bench, killed, "explore", 0, 2)
     before = _rows(*_scratch(killed, "explore", "shards"))
     with runner_of(killed) as runner:
         manifest = runner.ensure("explore", 0).manifest
@@ -68,26 +77,16 @@ def _explore(bench: Bench, whole: Config, killed: Config) -> None:
     measured += f"{harvested.counts['trajectories']} complete"
     fine = not lost and not doubled and len(after) == wanted and bool(settled)
     bench.judge("explore", fine and bool(reason), measured, f"{engine}{reason or 'it did not fail'}")
-    with runner_of(whole) as runner:
-        undisturbed = runner.ensure("explore", 0).manifest
-        theirs = _by_key(_rows(*_files(runner.store, undisturbed, "shards")))
-    ours = _by_key(after)
-    same = sum(_drawn(ours[key]) == _drawn(row) for key, row in theirs.items() if key in ours)
-    equal = manifest.digest == undisturbed.digest
-    measured = "equal, digest for digest" if equal else f"{same} of {len(theirs)} completions equal, weights differ"
-    if bench.in_loop_vllm:
-        bench.show("explore-equality", measured, "vLLM promises no equal completions in other batches")
-    else:
-        bench.judge("explore-equality", equal, measured)
+    return manifest, _by_key(after)
 
 
-def _evaluate(bench: Bench, whole: Config, killed: Config) -> None:
+def _evaluate(bench: Bench, killed: Config) -> Resumed:
     if has_vllm():
-        reason = _fails(killed, "evaluate", -1, 0.2, lambda command: "VLLM" in command or "EngineCore" in command)
+        reason = _fails(bench, killed, "evaluate", -1, 0.2, lambda command: "VLLM" in command)
         bench.judge("engine", bool(reason), f"{_batches(killed)} batches kept", reason or "it did not fail")
     else:
         bench.leave_out("engine", "transformers draws in the stage's own process; vLLM is not installed")
-    reason = _fails(killed, "evaluate", -1, 0.5)
+    reason = _fails(bench, killed, "evaluate", -1, 0.5)
     before = _rows(*_scratch(killed, "evaluate", "samples"))
     with runner_of(killed) as runner:
         manifest = runner.ensure("evaluate", -1).manifest
@@ -99,17 +98,23 @@ def _evaluate(bench: Bench, whole: Config, killed: Config) -> None:
     fine = not lost and not doubled and len(after) == wanted and bool(before)
     engine = f"{bench.engines['placement.engine']}: "
     bench.judge("evaluate", fine and bool(reason), measured, f"{engine}{reason or 'it did not fail'}")
-    with runner_of(whole) as runner:
-        undisturbed = runner.ensure("evaluate", -1).manifest
-        theirs = _by_key(_rows(*_files(runner.store, undisturbed, "set-00")))
-    ours = _by_key(after)
+    return manifest, _by_key(after)
+
+
+def _compare(bench: Bench, undisturbed: Config, resumed: Resumed, iteration: int, rounding: str) -> None:
+    """Beside a stage that nobody disturbed; `rounding` says why they need not be equal, if they need not."""
+    manifest, ours = resumed
+    stage = manifest.stage
+    with runner_of(undisturbed) as runner:
+        other = runner.ensure(stage, iteration).manifest
+        theirs = _by_key(_rows(*_files(runner.store, other, _SHARDS[stage])))
     same = sum(_drawn(ours[key]) == _drawn(row) for key, row in theirs.items() if key in ours)
-    equal = manifest.digest == undisturbed.digest
-    measured = "equal, digest for digest" if equal else f"{same} of {len(theirs)} completions equal"
-    if has_vllm():
-        bench.show("evaluate-equality", measured, "seeds are each sequence's own; rounding may differ by batch")
+    equal = manifest.digest == other.digest
+    measured = "equal, digest for digest" if equal else f"{same} of {len(theirs)} completions equal, digests differ"
+    if rounding:
+        bench.show(f"{stage}-equality", measured, rounding)
     else:
-        bench.judge("evaluate-equality", equal, measured)
+        bench.judge(f"{stage}-equality", equal, measured)
 
 
 def _out_of_memory(bench: Bench) -> None:
@@ -131,14 +136,25 @@ def _out_of_memory(bench: Bench) -> None:
 
 
 def _fails(
-    config: Config, stage: str, iteration: int, far: float, which: Callable[[str], bool] | None = None
+    bench: Bench,
+    config: Config,
+    stage: str,
+    iteration: int,
+    far: float,
+    which: Callable[[str], bool] | None = None,
 ) -> str | None:
-    """The sentence in which a stage ends that is killed so far on; None when it did not end, or by another error."""
+    """The sentence in which a stage ends that is killed so far on; None when it did not end, or by another error.
+
+    What it held of a GPU is free again before this returns: an engine that starts too early finds it full.
+    """
+    idle = device_bytes(bench.device)
     killer = Killer(stage, far, which)
     with runner_of(config, killer) as runner:
         try:
             runner.ensure(stage, iteration)
         except StageCrashed as error:
+            if bench.device == "cuda":
+                settled_bytes(bench.device, idle + TOLERANCE, patience=20.0)
             return str(error).partition("; its log ends")[0] if killer.killed else None
     return None
 

@@ -17,7 +17,7 @@ _NAMES = {SMALL: "small", HALF: "0.5b", ONE_AND_A_HALF: "1.5b"}
 def ready_policy(bench: Bench, recipe: Recipe) -> tuple[Path, Path]:
     """(policy, problems that it was taught on); small runs take the small policy."""
     chosen = SMALL if bench.small else recipe
-    problems = problem_file(bench.out / "problems.jsonl", 10, 24)
+    problems = problem_file(bench.out / "problems.jsonl", 10, 24 if bench.small else 64)
     return made(bench.out / "policies" / _NAMES[chosen], chosen, "boxed", problems, bench.device), problems
 
 
@@ -45,6 +45,7 @@ def iteration_config(
         "explore.dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "update-with-fewer"},
         "filter.threshold": 0.95,
         "filter.min_attempts": 1,
+        "rft.batch_trajectories": 8,  # equal answers are one trajectory, so there is but one a problem
         "evaluate.sets": [{"source": str(held_out), "name": "held-out"}],
         "evaluate.samples": 8,
         "evaluate.k": [1, 8],

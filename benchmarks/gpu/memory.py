@@ -14,11 +14,8 @@ from benchmarks.gpu.machine import has_vllm
 from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.row import Line
 from benchmarks.gpu.runs import runner_of
-from benchmarks.gpu.watch import MIB, Watch, settled_bytes
+from benchmarks.gpu.watch import MIB, TOLERANCE, Watch, settled_bytes
 from rloop_core.stages.process import warm_up
-
-TOLERANCE = 64 * MIB
-"""The driver counts in pages of 2 MiB, and keeps a little for whoever it has just served."""
 
 
 def run(bench: Bench) -> None:

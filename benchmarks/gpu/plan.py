@@ -87,7 +87,7 @@ def _stages(bench: Bench, engine: str, in_loop: str, stages: list[str]) -> None:
 def _config(bench: Bench, engine: str, in_loop: str) -> Config:
     prompt, completion = (256, 16) if bench.small else (PROMPT, COMPLETION)
     padding = "7" * max(0, prompt - _WORDS)  # a digit is a token
-    long = problem_file(bench.folder / "long.jsonl", 10, 24, f"{padding} ")
+    long = problem_file(bench.folder / "long.jsonl", 10, 24 if bench.small else 64, f"{padding} ")
     changes: dict[str, Any] = {
         "name": f"plan-{engine}",
         "problems": {"source": str(long)},
@@ -99,7 +99,12 @@ def _config(bench: Bench, engine: str, in_loop: str) -> Config:
         "decontaminate.mode": "off",
     }
     if not bench.small:
-        changes |= {"explore.problems_per_step": 16, "explore.mini_batch_rollouts": 128, "evaluate.samples": 16}
+        changes |= {
+            "explore.problems_per_step": 16,
+            "explore.mini_batch_rollouts": 128,
+            "evaluate.samples": 4,
+            "evaluate.k": [1],
+        }
     return iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, f"store-{engine}")
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from benchmarks.gpu.machine import gpu
 
 GIB, MIB = 2**30, 2**20
+TOLERANCE = 64 * MIB
+"""What may be left in use: the driver counts in pages of 2 MiB, and keeps a little for whoever it has just served."""
 _EVERY_SECONDS = 0.1
 
 
@@ -35,7 +36,7 @@ def device_bytes(device: str) -> int:
     return found.used
 
 
-def settled_bytes(device: str, below: int, patience: float = 5.0) -> int:
+def settled_bytes(device: str, below: int, patience: float = 10.0) -> int:
     """Memory in use, given some seconds to fall below a mark: a driver frees it a moment after its process ended."""
     deadline = time.monotonic() + patience
     while (used := device_bytes(device)) > below and time.monotonic() < deadline:
@@ -68,9 +69,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +159,51 @@ def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) ->
     for device, small, verdict in (("cuda", False, "missed"), ("cuda", True, "-"), ("cpu", True, "-")):
         Bench("explore", tmp_path, device, small).judge_speed("ratio", False, "1.5 x", "why")
         assert rows(tmp_path, "explore")["ratio"].verdict == verdict
+
+
+DRIVER = """
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } memory_t;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
+  *device = (void *)(0x7f0000000000 + index); return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) { return strcmp(uuid, "GPU-1"); }
+int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
+  memory->total = 150ull << 30; memory->free = 140ull << 30; memory->used = 10ull << 30;
+  return device == (void *)0x7f0000000003 ? 0 : 2; }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "NVIDIA H200", length); return 0; }
+int nvmlSystemGetDriverVersion(char *version, unsigned length) { strncpy(version, "570.1", length); return 0; }
+"""
+ASKED = "from benchmarks.gpu.machine import gpu, planned_device; print(gpu(), planned_device('cuda'))"
+
+
+def asked(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    return done.stdout.strip() or done.stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_the_driver_is_asked_by_nvml(tmp_path: Path) -> None:
+    (tmp_path / "driver.c").write_text(DRIVER)
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
+    found = asked(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="3,1")
+    assert found == f"Gpu(name='NVIDIA H200', driver='570.1', used={10 * 2**30}, total={150 * 2**30}) h200"
+    for hidden in ("-1", ""):
+        assert asked(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=hidden) == "None None"
+
+
+@pytest.mark.skipif(gpu() is not None, reason="NVML answers here")
+def test_without_nvml_nvidia_smi_is_asked(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\ntest $1 = --id=0 && echo 'NVIDIA A100, SXM, 535.2, 512, 81920'\n")
+    program.chmod(0o755)
+    found = asked(PATH=f"{tmp_path}:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES="0")
+    assert found == f"Gpu(name='NVIDIA A100, SXM', driver='535.2', used={2**29}, total={80 * 2**30}) a100"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert asked(PATH=f"{tmp_path}:{os.environ['PATH']}") == "None None"
 
 
 @pytest.mark.parametrize("kind", KINDS)
