@@ -140,9 +140,8 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
         log_line_prefix_template=_PREFIX,
     )
     launch.numa_options = None
-    launch.shutdown_timeout = int(
-        GRACE_SECONDS
-    )  # one that is stopped, or deep in its device's driver, hears no SIGTERM
+    # A rank that is stopped, or deep in its device's driver, hears no SIGTERM.
+    launch.shutdown_timeout = int(GRACE_SECONDS)
     kills = kernel_kills()
     try:
         elastic_launch(launch, run_rank)(job, tell)
