@@ -46,14 +46,14 @@ def test_a_run_of_adapters_killed_in_the_middle_of_fine_tuning_ends_with_the_sam
     options += ["--set", "lora.rank=4", "--set", "lora.dropout=0.1", "--set", "rft.epochs=4"]
     whole, disturbed = Disturbed(tmp_path / "whole", *options), Disturbed(tmp_path / "disturbed", *options)
     whole.start()
-    assert whole.finish() == 0, whole.log.read_text()
+    assert whole.finish(400) == 0, whole.log.read_text()
     process = disturbed.start()
-    wait_until(lambda: any(disturbed.scratch("iteration-000/rft").rglob("stage.log")), "fine-tuning")
+    wait_until(lambda: any(disturbed.scratch("iteration-000/rft").rglob("stage.log")), "fine-tuning", 300)
     below = disturbed.kill()
     assert not still_running([process, *below], 10)
     assert not (disturbed.store / "smoke/iteration-000/rft/manifest.json").exists(), "killed in the middle"
     kept = disturbed.manifests()
     disturbed.start()
-    assert disturbed.finish() == 0, disturbed.log.read_text()
+    assert disturbed.finish(400) == 0, disturbed.log.read_text()
     assert disturbed.manifests().items() >= kept.items()
     assert manifest_digests(disturbed.store, "smoke") == manifest_digests(whole.store, "smoke")
