@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.organism import bundled_policy_path
-from rloop_core.rollout.engine import SamplingSettings, make_engine
+from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.engine_processes import EngineProcesses
 from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.places import VISIBLE, engine_places
@@ -76,14 +77,25 @@ def test_an_engine_that_is_killed_or_hangs_is_named_and_what_was_drawn_is_kept(
     assert len(again) == 6 and {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_an_engine_that_does_not_start_says_why(tmp_path: Path) -> None:
+def test_devices_are_pinned_before_an_engine_starts_and_one_that_does_not_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer = load_tokenizer(bundled_policy_path())
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"^policy\.path: engine [12] of 2: the model cannot be loaded: .*config\.json"
-    ):
-        make_engine(TWO, tmp_path, "cpu", tokenizer)
-    assert not engine_processes()
+    pinned: list[str] = []
+    start = subprocess.Popen
+
+    def watched(*words: Any, env: dict[str, str], **rest: Any) -> Any:
+        pinned.append(env[VISIBLE])
+        return start(*words, env=env, **rest)
+
+    monkeypatch.setattr("rloop_core.rollout.engine_processes.subprocess.Popen", watched)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv(VISIBLE, "3,5")
+    why = r"^policy\.path: engine [12] of 2 \(GPU [35]\): the model cannot be loaded: .*config\.json"
+    with pytest.raises(ConfigError, match=why):
+        EngineProcesses(TWO, tmp_path, "cpu", engine_places(TWO, "cuda"))
+    assert pinned == ["3", "5"] and not engine_processes()
 
 
 def test_each_engine_has_gpus_of_its_own_among_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,15 +120,3 @@ def test_each_engine_has_gpus_of_its_own_among_those_that_are_visible(monkeypatc
     ):
         names(engine="vllm", vllm={"tensor_parallel": 8})
     assert [place.devices for place in engine_places(small_config(), "cpu")] == [None]
-
-
-def test_the_device_is_pinned_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setenv(VISIBLE, "3,5")
-    places = engine_places(TWO, "cuda")
-    assert [place.name for place in places] == ["engine 1 of 2 (GPU 3)", "engine 2 of 2 (GPU 5)"]
-    engine = EngineProcesses(TWO, bundled_policy_path(), "cpu", places[1:])
-    try:
-        assert [one.environ()[VISIBLE] for one in engine_processes()] == ["5"]
-    finally:
-        engine.close()
