@@ -1,12 +1,13 @@
 """Peaks of memory, and speeds, beside what `rloop plan` says of the same config.
 
-Prompts fill most of the budget, so that every sequence is as long as the plan takes it to be. What must fit is what
-torch has allocated at its peak; of a stage with vLLM, which takes a share of the device whatever it needs, what the
-driver gave out.
+Prompts fill their budget, which is most of a sequence, so that all are nearly as long as the plan takes them to be.
+What must fit is what torch has allocated at its peak; of a stage with vLLM, which takes a share of the device whatever
+it needs, what the driver gave out.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 from benchmarks.gpu.alone import alone
 from benchmarks.gpu.bench import Bench, Part
-from benchmarks.gpu.iteration import iteration_config
+from benchmarks.gpu.iteration import iteration_config, ready_policy
 from benchmarks.gpu.machine import gpu, has_vllm, planned_device
 from benchmarks.gpu.policy import ONE_AND_A_HALF, problem_file
 from benchmarks.gpu.row import Line
@@ -25,13 +26,14 @@ from rloop_core.config import Config
 from rloop_core.plan.devices import DEVICES, GENERATE_SECONDS_A_LAYER, TRAINING_EFFICIENCY
 from rloop_core.plan.memory import USABLE, stage_memories
 from rloop_core.plan.models import ModelShape, find_shape
+from rloop_core.problems import render
+from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.store import Manifest, Store
 
 BAR = 0.15
-PROMPT, COMPLETION = 896, 128
-_WORDS = 80
-"""Tokens that template and question take at most, beside the padding."""
+PADDING, COMPLETION = 896, 128
+"""Tokens before each question, and the completion's budget."""
 
 
 @dataclass
@@ -85,13 +87,16 @@ def _stages(bench: Bench, engine: str, in_loop: str, stages: list[str]) -> None:
 
 
 def _config(bench: Bench, engine: str, in_loop: str) -> Config:
-    prompt, completion = (256, 16) if bench.small else (PROMPT, COMPLETION)
-    padding = "7" * max(0, prompt - _WORDS)  # a digit is a token
-    long = problem_file(bench.folder / "long.jsonl", 10, 24 if bench.small else 64, f"{padding} ")
+    padding, completion = (160, 16) if bench.small else (PADDING, COMPLETION)
+    preface = "7" * padding + " "  # a digit is a token
+    long = problem_file(bench.folder / "long.jsonl", 10, 24 if bench.small else 64, preface)
+    tokenizer = load_tokenizer(ready_policy(bench, ONE_AND_A_HALF)[0])
+    questions = [json.loads(line)["problem"] for line in long.read_text().splitlines()]
+    longest = max(len(tokenizer(render(question, "boxed"))["input_ids"]) for question in questions)
     changes: dict[str, Any] = {
         "name": f"plan-{engine}",
         "problems": {"source": str(long)},
-        "prompt.max_tokens": prompt,
+        "prompt.max_tokens": longest,
         "explore.max_completion_tokens": completion,
         "explore.engine": in_loop,
         "placement.engine": engine,
