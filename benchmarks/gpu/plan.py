@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.alone import alone
 from benchmarks.gpu.bench import Bench, Part
-from benchmarks.gpu.iteration import iteration_config, ready_policy
+from benchmarks.gpu.iteration import iteration_config
 from benchmarks.gpu.machine import gpu, has_vllm, planned_device
-from benchmarks.gpu.policy import ONE_AND_A_HALF, problem_file
+from benchmarks.gpu.policy import ONE_AND_A_HALF, SMALL, made, problem_file
 from benchmarks.gpu.row import Line
 from benchmarks.gpu.runs import runner_of
 from benchmarks.gpu.watch import GIB, Watch
@@ -80,6 +80,10 @@ def _stages(bench: Bench, engine: str, in_loop: str, stages: list[str]) -> None:
             stage, _, base = name.partition("-")
             with Watch(bench.device) as watch:
                 manifest = runner.ensure(stage, -1 if base else 0).manifest
+            if manifest.metrics.get("status") == "carried":
+                for key in ("transformers-rft", "rft-speed"):
+                    bench.answer(key, "failed", "", "nothing to train on: no rollout was correct")
+                continue
             if stage in planned:
                 _judge(bench, f"{engine}-{stage}", planned[stage], launcher.seen, watch, engine == "vllm")
             if engine == "transformers" and stage in ("explore", "rft"):
@@ -90,11 +94,14 @@ def _config(bench: Bench, engine: str, in_loop: str) -> Config:
     padding, completion = (160, 16) if bench.small else (PADDING, COMPLETION)
     preface = "7" * padding + " "  # a digit is a token
     long = problem_file(bench.folder / "long.jsonl", 10, 24 if bench.small else 64, preface)
-    tokenizer = load_tokenizer(ready_policy(bench, ONE_AND_A_HALF)[0])
+    recipe = replace(SMALL if bench.small else ONE_AND_A_HALF, prompts=1)  # more of such prompts take much memory
+    policy = made(bench.out / "policies" / f"long-{bench.small}", recipe, "boxed", long, bench.device)
+    tokenizer = load_tokenizer(policy)
     questions = [json.loads(line)["problem"] for line in long.read_text().splitlines()]
     longest = max(len(tokenizer(render(question, "boxed"))["input_ids"]) for question in questions)
     changes: dict[str, Any] = {
         "name": f"plan-{engine}",
+        "policy.path": str(policy),
         "problems": {"source": str(long)},
         "prompt.max_tokens": longest,
         "explore.max_completion_tokens": completion,

@@ -36,6 +36,7 @@ class Recipe:
         updates: Of teaching; 0 leaves the weights random.
         rate: Learning rate of teaching.
         babble: Of four completions, so many babble; at most 3.
+    prompts: Prompts that it is taught on; it answers others of their kind and length too.
     """
 
     like: str
@@ -44,6 +45,7 @@ class Recipe:
     updates: int = 60
     rate: float = 5e-3
     babble: int = 0
+    prompts: int = 4
 
 
 SMALL = Recipe("Qwen/Qwen2.5-Math-1.5B", head_dim=32, updates=40, rate=3e-3, babble=1)
@@ -91,7 +93,7 @@ def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, dev
                 pad_token_id=tokenizer.pad_token_id,
             )
         )
-    encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[:4]]
+    encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[: recipe.prompts]]
     _teach(model, encoded, [tokenizer(answer)["input_ids"] for answer in answers], recipe)
     model.to(getattr(torch, recipe.dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
