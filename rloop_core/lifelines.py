@@ -21,10 +21,11 @@ def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the parent *thread* that started it ends, even by kill -9.
 
     Args:
-        parent: Process id of that parent; ends this process at once when it is gone already.
+        parent: Process id of that parent; ends this process at once when it is gone already. Unknown, it is taken for
+            gone where an init has adopted this process; in a container the parent itself may be process 1.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1 or (parent is not None and os.getppid() != parent):
+    if (os.getppid() == 1) if parent is None else (os.getppid() != parent):
         os._exit(1)
 
 

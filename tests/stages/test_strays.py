@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,3 +63,22 @@ def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:
     _kill(owner)
     owner.wait()
     assert not still_running(below, 60), "its supervisor lives, and ends them"
+
+
+def test_in_a_container_a_child_of_process_1_is_not_taken_for_an_orphan() -> None:
+    program = """
+import os, sys
+from rloop_core.lifelines import die_with_parent
+assert os.getpid() == 1
+child = os.fork()
+if not child:
+    die_with_parent(int(sys.argv[1]))
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    container = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*container, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to make a PID namespace")
+    for parent, code in (("1", 7), ("2", 1)):
+        done = subprocess.run([*container, sys.executable, "-c", program, parent], cwd=ROOT, check=False, timeout=60)
+        assert done.returncode == code
