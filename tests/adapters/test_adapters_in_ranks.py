@@ -12,7 +12,7 @@ from rloop_core.errors import StageCrashed
 from tests.conftest import manifest_digests
 from tests.faults.conftest import Disturbed, wait_until
 from tests.processes import still_running
-from tests.stages.running import ensure, groups_of, in_the_third_step, rank, ranks_config
+from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.1}
 STAGES = ("explore", "harvest", "filter", "rft")
@@ -32,7 +32,7 @@ def test_two_processes_train_adapters_on_the_groups_of_whole_weights_and_a_kille
     killed = ranks_config(tmp_path / "killed", 2, LORA)
     steps: list[int] = []
     with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
-        ensure(killed, "explore", listen=in_the_third_step(lambda: os.kill(rank(1).pid, signal.SIGKILL)))
+        ensure(killed, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
     again = ensure(killed, *STAGES, listen=lambda stage, i, event: steps.append(event.get("done", 0)))
     assert again == undisturbed
     assert next(step for step in steps if step) > 1, "it goes on at a checkpoint"

@@ -25,7 +25,7 @@ from rloop_core.stages.execute import _device
 from tests.conftest import ROOT
 from tests.machines.node import rloop_node
 from tests.processes import still_running
-from tests.stages.running import ensure, in_the_third_step, rank, ranks_below, ranks_config
+from tests.stages.running import ensure, in_step, rank, ranks_below, ranks_config
 
 
 def _config(folder: Path, **placement: Any) -> Config:
@@ -59,7 +59,7 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
             os.kill(node.pid, signal.SIGKILL)
 
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\): rank 1 ended without a result \(SIGKILL\)"):
-            ensure(config, "explore", listen=in_the_third_step(kill_its_rank))
+            ensure(config, "explore", listen=in_step(2, kill_its_rank))
         assert not ranks_below(os.getpid()) and not ranks_below(node.pid)
 
         with _head(config, tmp_path) as head:
@@ -75,7 +75,7 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
 
         below = psutil.Process(node.pid).children(recursive=True)
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):
-            ensure(config, "explore", listen=in_the_third_step(kill_it))
+            ensure(config, "explore", listen=in_step(3, kill_it))
         assert not still_running(below, 10)
     with rloop_node(config, tmp_path / "two") as node:
         assert ensure(config, *stages) == undisturbed
@@ -90,7 +90,7 @@ def test_a_phase_begun_on_one_machine_goes_on_on_two_by_accelerates_launcher_as_
     undisturbed = ensure(_config(tmp_path / "one"), "explore")
     steps: list[int] = []
     with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
-        ensure(_config(tmp_path), "explore", listen=in_the_third_step(lambda: rank(1).kill()))
+        ensure(_config(tmp_path), "explore", listen=in_step(3, lambda: rank(1).kill()))
     config = _config(tmp_path, machines=2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
     with rloop_node(config, tmp_path):
         told = ensure(config, "explore", listen=lambda stage, i, event: steps.append(event.get("done", 0)))

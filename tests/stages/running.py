@@ -51,11 +51,11 @@ def ensure(
         return [runner.ensure(stage, 0).manifest.digest for stage in stages]
 
 
-def in_the_third_step(act: Callable[[], None]) -> Callable[..., None]:
-    """A listener that acts once, when there are checkpoints of two RL steps or of one at least."""
+def in_step(number: int, act: Callable[[], None]) -> Callable[..., None]:
+    """A listener that acts once, in an RL step from 2 on: with a checkpoint of the one before it, or not yet."""
 
     def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
-        if event["kind"] == "step" and event["done"] == 2:
+        if event["kind"] == "step" and event["done"] == number - 1:
             act()
 
     return listen

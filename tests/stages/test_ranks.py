@@ -26,7 +26,7 @@ from rloop_core.trajectories.layout import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded
 from tests.machines.node import rloop_node
-from tests.stages.running import ensure, groups_of, in_the_third_step, rank, ranks_config
+from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 
 @pytest.fixture(scope="module")
@@ -80,17 +80,17 @@ def test_two_machines_of_one_process_explore_as_one_of_two(undisturbed: tuple[Pa
 def test_ranks_that_die_or_hang_end_the_stage_and_are_named_and_the_next_start_ends_as_if_nothing_had_been(
     undisturbed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    def sent_to_rank_1(number: signal.Signals) -> Callable[..., None]:
-        return in_the_third_step(lambda: os.kill(rank(1).pid, number))
+    def send(number: signal.Signals) -> Callable[[], None]:
+        return lambda: os.kill(rank(1).pid, number)
 
     config = ranks_config(tmp_path, 2)
     with pytest.raises(
         StageCrashed, match=r"rank 1 ended without a result \(SIGKILL\): killed by somebody.* if it is memory, .*lower "
     ):
-        ensure(config, "explore", listen=sent_to_rank_1(signal.SIGKILL))
+        ensure(config, "explore", listen=in_step(2, send(signal.SIGKILL)))
     silent = r"made no progress for 30 s .*; rank 1 has shown no sign of life for \d+ s .*, last in .* of .*rloop_core/"
     with pytest.raises(StageCrashed, match=silent):
-        ensure(config, "explore", listen=sent_to_rank_1(signal.SIGSTOP), stall=30)
+        ensure(config, "explore", listen=in_step(3, send(signal.SIGSTOP)), stall=30)
     assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
     with pytest.raises(StageError, match=r"placement.processes: .*begun with 2 processes.*with 1 \(fix: set it back"):
         ensure(ranks_config(tmp_path, 1), "explore")
@@ -106,7 +106,7 @@ def test_a_rank_that_hangs_ends_the_stage_when_an_exchange_has_waited_long_enoug
 ) -> None:
     impatient = ranks_config(tmp_path, 2, collective_timeout_minutes=0.2)
     with pytest.raises(StageCrashed, match=r"rank 0 lost another: rank 1 has shown no sign of life for \d+ s"):
-        ensure(impatient, "explore", listen=in_the_third_step(lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=300)
+        ensure(impatient, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=300)
     assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
     assert ensure(ranks_config(tmp_path, 2), "explore") == undisturbed[1][:1]
 
