@@ -58,7 +58,7 @@ rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worke
 
 ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs Debian's chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint infra/constraints.txt --editable '.[ui]'
-	$(BIN)/python -m pytest tests/ui -s
+	$(BIN)/python -m pytest -m long tests/ui -s
 
 VLLM := .venv-vllm
 $(VLLM)/.installed: pyproject.toml tests/vllm-requirements.txt

@@ -59,8 +59,8 @@ KINDS = [
 ]
 
 
-def test_8_random_fault_schedules_on_disk(tmp_path: Path) -> None:
-    _check(_played(tmp_path, "--seed", "1000", "--count", "8"), 8)
+def test_4_random_fault_schedules_on_disk(tmp_path: Path) -> None:
+    _check(_played(tmp_path, "--seed", "1000", "--count", "4"), 4)
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ MEANT_FOR = {
     "qwen2.5-math-1.5b-lora": ("rtx4090", 1),
     "qwen2.5-0.5b": ("rtx4090", 1),
 }
-IN_THE_DEFAULT_SUITE = ("qwen2.5-math-7b-lora", "qwen2.5-0.5b")
+IN_THE_DEFAULT_SUITE = ("qwen2.5-math-7b-lora",)
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 
 

@@ -21,6 +21,7 @@ Secret(value={"AWS_ACCESS_KEY_ID": sys.argv[1], "AWS_SECRET_ACCESS_KEY": sys.arg
 """
 
 
+@pytest.mark.long
 def test_a_worker_without_keys_takes_them_from_the_block_that_its_deployment_names(
     swift: Swift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def ui(page: object, team: Team) -> Ui:
     return Ui(page, team.server, ROOT / SCREENSHOTS if SCREENSHOTS else None)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3 * PATIENCE)
 def test_a_run_from_login_to_artifacts(ui: Ui, team: Team) -> None:
     _log_in(ui)
