@@ -30,6 +30,8 @@ DEVICES: dict[str, Device] = {
     "cpu": Device("CPU, one core a stage", 0.0, 5e10, 2e10),
 }
 
+GPUS_A_MACHINE = 8
+"""As the machines that `rloop plan` names have."""
 TRAINING_EFFICIENCY = 0.35
 """Share of a GPU's peak that forward and backward reach. Assumed; 0.3 to 0.4 is usual."""
 GENERATE_SECONDS_A_LAYER = 3.0e-3

@@ -15,7 +15,6 @@ VLLM_SEQUENCES = 512
 """Sequences that vLLM works on at a time, as where it was measured; its cache is taken to hold them."""
 VLLM_START_SECONDS = 100.0
 """Start of the engine: measured 48 to 150 s."""
-DEVICES_A_MACHINE = 8
 _ROWS_A_SECOND = 200_000
 
 
@@ -67,7 +66,7 @@ def drawing_engines(config: Config, devices: int, *, on_cpu: bool = False) -> in
     """Engines that share the batches of harvest and evaluate; both are computed on one machine."""
     if on_cpu:
         return config.placement.engines or 1
-    most = max(1, min(devices, DEVICES_A_MACHINE) // devices_an_engine(config))
+    most = max(1, min(devices, constants.GPUS_A_MACHINE) // devices_an_engine(config))
     return min(config.placement.engines or most, most)
 
 

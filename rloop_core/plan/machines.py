@@ -6,7 +6,7 @@ from typing import Any
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
-from rloop_core.plan.devices import DEVICES, Device
+from rloop_core.plan.devices import DEVICES, GPUS_A_MACHINE, Device
 from rloop_core.plan.hours import stage_hours, total_hours
 from rloop_core.plan.memory import GIB, USABLE, stage_memories
 from rloop_core.plan.models import ModelShape
@@ -14,7 +14,6 @@ from rloop_core.plan.sharding import FOLDER, ONE, Sharding, host_bytes, ladder, 
 from rloop_core.plan.workload import Workload
 
 MACHINES = (("h200", 1), ("h100", 8), ("h200", 8), ("h100", 64))
-GPUS_A_MACHINE = 8
 SHARED_FOLDER = "/shared/rloop"
 """Stands for a folder that all machines see, where the config names none."""
 ADAPTER_RANK = 32
