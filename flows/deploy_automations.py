@@ -13,6 +13,7 @@ from prefect.events.actions import SendNotification
 from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger
 from prefect.exceptions import ObjectNotFound
 
+from flows.deploy_once import send_once
 from flows.deploy_plan import Change, change, deployments_folder
 from rloop_core.errors import ConfigError
 
@@ -52,16 +53,28 @@ def _put(
 ) -> Change:
     wanted = AutomationCore(**_filled({**given, "tags": ["rloop"]}, values), enabled=there.enabled if there else True)
     used = [f"{name} {value}" for name, value in values.items() if name != "starts" and f"{{{name}}}" in str(given)]
+    what = f"the automation {wanted.name!r}"
     if there is None:
         if not dry_run:
-            client.create_automation(wanted)
+            send_once(
+                client, what, lambda: client.create_automation(wanted), lambda: _there(client, wanted.name) is not None
+            )
         return change("automation", wanted.name, "created", used)
-    fields = ("description", "tags", "trigger", "actions")
-    differing = [field for field in fields if getattr(there, field) != getattr(wanted, field)]
+    differing = _differing(there, wanted)
     if differing and not dry_run:
-        client.update_automation(there.id, wanted)
+        send_once(
+            client,
+            what,
+            lambda: client.update_automation(there.id, wanted),
+            lambda: _differing(_there(client, wanted.name), wanted) == [],
+        )
     kept = [] if there.enabled else ["kept: off"]
     return change("automation", wanted.name, "changed" if differing else "left", [*differing, *used, *kept])
+
+
+def _differing(there: Automation | None, wanted: AutomationCore) -> list[str]:
+    fields = ("description", "tags", "trigger", "actions")
+    return [field for field in fields if getattr(there, field, None) != getattr(wanted, field)]
 
 
 def _values(content: dict[str, Any], given: dict[str, Any], wishes: Wishes, there: Automation | None) -> dict[str, Any]:

@@ -55,10 +55,15 @@ class Server:
 
     def call(self, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         """`python -m ...` from the root of the clone."""
-        done = subprocess.run(
-            [sys.executable, "-m", *arguments],
-            cwd=ROOT, env=self.environment(**more), capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        command = [sys.executable, "-m", *arguments]
+        environment = self.environment(**more)
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            said = f"{error.stdout}\n{error.stderr}\n{(self.folder / 'server.log').read_text()[-3000:]}"
+            raise AssertionError(f"{arguments} did not end:\n{said}") from error
         assert not check or done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -149,7 +154,8 @@ def prefect_server(
 
     Args:
         folder: Everything that it and its workers write.
-        database: Address of an empty database, such as `postgres_server` gives; None takes SQLite.
+        database: Address of an empty database, such as `postgres_server` gives; None takes SQLite, without the service
+            that has automations act.
         password: What is to open it, `NAME:WORD`.
         more: Settings of the server, beside those of every test.
     """
@@ -169,6 +175,8 @@ def prefect_server(
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
     else:
         EmptyDatabase(home).put()
+        # Else now and then it never answers again: an automation is made while the service looks for changed ones.
+        environment.setdefault("PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED", "false")
     del environment["PREFECT_API_URL"]
     with _running(
         ["server", "start", "--host", "127.0.0.1", "--port", str(port)], folder / "server.log", environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.conftest import SMOKE
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import receiver
+from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import Server, prefect_server
 
 SILENT, TELL = "rloop: silent runs crash", "rloop: tell of trouble"
@@ -22,7 +24,11 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
+    """With everything deployed; on Postgres where there is one."""
+    folder = tmp_path_factory.mktemp("prefect")
+    database = postgres_server(folder / "postgres.log") if is_installed() else nullcontext(None)
+    act = {"PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true"}
+    with database as address, prefect_server(folder, address, **act) as running:
         _deploy(running)
         yield running
 
