@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+RESUMES = "start the same command again: it resumes"
+"""What to do about most ends of a run."""
+
 
 class RLoopError(Exception):
     """An error that is the user's to fix.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run, task_run
 
@@ -51,12 +51,10 @@ class Origin:
 
     def figure(self, name: str, picture: Picture, description: str) -> ArtifactCreate:
         """A picture with its caption; the UI shows one that is inside a text, and not one that is given as an image."""
-        title = as_text(picture.title)
-        text = f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{as_text(picture.caption)}\n"
         return ArtifactCreate(
             type="markdown",
             key=artifact_key(name),
-            data=text,
+            data=_figure_text(picture),
             description=description,
             task_run_id=self.task_run,
             flow_run_id=self.flow_run,
@@ -68,6 +66,11 @@ def publish_table(name: str, rows: list[dict[str, Any]], description: str) -> No
     create_table_artifact(key=artifact_key(name), table=rows, description=description)
 
 
+def publish_figure(name: str, picture: Picture, description: str) -> None:
+    """Show a picture in the UI, now."""
+    create_markdown_artifact(key=artifact_key(name), markdown=_figure_text(picture), description=description)
+
+
 def artifact_key(name: str) -> str:
     """A name as a key: Prefect takes lower-case letters, digits and dashes alone."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -76,6 +79,11 @@ def artifact_key(name: str) -> str:
 def as_text(words: str) -> str:
     """Words that Markdown shows as they are; model output, problem texts and names are hostile."""
     return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", words)
+
+
+def _figure_text(picture: Picture) -> str:
+    title = as_text(picture.title)
+    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{as_text(picture.caption)}\n"
 
 
 def _finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The comparison of two arms as a task: the page is written, and Table 1's differences are shown in the UI."""
+"""The comparison of two arms as a task: the page is written, and Table 1 and both arms' curves are shown in the UI."""
 
 from pathlib import Path
 
@@ -6,9 +6,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
+from rloop_core.report.arms_figures import curves
 from rloop_core.report.comparison import write_comparison
 from rloop_core.store import Store
-from tasks.artifacts import publish_table
+from tasks.artifacts import publish_figure, publish_table
 
 
 @task(name="compare", task_run_name="compare-{run}", cache_policy=NO_CACHE, persist_result=False)
@@ -20,4 +21,6 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
     table = found.table.to_table()
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     publish_table(f"{run}-{vanilla}-compare", rows, f"Table 1 of {page}")
+    if picture := curves(found.arms):
+        publish_figure(f"{run}-{vanilla}-compare-figure", picture, picture.title)
     return str(page)

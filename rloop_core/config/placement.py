@@ -81,6 +81,8 @@ class PlacementConfig(Section):
     drawn alike whoever draws it."""
     engine_stall_minutes: Annotated[float, Field(gt=0)] | None = 10.0
     """End an engine process that draws nothing for so long once it has started, and its stage; null waits for ever."""
+    engine_start_minutes: Annotated[float, Field(gt=0)] | None = 60.0
+    """End an engine process that is not ready after so long, and its stage; vLLM may compile for minutes."""
     vllm: VllmConfig = VllmConfig()
     """How much of a device vLLM takes, and when its drift from the trainer is alarming."""
     generation_batch: Count = 256

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ConfigError, RLoopError, StageCrashed, StageError, error_from_data
+from rloop_core.errors import RESUMES, ConfigError, RLoopError, StageCrashed, StageError, error_from_data
 from rloop_core.machines.beats import BEAT_SECONDS, Beating, Watching
 from rloop_core.machines.post import COMMAND, LAUNCH, NODE, post_folder, releases
 from rloop_core.stages.job import Share, StageJob, StageOutcome
@@ -21,7 +21,6 @@ from rloop_core.stages.ranks import is_lost_peer, prepare
 Event = dict[str, Any]
 _PAUSE = 0.2
 _TELL_SECONDS = 60.0
-_AGAIN = "start the same command again: it resumes"
 
 
 def check_machines(
@@ -113,7 +112,7 @@ class _Others:
                 break
             now = time.monotonic()
             if should_stop():
-                raise StageError("was told to stop while it waited for machines", field=self._run, fix=_AGAIN)
+                raise StageError("was told to stop while it waited for machines", field=self._run, fix=RESUMES)
             # A node that is there shows itself within a beat or two.
             if now - began > max(self._patience, 3 * BEAT_SECONDS):
                 raise self._missing()
@@ -165,12 +164,12 @@ class _Others:
         said = self._watch.content(name)
         where = f"machine {number} ({_host(name)})"
         if said is None:
-            return StageCrashed(f"{where} left: its `{COMMAND}` was ended", field=self._run, fix=_AGAIN)
+            return StageCrashed(f"{where} left: its `{COMMAND}` was ended", field=self._run, fix=RESUMES)
         if said.get("through") == self._launched and said.get("error"):
             return _placed(error_from_data(said["error"], self._run, "see the stage's log"), where)
         if (silent := self._watch.silent_seconds(name)) > self._silence:
             what = f"{where} is gone: no sign of life for {silent:.0f} s (placement.machines_silence_seconds)"
-            return StageCrashed(what, field=self._run, fix=f"start `{COMMAND}` there again; {_AGAIN}")
+            return StageCrashed(what, field=self._run, fix=f"start `{COMMAND}` there again; {RESUMES}")
         return None
 
     def _living(self) -> list[str]:

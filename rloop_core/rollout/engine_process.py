@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import RLoopError, error_as_data, is_out_of_memory
+from rloop_core.errors import RESUMES, RLoopError, error_as_data, is_out_of_memory
 from rloop_core.lifelines import kill, processes_below
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import Drawer, Drawn, SamplingSettings, make_sampler
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 END_SECONDS = 5.0
 """In which an engine that is not wanted any more may end by itself, so that it tidies up."""
 _TICK_SECONDS = 0.5
-_MEMORY_FIX = "lower it, or free the device of other processes; then start the same command again: it resumes"
+_MEMORY_FIX = f"lower it, or free the device of other processes; then {RESUMES}"
 Message = dict[str, Any]
 
 

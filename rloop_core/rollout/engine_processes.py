@@ -63,6 +63,7 @@ class EngineProcesses:
     def __init__(self, config: Config, policy: Path, device: str, places: Sequence[Place]) -> None:
         check_standalone(config)
         self._patience = config.placement.engine_stall_minutes
+        self._start_patience = config.placement.engine_start_minutes
         self._inbox: queue.Queue[tuple[_Engine, Message | None]] = queue.Queue()
         self._keys = 0
         self._engines: list[_Engine] = []
@@ -73,7 +74,7 @@ class EngineProcesses:
             for engine in self._engines:
                 engine.say({"config": config.model_dump(mode="json"), "policy": str(policy), "device": device})
             while not all(engine.ahead for engine in self._engines):
-                self._hear(None)
+                self._hear()
         except BaseException:
             self.close()
             raise
@@ -89,7 +90,7 @@ class EngineProcesses:
             while waiting and (engine := self._least_busy(settings.batch)):
                 index = waiting.popleft()
                 under_way[self._hand_over(engine, problems, plan[index], settings, batch_seed(settings, index))] = index
-            message = self._hear(self._patience)
+            message = self._hear()
             if message and message.get("key") in under_way:
                 index = under_way.pop(message["key"])
                 yield index, completions_of(problems, plan[index], [Drawn(*row) for row in message["rows"]])
@@ -123,7 +124,7 @@ class EngineProcesses:
         engine = min(self._engines, key=lambda one: one.left)
         return engine if not engine.left or engine.left <= (engine.ahead - 1) * batch else None
 
-    def _hear(self, patience: float | None) -> Message | None:
+    def _hear(self) -> Message | None:
         """The next thing that any of them says; None when nobody said anything for a moment.
 
         Silence is counted only while it is listened to: whoever waits for the batches may take as long as it likes,
@@ -137,8 +138,10 @@ class EngineProcesses:
         waited = min(time.monotonic() - started, 2 * _LOOK_SECONDS)
         for one in self._engines:
             one.quiet = 0.0 if one is engine else one.quiet + waited
-            if patience and one.left and one.quiet > patience * 60:
-                self._give_up(one, patience)
+            if self._patience and one.left and one.quiet > self._patience * 60:
+                self._give_up(one, f"it drew nothing for {self._patience:g} min (placement.engine_stall_minutes)")
+            if self._start_patience and not one.ahead and one.quiet > self._start_patience * 60:
+                self._give_up(one, f"not ready after {self._start_patience:g} min (placement.engine_start_minutes)")
         if engine is None:
             return None
         if message is None:
@@ -153,10 +156,9 @@ class EngineProcesses:
         engine.done = message.get("drawn", engine.done)
         return message
 
-    def _give_up(self, engine: _Engine, patience: float) -> NoReturn:
-        what = f"{engine.place.name} hangs: it drew nothing for {patience:g} min (placement.engine_stall_minutes)"
+    def _give_up(self, engine: _Engine, why: str) -> NoReturn:
         device = "; if it hangs again, look at its GPU (nvidia-smi)" if engine.place.devices else ""
-        raise StageCrashed(what, field=FIELD, fix=f"{_AGAIN}{device}")
+        raise StageCrashed(f"{engine.place.name} hangs: {why}", field=FIELD, fix=f"{_AGAIN}{device}")
 
 
 class _Engine:

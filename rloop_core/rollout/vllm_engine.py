@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
-from rloop_core.errors import StageCrashed, StageError
+from rloop_core.errors import RESUMES, StageCrashed, StageError
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import Drawn, SamplingSettings
 from rloop_core.rollout.policy import declared_eos_ids
@@ -196,5 +196,5 @@ class _engine_errors:  # noqa: N801 - used as a statement
 
         if isinstance(error, EngineDeadError):
             what = "vLLM's engine process ended without an answer"
-            fix = f"see the stage's log, then start the same command again: it resumes; was memory short, {_MEMORY_FIX}"
+            fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
             raise StageCrashed(what, field="placement.engine", fix=fix) from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rloop_core.errors import StageCrashed, StageError, StoreError, error_from_data
+from rloop_core.errors import RESUMES, StageCrashed, StageError, StoreError, error_from_data
 from rloop_core.stages.errand import Errand, Order, Report
 
 Event = dict[str, Any]
@@ -22,7 +22,6 @@ SILENT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _ASK_SECONDS = 3.0
 _BRIEF_SECONDS = 10.0
-_AGAIN = "start the same command again: it resumes"
 
 
 class Sent(Protocol):
@@ -123,9 +122,9 @@ class _Following:
                 if (how := self.sent.ended()) is not None:
                     if self._look(0.0):  # its last words may have come since
                         return
-                    raise StageCrashed(f"ended without a result ({how})", field=self._field, fix=_AGAIN)
+                    raise StageCrashed(f"ended without a result ({how})", field=self._field, fix=RESUMES)
             time.sleep(_PAUSE_SECONDS)
-        raise StageError("was told to stop", field=self._field, fix=_AGAIN)
+        raise StageError("was told to stop", field=self._field, fix=RESUMES)
 
     def _look(self, passed: float) -> bool:
         """Read the report; whether it is the last. Only time in which the store answers counts as silence."""
@@ -146,7 +145,7 @@ class _Following:
         self._beats = report.beats
         if self._silent > SILENT_SECONDS:
             what = f"its worker has shown no sign of life for {SILENT_SECONDS:.0f} s"
-            raise StageCrashed(what, field=self._field, fix=_AGAIN)
+            raise StageCrashed(what, field=self._field, fix=RESUMES)
         return False
 
     def _wait(self, passed: float) -> None:

@@ -6,10 +6,10 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from rloop_core.errors import RESUMES
 from rloop_core.stages.job import STAGES_WITH_RANKS, StageJob
 
 VMSTAT = Path("/proc/vmstat")
-_THEN = "then start the same command again: it resumes"
 
 
 def device_advice(job: StageJob) -> str:
@@ -33,11 +33,15 @@ def device_advice(job: StageJob) -> str:
         if "offload" not in (placement.get("accelerate_config") or ""):
             more.append("name infra/accelerate/zero2-offload.yaml or zero3-offload.yaml in placement.accelerate_config")
     more.append("free the device of other processes")
-    return f"lower {', '.join(lower)}; or {'; or '.join(more)}; {_THEN}"
+    return f"lower {', '.join(lower)}; or {'; or '.join(more)}; then {RESUMES}"
 
 
 def host_advice(job: StageJob) -> str:
     """What to lower where the machine has no memory left for a process."""
+    return f"{_more_or_less(job)}; then {RESUMES}"
+
+
+def _more_or_less(job: StageJob) -> str:
     placement = job.config["placement"]
     lower = [_now("verifier_workers", placement)] if placement.get("verifier_workers", 1) > 1 else []
     if placement.get("device") != "cuda":
@@ -47,7 +51,7 @@ def host_advice(job: StageJob) -> str:
     if "offload" in (placement.get("accelerate_config") or ""):
         lower.append("what placement.accelerate_config keeps in the host's memory")
     lower = lower or [_now("generation_batch", placement)]
-    return f"give the stage more memory, or lower {', '.join(lower)}; {_THEN}"
+    return f"give the stage more memory, or lower {', '.join(lower)}"
 
 
 def kernel_kills() -> int:
@@ -64,10 +68,7 @@ def killed(job: StageJob, kills_before: int) -> tuple[str, str]:
     """Why a process that got SIGKILL may have ended, and what to do."""
     if kernel_kills() > kills_before:
         return "the kernel ended processes for want of the machine's memory meanwhile", host_advice(job)
-    return (
-        "killed by somebody, or by a container's memory limit",
-        f"start the same command again: it resumes; if it is memory, {host_advice(job)}",
-    )
+    return "killed by somebody, or by a container's memory limit", f"{RESUMES}; if it is memory, {_more_or_less(job)}"
 
 
 def _now(field: str, values: dict[str, Any], unset: str = "", prefix: str = "placement.") -> str:

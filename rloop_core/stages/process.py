@@ -19,7 +19,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import StageCrashed, StageError, StoreError, error_from_data
+from rloop_core.errors import RESUMES, StageCrashed, StageError, StoreError, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
@@ -32,7 +32,6 @@ from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
 Event = dict[str, Any]
 
 _OUTCOME = "outcome.json"
-_START_AGAIN = "start the same command again: it resumes"
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
 
@@ -96,7 +95,7 @@ def run_in_process(
     except (EOFError, OSError) as error:  # somebody killed the fork server, or there is no room for a process
         events.close()
         control.close()
-        raise StageCrashed(f"could not be started: {error}", field=job.name, fix=_START_AGAIN) from error
+        raise StageCrashed(f"could not be started: {error}", field=job.name, fix=RESUMES) from error
     finally:
         their_events.close()
         their_control.close()
@@ -132,7 +131,7 @@ def run_in_process(
     if reason:
         if stalled and (who := who_stands_still(Path(job.work))):
             reason = f"{reason}; {who}"
-        raise (StageCrashed if stalled else StageError)(reason, field=job.name, fix=_START_AGAIN)
+        raise (StageCrashed if stalled else StageError)(reason, field=job.name, fix=RESUMES)
     return _outcome(job, process.exitcode, kills)
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import ConfigError, RLoopError, StageCrashed, error_from_data
+from rloop_core.errors import RESUMES, ConfigError, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.stages.failure import failure_of
 from rloop_core.stages.full_memory import kernel_kills, killed
@@ -36,7 +36,6 @@ _AFTER_SECONDS = 2.0
 """A rank with an error waits so long before it ends: one that only lost a peer must not be taken for the cause."""
 _LOST = "lost another"
 _LOST_PEER = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|DistBackendError|DistNetworkError", re.I)
-_AGAIN = "start the same command again: it resumes"
 
 
 def is_launched(job: StageJob) -> bool:
@@ -66,7 +65,7 @@ def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutco
     try:
         return StageOutcome(**json.loads((_folder(job) / "outcome.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=_AGAIN) from error
+        raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=RESUMES) from error
 
 
 def prepare(job: StageJob) -> Path:
@@ -211,13 +210,13 @@ def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> R
     try:
         data = json.loads(_error_file(_folder(job), rank).read_text())
     except (OSError, ValueError):
-        why, fix = killed(job, kills) if kills is not None and how == "SIGKILL" else ("", _AGAIN)
+        why, fix = killed(job, kills) if kills is not None and how == "SIGKILL" else ("", RESUMES)
         what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
         return StageCrashed(what, field=job.stage, fix=fix)
     if _LOST_PEER.search(f"{data['kind']} {data['what']}"):
         who = who_stands_still(Path(job.work))
         what = f"rank {rank} {_LOST}: {f'{who}; ' if who else ''}{data['what'][:200]}"
-        return StageCrashed(what, field=job.stage, fix=_AGAIN)
+        return StageCrashed(what, field=job.stage, fix=RESUMES)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 
@@ -227,7 +226,7 @@ def _first_error(job: StageJob, how: str) -> RLoopError:
     ranks = [int(path.stem.removeprefix("error-")) for path in files]
     errors = [_error_of(job, rank, how) for rank in ranks if rank in _ranks_here(job)]
     own = [error for error in errors if not isinstance(error, StageCrashed)]
-    return next(iter(own or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {_AGAIN}"))
+    return next(iter(own or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {RESUMES}"))
 
 
 def _ranks_here(job: StageJob) -> range:

@@ -48,7 +48,7 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
         os.kill(process.pid, number)
         said = process.communicate(timeout=60)[0].decode()
     assert process.returncode == code
-    assert not still_running(below, 30)
+    assert not still_running(below)
     if number == signal.SIGINT:
         assert said.splitlines()[-1] == f"rloop: {LINE}"
     assert not (out / "metrics.json").exists()

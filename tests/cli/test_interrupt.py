@@ -37,7 +37,7 @@ def test_a_stubborn_flow_ends_with_one_line_and_nothing_left_behind(number, code
         assert process.returncode == code
         assert stderr.startswith("rloop: interrupted") and stderr.count("\n") == 1
     assert time.monotonic() - started < 18
-    assert not still_running([child], 5)
+    assert not still_running([child])
 
 
 def test_other_errors_pass_and_handlers_are_put_back():

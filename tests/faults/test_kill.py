@@ -34,7 +34,7 @@ def test_kill_9_in_the_middle_of_each_stage_repeats_only_that_stage(
         below = disturbed.kill()
         if not manifest.exists():
             killed.append(stage)
-        assert not still_running([process, *below], 10)
+        assert not still_running([process, *below])
         assert disturbed.manifests().items() >= kept.items(), "what was finished is kept, untouched"
     assert {stage.split("/")[1] for stage in killed} >= {"explore", "harvest", "filter", "rft", "evaluate"}, killed
     disturbed.start()
@@ -65,7 +65,7 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbe
     below = command.children(recursive=True)
     os.kill(command.pid, signal.SIGINT)
     assert disturbed.finish(30) == 130, disturbed.log.read_text()
-    assert not still_running(below, 10)
+    assert not still_running(below)
     disturbed.start()
     assert disturbed.finish() == 0, disturbed.log.read_text()
     assert manifest_digests(disturbed.store, "smoke") == undisturbed

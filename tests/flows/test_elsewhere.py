@@ -114,7 +114,7 @@ def test_cancelling_the_run_ends_its_stage_elsewhere(server: Server) -> None:
     server.post(f"/flow_runs/{number}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
     assert server.wait(number, PATIENCE)["state_name"] == "Cancelled"
     assert server.wait(stage["id"], PATIENCE)["state_name"] == "Cancelled"
-    assert below and not still_running(below, 30)
+    assert below and not still_running(below)
     assert not list((server.folder / "store/cancelled").rglob("manifest.json"))
 
 

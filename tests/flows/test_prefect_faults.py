@@ -85,7 +85,7 @@ def test_a_stage_and_then_the_run_itself_killed_go_on_without_anybody(
         if process not in first:
             os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: len(prefect.sleepers()) and prefect.sleepers() != first, "the next try", PATIENCE, 0.02)
-    assert not still_running(first, 30), "its supervisor was killed, and the run ended it"
+    assert not still_running(first), "its supervisor was killed, and the run ended it"
 
     os.kill(_below(worker).pid, signal.SIGKILL)
     wait_until(lambda: prefect.server.get(f"/flow_runs/{number}")["run_count"] == 2, "the second start", PATIENCE, 0.5)
@@ -150,7 +150,7 @@ def test_a_cancelled_run_is_gone_whole_and_goes_on_when_it_is_started_again(
 
     tree = [flow, *flow.children(recursive=True), *prefect.sleepers()]
     _cancel(prefect, number)
-    assert not still_running(tree, 30)
+    assert not still_running(tree)
     assert prefect.server.wait(number, PATIENCE)["state_name"] == "Cancelled"
     number = prefect.start(store)
     wait_until(lambda: flow_process(workers[0]) is not None, "the next start", PATIENCE, 0.1)
@@ -165,7 +165,7 @@ def test_a_cancelled_run_is_gone_whole_and_goes_on_when_it_is_started_again(
     tree = [flow, *flow.children(recursive=True)]
     prefect.kill_worker()
     _cancel(prefect, number)
-    assert not still_running(tree, 30), "without a worker, the run notices by itself"
+    assert not still_running(tree), "without a worker, the run notices by itself"
     assert prefect.server.wait(number, PATIENCE)["state_name"] == "Cancelled"
 
 

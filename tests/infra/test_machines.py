@@ -94,7 +94,7 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     """No process that the test started lives on, whoever its parent is by then."""
     yield
     home = str(tmp_path / "home")
-    assert not still_running([one for one in psutil.process_iter() if _home(one) == home], 15)
+    assert not still_running([one for one in psutil.process_iter() if _home(one) == home])
 
 
 def _home(process: psutil.Process) -> str | None:

@@ -33,4 +33,4 @@ def rloop_node(config: Config, folder: Path, *options: str) -> Iterator[subproce
         assert process.stdout
         print(process.stdout.read())
         process.wait(20)
-        assert not still_running(below, 10)
+        assert not still_running(below)

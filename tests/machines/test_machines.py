@@ -71,12 +71,12 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
             head.kill()
             for process in below:
                 process.resume()
-            assert not still_running(below, 10)
+            assert not still_running(below)
 
         below = psutil.Process(node.pid).children(recursive=True)
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):
             ensure(config, "explore", listen=in_step(3, kill_it))
-        assert not still_running(below, 10)
+        assert not still_running(below)
     with rloop_node(config, tmp_path / "two") as node:
         assert ensure(config, *stages) == undisturbed
         assert node.wait(30) == 0, "it ends with the run"

@@ -70,11 +70,30 @@ def test_an_engine_that_is_killed_or_hangs_is_named_and_what_was_drawn_is_kept(
 
     with pytest.raises(StageCrashed, match=reason):
         record(TWO, tmp_path, verifier, strike)
-    assert len(below) == 2 and not still_running(below, 5)
+    assert len(below) == 2 and not still_running(below)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
     assert 1 <= len(kept) < 6
     again = record(small_config(), tmp_path, verifier)
     assert len(again) == 6 and {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_an_engine_that_hangs_while_it_starts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = subprocess.Popen
+    started: list[psutil.Process] = []
+
+    def stopped_second(*words: Any, **rest: Any) -> Any:
+        process = start(*words, **rest)
+        started.append(psutil.Process(process.pid))
+        if len(started) == 2:
+            started[1].suspend()
+        return process
+
+    monkeypatch.setattr("rloop_core.rollout.engine_processes.subprocess.Popen", stopped_second)
+    config = small_config(placement={"engines": 2, "engine_start_minutes": 0.4})
+    why = r"engine 2 of 2 hangs: not ready after 0\.4 min \(placement\.engine_start_minutes\)"
+    with pytest.raises(StageCrashed, match=why):
+        EngineProcesses(config, bundled_policy_path(), "cpu", engine_places(config, "cpu"))
+    assert len(started) == 2 and not still_running(started)
 
 
 def test_devices_are_pinned_before_an_engine_starts_and_one_that_does_not_says_why(

@@ -43,7 +43,7 @@ def test_a_killed_stage_leaves_no_engine_and_its_artifact_is_the_one_of_a_single
 
     with pytest.raises(StageCrashed, match="ended without a result"):
         evaluate(2, kill)
-    assert below and not still_running(below, 5)
+    assert below and not still_running(below)
     scratch = [path.name for path in (tmp_path / "2").rglob("samples/**/*.parquet")]
     assert 1 <= len(scratch) < 50
     whole = evaluate(2)

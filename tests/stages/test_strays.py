@@ -53,7 +53,7 @@ def test_what_outlived_everybody_is_ended_by_whoever_runs_a_stage_next(tmp_path:
     owner.wait()
     psutil.wait_procs(below[:3], timeout=30)
     assert _owner().wait(60) == 0
-    assert not still_running([grandchild], 5)
+    assert not still_running([grandchild])
 
 
 def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:

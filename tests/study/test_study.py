@@ -67,7 +67,7 @@ def finished(study: Path) -> Path:
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     assert len(below) >= 2
-    assert not still_running(below, 20), "kill -9 of the study leaves processes behind"
+    assert not still_running(below), "kill -9 of the study leaves processes behind"
     kept = _manifests(study)
     assert 0 < len(kept) < 15
     (study / "kept.json").write_text(json.dumps(kept))
