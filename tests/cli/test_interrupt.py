@@ -33,7 +33,7 @@ def test_a_stubborn_flow_ends_with_one_line_and_nothing_left_behind(number, code
         child = psutil.Process(int(process.stdout.readline()))
         started = time.monotonic()
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=60)
         assert process.returncode == code
         assert stderr.startswith("rloop: interrupted") and stderr.count("\n") == 1
     assert time.monotonic() - started < 18
@@ -67,5 +67,5 @@ def test_the_resource_tracker_is_left_to_end_by_itself():
     tracker, ran, child_left = done.stdout.split()
     assert (ran, child_left) == ("True", "False")
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(int(tracker)).wait(timeout=30)
+        psutil.Process(int(tracker)).wait(timeout=60)
     assert not psutil.pid_exists(int(tracker))

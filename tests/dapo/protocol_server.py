@@ -72,7 +72,7 @@ class PolicyServer:
     def _take(self, info: dict[str, Any]) -> None:
         own = dict(self.model.named_parameters())
         for name, dtype, shape in zip(info["names"], info["dtype_names"], info["shapes"], strict=True):
-            sent, weight = self.weights.get(timeout=20)
+            sent, weight = self.weights.get(timeout=60)
             assert (sent, list(weight.shape), f"torch.{dtype}") == (name, shape, str(weight.dtype))
             if not self.deaf:
                 with torch.no_grad():

@@ -87,7 +87,7 @@ def _kill(pid: int) -> None:
         return
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 60, every: float = 0.002) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 180, every: float = 0.01) -> None:
     """Poll until a condition holds."""
     deadline = time.monotonic() + timeout
     while not condition():

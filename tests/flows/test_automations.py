@@ -82,7 +82,7 @@ def test_a_failure_and_an_empty_expert_set_are_told_to_the_block_that_was_named(
         run = server.post(f"/deployments/{deployment}/create_flow_run", {"name": "third"}).json()
         failed = {"type": "FAILED", "message": "the fix is to do it otherwise"}
         server.post(f"/flow_runs/{run['id']}/set_state", {"state": failed, "force": True})
-        wait_until(lambda: told, "word of the failure", 60, 0.2)
+        wait_until(lambda: told, "word of the failure", every=0.2)
         assert "prefect.flow-run.Failed" in told[0]["subject"]
         assert "the fix is to do it otherwise" in told[0]["body"] and run["id"] in told[0]["body"]
 
@@ -91,8 +91,8 @@ def test_a_failure_and_an_empty_expert_set_are_told_to_the_block_that_was_named(
         command = ["run", "--config", str(SMOKE), "--name", "poor", "--store", str(tmp_path / "store"), *given]
         server.call("rloop_core", *command)
         events = {"event": {"name": ["rloop.expert-set.empty"]}}
-        wait_until(lambda: server.post("/events/filter", {"filter": events}).json()["events"], "the event", 60, 0.5)
-        wait_until(lambda: len(told) > 1, "word of the empty expert set", 60, 0.2)
+        wait_until(lambda: server.post("/events/filter", {"filter": events}).json()["events"], "the event", every=0.5)
+        wait_until(lambda: len(told) > 1, "word of the empty expert set", every=0.2)
         assert told[1]["subject"] == "rloop: poor: rloop.expert-set.empty"
         assert "iteration 0 of poor has an empty expert set" in told[1]["body"]
 

@@ -79,7 +79,7 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
         assert not still_running(below)
     with rloop_node(config, tmp_path / "two") as node:
         assert ensure(config, *stages) == undisturbed
-        assert node.wait(30) == 0, "it ends with the run"
+        assert node.wait(60) == 0, "it ends with the run"
         assert node.stdout and "the run has ended" in node.stdout.read()
 
 
@@ -209,7 +209,7 @@ def test_a_config_of_several_machines_needs_a_shared_folder_and_equal_shares(tmp
 def test_a_node_ends_when_nobody_comes_and_refuses_a_run_of_one_machine(tmp_path: Path) -> None:
     with rloop_node(_config(tmp_path, machines=2), tmp_path, "--idle", "0.01") as node:
         assert node.stdout and "no run showed itself for" in node.stdout.read()
-        assert node.wait(10) == 0
+        assert node.wait(60) == 0
     with rloop_node(_config(tmp_path), tmp_path) as node:
         assert node.stdout and "placement.machines: the run is one machine's" in node.stdout.read()
-        assert node.wait(10) == 2
+        assert node.wait(60) == 2

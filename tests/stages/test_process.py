@@ -69,7 +69,7 @@ def test_closing_the_runs_end_ends_grandchildren_in_their_own_sessions(tmp_path:
     process, control, below = _start(_stage_with_grandchildren, tmp_path)
     assert len(below) == 2
     control.close()
-    process.join(10)
+    process.join(60)
     assert not still_running(below)
     assert process.exitcode not in (0, None)
 
@@ -77,7 +77,7 @@ def test_closing_the_runs_end_ends_grandchildren_in_their_own_sessions(tmp_path:
 def test_kill_9_of_the_supervisor_takes_the_stage_with_it(tmp_path: Path) -> None:
     process, control, below = _start(_stage_with_grandchildren, tmp_path)
     process.kill()
-    process.join(10)
+    process.join(60)
     assert not still_running(below[:1])
     for one in below[1:]:
         one.kill()
@@ -86,7 +86,7 @@ def test_kill_9_of_the_supervisor_takes_the_stage_with_it(tmp_path: Path) -> Non
 
 def test_what_a_finished_stage_leaves_running_is_ended_and_its_exit_code_kept(tmp_path: Path) -> None:
     process, control, below = _start(_short_stage, tmp_path)
-    process.join(10)
+    process.join(60)
     control.close()
     assert process.exitcode == 3
     assert not still_running(below)

@@ -274,7 +274,7 @@ def start(tmp_path: Path, mode: str) -> subprocess.Popen[bytes]:
 
 def test_an_owner_that_closes_nothing_still_ends(tmp_path: Path) -> None:
     process = start(tmp_path, "leave")
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
