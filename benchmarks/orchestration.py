@@ -13,8 +13,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 from benchmarks.line import Line
+
+_ROUNDS = 3
 
 _PLAIN = """
 import sys, time, json
@@ -67,7 +70,7 @@ def bench() -> list[Line]:
 
         plain = plainly("before")
         orchestrated = _run(_FLOW, home, *flow)
-        again = _time_again(home, f"{folder}/flow")
+        again = [_time_again(home, f"{folder}/flow") for _ in range(_ROUNDS)]
         served = _served(Path(folder))
         seconds_plain = (plain["seconds"] + plainly("after")["seconds"]) / 2
     stages = plain["stages"] + 1  # preflight runs as one more process
@@ -83,7 +86,13 @@ def bench() -> list[Line]:
     return [
         added("", orchestrated),
         *(added(f", server on {database}", found) for database, found in served.items()),
-        Line("a finished 2-iteration run, started again, start-up included", again, 10.0, "s", "no training"),
+        Line(
+            "a finished 2-iteration run, started again, start-up included",
+            median(again),
+            10.0,
+            "s",
+            f"no training; {', '.join(f'{one:.1f}' for one in again)} s",
+        ),  # fmt: skip
     ]
 
 
@@ -99,7 +108,8 @@ def _served(folder: Path) -> dict[str, dict[str, float]]:
         place = folder / database
         place.mkdir()
         address = postgres_server(place / "postgres.log", durable=True) if database == "Postgres" else nullcontext()
-        with address as uri, prefect_server(place, uri) as server:
+        as_usual = {"PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true"}
+        with address as uri, prefect_server(place, uri, **as_usual) as server:
             overrides = (f"placement.store={place}/store", "placement.parallel_evaluation=false")
             found[database] = _run(_FLOW, server.environment(), *overrides)
     return found

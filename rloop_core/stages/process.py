@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
 Event = dict[str, Any]
 
 _OUTCOME = "outcome.json"
+_PAUSE_SECONDS = 0.1
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
 
@@ -109,9 +110,12 @@ def run_in_process(
         moved = time.monotonic()
         tell(event)
 
+    heard: list[Any] = [process.sentinel, events]
     try:
         while process.is_alive():
-            _drain(events, listen, 0.1)
+            wait(heard, _PAUSE_SECONDS)
+            if not _drain(events, listen):
+                heard = [process.sentinel]
             if should_stop():
                 reason = "was told to stop"
             elif timeout_seconds and time.monotonic() - started > timeout_seconds:
@@ -121,7 +125,7 @@ def run_in_process(
                 stalled = True
             if reason:
                 break
-        _drain(events, tell, 0.0)
+        _drain(events, tell)
     finally:
         control.close()
         process.join()
@@ -196,13 +200,14 @@ def _work(job: StageJob, events: Connection) -> int:
     return 0 if "outcome" in content else 1
 
 
-def _drain(events: Connection, tell: Callable[[Event], None], seconds: float) -> None:
+def _drain(events: Connection, tell: Callable[[Event], None]) -> bool:
+    """Pass on what was said; False once nothing more will be."""
     try:
-        while events.poll(seconds):
+        while events.poll(0):
             tell(json.loads(events.recv_bytes()))
-            seconds = 0.0
     except (EOFError, OSError):
-        time.sleep(min(seconds, 0.05))
+        return False
+    return True
 
 
 def _tail(log: Path) -> str:

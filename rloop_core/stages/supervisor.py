@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from rloop_core.lifelines import adopt_orphans, die_with_parent
@@ -64,12 +64,15 @@ def _become_worker(work: Callable[[], int], log: Path) -> None:
 def _watch(child: int, control: Connection) -> int:
     """Wait for the child, or for the run to want it gone; its exit code, or 128 + the signal that ended it."""
     deadline: float | None = None
+    ended: list[int] = []
+    with contextlib.suppress(AttributeError, OSError):  # not everywhere; then it is found out a moment later
+        ended.append(os.pidfd_open(child))
     while True:
         status = _reap(child)
         if status is not None:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        if deadline is None and control.poll(_POLL_SECONDS):
+        if deadline is None and control in wait([control, *ended], _POLL_SECONDS):
             deadline = time.monotonic() + GRACE_SECONDS
             _signal_descendants(signal.SIGTERM)
         elif deadline is not None:

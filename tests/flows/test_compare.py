@@ -47,5 +47,5 @@ def test_the_flow_writes_the_page_and_fails_on_arms_that_are_not_comparable(tmp_
     assert Path(page) == store / "tiny/compare-tiny-vanilla-rl/compare.html" and Path(page).is_file()
     shown = json.loads((tmp_path / "shown.json").read_text())
     assert json.loads(shown["tiny-tiny-vanilla-rl-compare"])[0]["set"] == "held-out <b>"
-    assert "](data:image/png;base64," in shown["tiny-tiny-vanilla-rl-compare-figure"]
+    assert "](data:image/svg+xml;base64," in shown["tiny-tiny-vanilla-rl-compare-figure"]
     assert "not comparable" in refusal
