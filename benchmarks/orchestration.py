@@ -92,7 +92,7 @@ def bench() -> list[Line]:
             10.0,
             "s",
             f"no training; {', '.join(f'{one:.1f}' for one in again)} s",
-        ),  # fmt: skip
+        ),
     ]
 
 
