@@ -1,8 +1,8 @@
 """Errors that are the server's and not the run's: such a run has crashed, and goes on when the server is back."""
 
 import httpx
-from prefect.concurrency._asyncio import ConcurrencySlotAcquisitionError
-from prefect.concurrency.v1._asyncio import ConcurrencySlotAcquisitionError as TagSlotError
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.v1.asyncio import ConcurrencySlotAcquisitionError as TagSlotError
 from prefect.exceptions import PrefectHTTPStatusError
 
 _TROUBLE = (httpx.TransportError, ConcurrencySlotAcquisitionError, TagSlotError)
