@@ -20,7 +20,7 @@ from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import StageError
+from rloop_core.errors import RESUMES, StageError
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process
 from tasks.audience import is_watched
@@ -174,20 +174,21 @@ class _Slot:
 
 def _wait_for(held: _Slot, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
     began = time.monotonic()
-    noted: float | None = None
+    noted = 0.0
+    said: set[str] = set()
     while why := held.take():
         waited = time.monotonic() - began
-        if noted is None or waited - noted > _NOTE_SECONDS:
+        if why not in said or waited - noted > _NOTE_SECONDS:
+            said = {why} if waited - noted > _NOTE_SECONDS else {*said, why}
             noted = waited
             since = f" for {waited / 60:.0f} min" if waited > 60 else ""
             note(f"waiting{since} for a slot of the concurrency limit {held.name}: {why}")
         asked = time.monotonic()
         while time.monotonic() - asked < _ASK_SECONDS:
             if should_stop():
-                what, fix = "was told to stop before its turn", "start the same command again: it resumes"
-                raise StageError(what, field=holder, fix=fix)
+                raise StageError("was told to stop before its turn", field=holder, fix=RESUMES)
             time.sleep(0.2)
-    if noted is not None:
+    if said:
         note(f"has a slot of {held.name} after {time.monotonic() - began:.0f} s")
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
+import uuid
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -41,3 +45,39 @@ def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: P
     ):
         raise AssertionError("it has no slot")
     assert len(notes) == 1 and "does not answer" in notes[0]
+
+
+def test_each_reason_to_wait_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([503, 503, 423, 503, 423])
+    monkeypatch.setattr(slots, "_ASK_SECONDS", 0.0)
+    notes: list[str] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(next(answers, 200) if self.path.endswith("increment-with-lease") else 200)
+
+        def do_GET(self) -> None:
+            self._answer(404)
+
+        def _answer(self, code: int) -> None:
+            content = json.dumps({"lease_id": str(uuid.uuid4()), "limits": []}).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with (
+            temporary_settings(updates={PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}),
+            slot("rloop-gpu", "demo: explore 0", notes.append, notes.append),
+        ):
+            assert next(answers, None) is None
+        server.shutdown()
+    waiting = "waiting for a slot of the concurrency limit rloop-gpu: "
+    assert notes[:2] == [f"{waiting}the Prefect server answers 503", f"{waiting}other stages hold them all"]
+    assert len(notes) == 3 and notes[2].startswith("has a slot of rloop-gpu after ")
