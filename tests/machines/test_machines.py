@@ -25,7 +25,7 @@ from rloop_core.stages.execute import _device
 from tests.conftest import ROOT
 from tests.machines.node import rloop_node
 from tests.processes import still_running
-from tests.stages.running import ensure, in_step, rank, ranks_below, ranks_config
+from tests.stages.running import at_first_step, ensure, in_step, rank, ranks_below, ranks_config
 
 
 def _config(folder: Path, **placement: Any) -> Config:
@@ -47,8 +47,8 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
     stages = ("explore", "harvest", "filter", "rft")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    undisturbed = ensure(_config(tmp_path / "one"), *stages)
-    config = _config(tmp_path / "two", machines=2)
+    undisturbed = ensure(_config(tmp_path / "one", steps=8), *stages)
+    config = _config(tmp_path / "two", steps=8, machines=2)
 
     with rloop_node(config, tmp_path / "two") as node:
 
@@ -75,7 +75,7 @@ def test_whatever_dies_ends_the_stage_everywhere_with_the_machine_named_and_it_r
 
         below = psutil.Process(node.pid).children(recursive=True)
         with pytest.raises(StageCrashed, match=r": machine 1 \(.+\) is gone: no sign of life for \d+ s"):
-            ensure(config, "explore", listen=in_step(3, kill_it))
+            ensure(config, "explore", listen=at_first_step(kill_it))
         assert not still_running(below)
     with rloop_node(config, tmp_path / "two") as node:
         assert ensure(config, *stages) == undisturbed

@@ -24,12 +24,12 @@ _SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
 
 
 def ranks_config(
-    store: Path, processes: int, lora: dict[str, Any] | None = None, epochs: int = 1, **placement: Any
+    store: Path, processes: int, lora: dict[str, Any] | None = None, epochs: int = 1, steps: int = 3, **placement: Any
 ) -> Config:
-    """Three RL steps with a checkpoint after each, and fine-tuning whose last batch is not full."""
+    """RL steps with a checkpoint after each, and fine-tuning whose last batch is not full."""
     return small_config(
         name="ranks",
-        explore={"steps": 3, "dynamic_sampling": _SAMPLING},
+        explore={"steps": steps, "dynamic_sampling": _SAMPLING},
         filter={"threshold": 0.9},
         rft={"batch_trajectories": 8, "learning_rate": 1e-4, "epochs": epochs},
         lora=lora or {},
@@ -56,6 +56,18 @@ def in_step(number: int, act: Callable[[], None]) -> Callable[..., None]:
 
     def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] == "step" and event["done"] == number - 1:
+            act()
+
+    return listen
+
+
+def at_first_step(act: Callable[[], None]) -> Callable[..., None]:
+    """A listener that acts once, when it first hears of an RL step."""
+    acted: list[bool] = []
+
+    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+        if event["kind"] == "step" and not acted:
+            acted.append(True)
             act()
 
     return listen
