@@ -42,13 +42,17 @@ def send_once(client: SyncPrefectClient, what: str, send: Callable[[], object], 
             refused = isinstance(error, PrefectHTTPStatusError) and error.response.status_code not in _BUSY
             if refused or attempt == _TIMES:
                 raise
-            _check_alive(client, what)
-        if done():
+        if _is_done(client, what, done):
             return
 
 
-def _check_alive(client: SyncPrefectClient, what: str) -> None:
+def _is_done(client: SyncPrefectClient, what: str, done: Callable[[], bool]) -> bool:
     with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
         trouble = client.api_healthcheck()
-    if isinstance(trouble, httpx.TimeoutException):
-        raise ConfigError(f"the server stopped answering while it made {what}", field="--api", fix=_FIX) from trouble
+    try:
+        if isinstance(trouble, httpx.TimeoutException):
+            raise trouble
+        with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 2}):
+            return done()
+    except httpx.TimeoutException as error:
+        raise ConfigError(f"the server stopped answering while it made {what}", field="--api", fix=_FIX) from error

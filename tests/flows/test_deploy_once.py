@@ -105,7 +105,7 @@ def test_a_server_that_stops_answering_is_named_with_what_to_do_and_the_same_com
     with _proxy(server) as proxy:
         (number,) = (one.pid for one in psutil.process_iter(["cmdline"]) if _serves(one, server))
         proxy.stop = number
-        hung = server.call("rloop_core", "deploy", "--api", proxy.url, check=False, PREFECT_API_REQUEST_TIMEOUT="4")
+        hung = server.call("rloop_core", "deploy", "--api", proxy.url, check=False, PREFECT_API_REQUEST_TIMEOUT="12")
         psutil.Process(number).resume()
     assert hung.returncode == 2 and "Traceback" not in hung.stderr
     assert "stopped answering while it made the automation 'rloop: " in hung.stderr
