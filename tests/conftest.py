@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rloop_core.cli import main
 from rloop_core.config import Config, make_config
 from rloop_core.dapo.explore import ExploreJob
 from rloop_core.organism import bundled_policy_path
@@ -101,6 +106,35 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
 
 
 @pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """URI of a bucket on an S3 server of its own on loopback, found through the environment alone."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+    from s3fs import S3FileSystem
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    names = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    S3FileSystem.clear_instance_cache()
+    boto3.client("s3").create_bucket(Bucket="rloop-test")
+    yield "s3://rloop-test"
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
 def finished_smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the finished smoke run in `store` and Prefect's home in `home`: to be read, or copied.
 
@@ -113,25 +147,51 @@ def finished_smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with FileLock(f"{folder}.lock"):
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"), home=folder / "home")
+            run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"))
             (folder / "done").touch()
     return folder
 
 
-def run_rloop(
+@cache
+def embedded_prefect() -> None:
+    """Start this test process's embedded Prefect, once; it ends with the process."""
+    from flows.embedded import prefect_api
+
+    home = tempfile.TemporaryDirectory()
+    os.environ["PREFECT_HOME"] = home.name
+    until_exit = ExitStack()
+    until_exit.callback(home.cleanup)
+    until_exit.enter_context(prefect_api())
+    atexit.register(until_exit.close)
+
+
+def run_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run `rloop` in this process, on its embedded Prefect and its warm fork server: stages start at once."""
+    embedded_prefect()
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+    done = subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return _checked(done) if check else done
+
+
+def start_rloop(
     *arguments: str, home: Path, timeout: float = 240, check: bool = True, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """The real `rloop` command in a process of its own, with an embedded Prefect whose home is `home`."""
+    """Run the installed command as a user does: a process of its own with a Prefect of its own in `home`."""
+    command = [sys.executable, "-m", "rloop_core", *arguments]
+    environment = command_environment(home) | (env or {})
     done = subprocess.run(
-        [sys.executable, "-m", "rloop_core", *arguments],
-        cwd=ROOT,
-        env=command_environment(home) | (env or {}),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )
-    if check and done.returncode:
-        raise AssertionError(f"rloop {' '.join(arguments)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return _checked(done) if check else done
+
+
+def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    assert not done.returncode, f"{done.args} exited {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.cli.interrupt import LINE
-from tests.conftest import ROOT, command_environment, run_rloop
+from tests.conftest import ROOT, command_environment, start_rloop
 from tests.faults.conftest import wait_until
 from tests.processes import still_running
 from tests.wide_policy import widen
@@ -57,7 +57,7 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
     for path in kept:
         assert pq.read_table(path).num_rows == 16
 
-    found = json.loads(run_rloop(*words, home=tmp_path, timeout=600).stdout)
+    found = json.loads(start_rloop(*words, home=tmp_path, timeout=600).stdout)
     assert (found["batches"], found["missing"]) == (50, 0)
     assert {path: shards()[path] for path in kept} == kept
     assert json.loads((out / "metrics.json").read_text()) == found

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from flows.empty_database import EmptyDatabase
-from tests.conftest import SMOKE, manifest_digests, run_rloop
+from tests.conftest import SMOKE, manifest_digests, start_rloop
 from tests.faults.conftest import wait_until
 from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import PASSWORD, Server, _running
@@ -225,7 +225,7 @@ def digests_undisturbed(folder: Path) -> dict[str, str]:
     """Of the same run, by one command without any server."""
     given = [part for override in OVERRIDES for part in ("--set", override)]
     arguments = ["run", "--config", str(SMOKE), "--name", RUN, "--iterations", "1", *given]
-    run_rloop(*arguments, "--store", str(folder / "store"), home=folder / "home", timeout=600)
+    start_rloop(*arguments, "--store", str(folder / "store"), home=folder / "home", timeout=600)
     return manifest_digests(folder / "store", RUN)
 
 

@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, fields in ARMS.items():
         settings = [part for field in (*fields, "placement.adopt=[rloop]") for part in ("--set", field)]
         usual = ("run", *SHARED, "--store", str(folder / "store"), "--name", name)
-        run_rloop(*usual, *settings, home=folder / "home")
+        run_rloop(*usual, *settings)
     return folder / "store"
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_artifact_is_not_adopted(store: Path, tmp_path: Path) -> None:
     weights = tmp_path / "store/rloop/iteration-000/explore/policy/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
     usual = ("run", *SHARED, "--store", str(tmp_path / "store"), "--name", "late", "--iterations", "1")
-    run_rloop(*usual, "--set", "placement.adopt=[rloop]", home=tmp_path / "home")
+    run_rloop(*usual, "--set", "placement.adopt=[rloop]")
     found, wanted = (_manifest(tmp_path / "store", run, 0, "explore") for run in ("late", "rloop"))
     assert found["metrics"]["seconds_by_step"] != wanted["metrics"]["seconds_by_step"], "computed, not copied"
     weights = [

@@ -30,12 +30,12 @@ def dirty(tmp_path: Path) -> list[str]:
 
 
 def test_contamination_is_said_and_reported_with_and_without(tmp_path: Path, dirty: list[str]) -> None:
-    store, home = tmp_path / "store", tmp_path / "home"
-    first = run_rloop(*dirty, "--store", str(store), home=home)
+    store = tmp_path / "store"
+    first = run_rloop(*dirty, "--store", str(store))
     sentence = "2 of 24 training problems contaminated by held-out (2)"
     assert f"preflight: note: {sentence}: kept, and evaluated with and without" in first.stdout
     assert "held-out, without 2 contaminated" in first.stdout and "6 problems" in first.stdout
-    status = run_rloop("status", "smoke", "--store", str(store), home=home)
+    status = run_rloop("status", "smoke", "--store", str(store))
     assert sentence in status.stdout
     report = store / "smoke/report"
     assert f"{sentence}: they were trained on" in (report / "report.html").read_text()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from rloop_core.store import Manifest, Store
-from tests.conftest import ROOT, manifest_digests, run_rloop
+from tests.conftest import ROOT, manifest_digests, start_rloop
 from tests.flows.team import DEPLOYMENT, OTHER_DEPLOYMENT, OTHER_POOL, POOL, SECRETS, Team, running_team
 from tests.secrets.search import Search
 
@@ -125,7 +125,7 @@ def _run_locally(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     config, store = ROOT / f"deployments/configs/{CONFIG}.yaml", folder / "store"
     given = [part for override in SMALLER for part in ("--set", override)]
     command = ["run", "--config", str(config), *given, "--name", "rehearsal", "--store", str(store), "--json"]
-    done = run_rloop(*command, home=folder / "home", timeout=PATIENCE)
+    done = start_rloop(*command, home=folder / "home", timeout=PATIENCE)
     return manifest_digests(store, "rehearsal"), json.loads(done.stdout)
 
 

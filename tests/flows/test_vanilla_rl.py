@@ -21,8 +21,8 @@ def arms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `store`, in which RLoop has finished one iteration and vanilla RL both iterations' RL steps."""
     folder = tmp_path_factory.mktemp("arms")
     usual = ("run", "--config", str(SMOKE), "--store", str(folder / "store"), *SNAPSHOTS)
-    run_rloop(*usual, "--iterations", "1", home=folder / "home")
-    run_rloop(*usual, "--arm", "vanilla-rl", home=folder / "home")
+    run_rloop(*usual, "--iterations", "1")
+    run_rloop(*usual, "--arm", "vanilla-rl")
     return folder
 
 
@@ -74,12 +74,9 @@ def test_the_last_policy_is_the_rl_endpoint(arms: Path) -> None:
     vanilla = arms / "store/smoke-vanilla-rl"
     explored, evaluated = _manifest(vanilla, "explore"), _manifest(vanilla, "evaluate")
     assert explored["digest"] in {entry["digest"] for entry in evaluated["inputs"]}
-    done = run_rloop("status", "smoke-vanilla-rl", "--store", str(arms / "store"), "--json", home=arms / "home")
+    done = run_rloop("status", "smoke-vanilla-rl", "--store", str(arms / "store"), "--json")
     assert json.loads(done.stdout)["complete"]
-    again = run_rloop(
-        "run", "--config", str(SMOKE), "--store", str(arms / "store"), *SNAPSHOTS, "--arm", "vanilla-rl",
-        home=arms / "home",
-    )  # fmt: skip
+    again = run_rloop("run", "--config", str(SMOKE), "--store", str(arms / "store"), *SNAPSHOTS, "--arm", "vanilla-rl")
     outcome = json.loads(again.stdout)
     assert outcome["nothing_to_do"]
     assert {row["policy"] for row in outcome["evaluation"]} == {"base", "RL step 6"}

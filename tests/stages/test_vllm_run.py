@@ -14,7 +14,7 @@ import pytest
 
 from rloop_core.trajectories.layout import SNAPSHOT_RANK
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from tests.conftest import SMOKE, run_rloop
+from tests.conftest import SMOKE, start_rloop
 from tests.wide_policy import widen
 
 pytestmark = [
@@ -30,7 +30,7 @@ def smoke(folder: Path, policy: Path, engine: str) -> Path:
     chosen = [*SET, f"policy.path={policy}", f"placement.engine={engine}"]
     options = [part for one in chosen for part in ("--set", one)]
     store = folder / engine
-    run_rloop("run", "--config", str(SMOKE), *options, "--store", str(store), home=folder / "home", timeout=900)
+    start_rloop("run", "--config", str(SMOKE), *options, "--store", str(store), home=folder / "home", timeout=900)
     return store / "smoke"
 
 

@@ -16,35 +16,6 @@ from tests.store.faulty_s3 import FaultyS3
 from tests.swift import Swift
 
 
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """URI of a bucket on an S3 server of its own on loopback, found through the environment alone."""
-    server_module = pytest.importorskip("moto.server")
-    import boto3
-    from s3fs import S3FileSystem
-
-    server = server_module.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    names = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-    }
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    S3FileSystem.clear_instance_cache()
-    boto3.client("s3").create_bucket(Bucket="rloop-test")
-    yield "s3://rloop-test"
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
-    S3FileSystem.clear_instance_cache()
-    server.stop()
-
-
 @pytest.fixture
 def faulty(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
     """A proxy before the S3 server, which everything that is opened meanwhile goes through."""

@@ -71,7 +71,7 @@ def finished(study: Path) -> Path:
     kept = _manifests(study)
     assert 0 < len(kept) < 15
     (study / "kept.json").write_text(json.dumps(kept))
-    done = run_rloop(*_command(study, "--json"), home=home, timeout=400)
+    done = run_rloop(*_command(study, "--json"))
     (study / "findings.json").write_text(done.stdout)
     return study
 
@@ -103,13 +103,13 @@ def test_it_reports_and_says_that_one_seed_is_no_spread_over_seeds(finished: Pat
 
 def test_a_second_start_computes_nothing(finished: Path) -> None:
     before = _manifests(finished)
-    run_rloop(*_command(finished), home=finished / "home")
+    run_rloop(*_command(finished))
     assert _manifests(finished) == before
 
 
 def test_a_run_s_config_can_be_run_by_hand(finished: Path) -> None:
     config = finished / "out/configs/tiny-all-1.yaml"
-    status = run_rloop("plan", "--config", str(config), "--json", home=finished / "home")
+    status = run_rloop("plan", "--config", str(config), "--json")
     assert json.loads(status.stdout)["config"]["name"] == "tiny-all-1"
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(study: Path, tmp_path: Pat
     content["run"]["evaluate"]["sets"] = []
     content["run"]["evaluate"]["snapshots"] = False
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
-    done = run_rloop(*_command(tmp_path), home=tmp_path / "home", check=False)
+    done = run_rloop(*_command(tmp_path), check=False)
     assert done.returncode not in (0, 1)
     assert "broken-all-1" in done.stderr
     assert "/nowhere/model" in done.stderr
