@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rloop_core.problems import ProblemSet
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
+from rloop_core.stages.rank_group import join
 from rloop_core.store import Cache, Store, fetch, read_manifest
 from rloop_core.verifier import Verifier
 
@@ -126,8 +126,7 @@ def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: 
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, lambda line: tell({"kind": "note", "note": line}))
     context = StageContext(job, config, store, seed, _device(config, job.stage), tell, rank, ranks)
-    if ranks > 1 and context.device == "cpu":
-        _join_on_cpu(config.placement.collective_timeout_minutes)
+    join(job, context.device, rank, ranks)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
     if rank == 0 and not any(path.is_file() for path in context.out.rglob("*")):
@@ -150,13 +149,6 @@ def _set_up(config: Config) -> None:
 
     datasets.disable_progress_bars()
     transformers.utils.logging.disable_progress_bar()
-
-
-def _join_on_cpu(minutes: float) -> None:
-    """Join the other ranks here: on CPUs the trainers, which do it otherwise, would pass on no limit of waiting."""
-    import torch
-
-    torch.distributed.init_process_group("gloo", timeout=timedelta(minutes=minutes))
 
 
 def _device(config: Config, stage: str) -> str:

@@ -25,13 +25,12 @@ from rloop_core.stages.failure import failure_of
 from rloop_core.stages.full_memory import kernel_kills, killed
 from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome, ranks_of
 from rloop_core.stages.pulse import pulse, who_stands_still
+from rloop_core.stages.rank_group import launch_environment, launch_options, ranks_folder, rendezvous
 from rloop_core.stages.supervisor import GRACE_SECONDS
 
 Event = dict[str, Any]
 
 _PREFIX = "[rank ${rank}] "
-_JOIN_SECONDS = 300
-"""Machines that were told to start wait so long for each other."""
 _AFTER_SECONDS = 2.0
 """A rank with an error waits so long before it ends: one that only lost a peer must not be taken for the cause."""
 _LOST = "lost another"
@@ -63,16 +62,16 @@ def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutco
     if job.share and job.share.machine:
         return StageOutcome({}, {})
     try:
-        return StageOutcome(**json.loads((_folder(job) / "outcome.json").read_text()))
+        return StageOutcome(**json.loads((ranks_folder(job) / "outcome.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=RESUMES) from error
 
 
 def prepare(job: StageJob) -> Path:
     """An empty folder for what the ranks leave for each other, and the job in it as a file, whose path is returned."""
-    folder = _folder(job)
+    folder = ranks_folder(job)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, mode=0o700)
     path = folder / "job.json"
     replace_text(path, json.dumps(asdict(job)))
     return path
@@ -85,7 +84,7 @@ def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
     from rloop_core.stages.execute import execute
 
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # unset for a single one
-    folder = _folder(job)
+    folder = ranks_folder(job)
     try:
         with pulse(folder, rank):
             outcome = execute(job, tell if rank == 0 else _silently, rank, ranks)
@@ -117,26 +116,22 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
     """torchrun's agent in this process; its ranks are forks, which have torch and TRL loaded already."""
     # Asked in any other way, CUDA could not be used in forks.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    os.environ.update(launch_environment(job))
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    share = job.share
-    machines = share.machines if share else 1
+    machines = job.share.machines if job.share else 1
     launch = LaunchConfig(
         min_nodes=machines,
         max_nodes=machines,
         nproc_per_node=ranks_of(job) // machines,
         run_id=job.stage,
-        # Each machine is told its number: rank 0 must be where the run is.
-        rdzv_backend="static" if share else "c10d",
-        rdzv_endpoint=share.endpoint if share else "127.0.0.1:0",
-        rdzv_configs={"rank": share.machine, "timeout": _JOIN_SECONDS} if share else {},
-        local_addr=None if share else "127.0.0.1",
         max_restarts=0,
         start_method="fork",
-        logs_specs=DefaultLogsSpecs(log_dir=str(_folder(job) / "logs"), redirects=Std.ALL, tee=Std.ALL),
+        logs_specs=DefaultLogsSpecs(log_dir=str(ranks_folder(job) / "logs"), redirects=Std.ALL, tee=Std.ALL),
         log_line_prefix_template=_PREFIX,
+        **rendezvous(job),
     )
     launch.numa_options = None
     # A rank that is stopped, or deep in its device's driver, hears no SIGTERM.
@@ -152,12 +147,12 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
 
 def _launch_by_accelerate(job: StageJob, tell: Callable[[Event], None]) -> None:
     """accelerate's own command with the config file that placement names; events come by a file."""
-    folder = _folder(job)
+    folder = ranks_folder(job)
     job_file = folder / f"job-{job.share.machine if job.share else 0}.json"
     replace_text(job_file, json.dumps(asdict(job)))
     command = accelerate_command(job, folder / "logs")
     command += ["-m", "rloop_core.stages.rank", str(job_file), str(folder / "events.jsonl")]
-    environment = {**os.environ, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _PREFIX}
+    environment = {**os.environ, **launch_environment(job), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _PREFIX}
     rank_0_is_here = job.share is None or job.share.machine == 0
     events = _Tail(folder / "events.jsonl")
     with subprocess.Popen(command, env=environment) as process:
@@ -176,13 +171,7 @@ def accelerate_command(job: StageJob, logs: Path) -> list[str]:
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
     command += ["--mixed_precision", "bf16" if job.config["policy"]["dtype"] == "bfloat16" else "no"]
     command += ["--num_processes", str(ranks_of(job)), "--tee", "3", "--log_dir", str(logs)]
-    if job.share is None:
-        return [*command, "--num_machines", "1", "--main_process_port", "0"]
-    address, _, port = job.share.endpoint.rpartition(":")
-    command += ["--num_machines", str(job.share.machines), "--machine_rank", str(job.share.machine)]
-    command += ["--main_process_ip", address, "--main_process_port", port, "--rdzv_backend", "static", "--same_network"]
-    # Its own default would start the other machines by pdsh; here every machine starts its own processes.
-    return [*command, "--deepspeed_multinode_launcher", "standard"]
+    return command + launch_options(job)
 
 
 class _Tail:
@@ -208,7 +197,7 @@ class _Tail:
 def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> RLoopError:
     """What a rank left behind as its error; a crash where that is nothing, or nothing but the loss of another rank."""
     try:
-        data = json.loads(_error_file(_folder(job), rank).read_text())
+        data = json.loads(_error_file(ranks_folder(job), rank).read_text())
     except (OSError, ValueError):
         why, fix = killed(job, kills) if kills is not None and how == "SIGKILL" else ("", RESUMES)
         what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
@@ -222,7 +211,7 @@ def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> R
 
 def _first_error(job: StageJob, how: str) -> RLoopError:
     """The error of whichever rank had one first, losses of another rank apart."""
-    files = sorted(_folder(job).glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    files = sorted(ranks_folder(job).glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
     ranks = [int(path.stem.removeprefix("error-")) for path in files]
     errors = [_error_of(job, rank, how) for rank in ranks if rank in _ranks_here(job)]
     own = [error for error in errors if not isinstance(error, StageCrashed)]
@@ -242,10 +231,6 @@ def _leave_group() -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-
-
-def _folder(job: StageJob) -> Path:
-    return Path(job.work) / "ranks"
 
 
 def _error_file(folder: Path, rank: int) -> Path:

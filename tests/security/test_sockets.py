@@ -1,0 +1,72 @@
+"""Nobody gets into a stage of several processes: it is attacked on every port, and listens where the docs say."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
+from tests.conftest import ROOT
+from tests.machines.node import rloop_node
+from tests.security.sockets import Listener, Payload, listeners, open_unix_sockets, poison, tree
+from tests.stages.running import ensure, ranks_config
+
+_RUN_IDS = ("explore", "none")
+"""Of our own agent and of accelerate's."""
+
+
+def test_the_attack_reaches_an_agent_that_meets_others_in_a_tcp_store(tmp_path: Path) -> None:
+    payload = Payload(tmp_path / "ran")
+    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
+    backend = C10dRendezvousBackend(store, _RUN_IDS[0])
+    poison("127.0.0.1", store.port, f"torch.rendezvous.{_RUN_IDS[0]}", payload.state)
+    found = backend.get_state()
+    assert found and pickle.loads(found[0]) is None and payload.file.exists()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "kind", ["processes", "machines", pytest.param("accelerate", marks=pytest.mark.long)]
+)  # fmt: skip
+def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = free.getsockname()[1]
+    placement: dict[str, dict[str, Any]] = {
+        "processes": {},
+        "accelerate": {"accelerate_config": str(ROOT / "infra/accelerate/ddp.yaml")},
+        "machines": {
+            "machines": 2, "scratch": str(tmp_path / "scratch"), "machines_address": f"127.0.0.1:{endpoint}"
+        },
+    }  # fmt: skip
+    config = ranks_config(tmp_path, 2, **placement[kind])
+    payload = Payload(tmp_path / "ran")
+    heard: set[Listener] = set()
+    open_sockets: set[str] = set()
+
+    def attack(stage: str, iteration: int, event: dict[str, Any]) -> None:
+        if event["kind"] != "step":
+            return
+        below = tree()[1:]
+        found = listeners(below)
+        for one in found:
+            for run_id in _RUN_IDS:
+                host = one.address if one.address not in ("::", "0.0.0.0") else "127.0.0.1"
+                poison(host, one.port, f"torch.rendezvous.{run_id}", payload.state)
+        heard.update(found)
+        open_sockets.update(open_unix_sockets(below))
+
+    with rloop_node(config, tmp_path) if kind == "machines" else nullcontext():
+        assert ensure(config, "explore", listen=attack)
+    assert not payload.file.exists(), "a stranger's code ran"
+    assert heard, "gloo listens, so something was attacked"
+    assert not open_sockets
+    reachable = {one for one in heard if not one.is_loopback}
+    # Machines must reach each other; docs/operating.md says by which ports, and what must protect them.
+    assert {one.port for one in reachable} <= ({endpoint} if kind == "machines" else set()), reachable
