@@ -11,7 +11,7 @@ from flows import rloop as algorithm
 from flows import vanilla_rl as control
 from flows.orphaned import outlives_worker
 from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
-from flows.server_trouble import server_was_gone
+from flows.server_trouble import DELETED, server_was_gone, was_deleted
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.placement import StoreUri
 from rloop_core.errors import cause_of
@@ -82,6 +82,8 @@ def _run(arm: Callable[[Config], None], config_file: str, config: Config | None,
         cause = cause_of(error)
         if cause is None and server_was_gone(error):
             return Crashed(message=printable_line(f"the Prefect server was gone: {error}", MOST_CHARACTERS))
+        if cause is None and was_deleted(error):
+            return Crashed(message=DELETED)
         if cause is None:
             raise
         return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)

@@ -1,9 +1,11 @@
 """A Prefect API for one command: started beside it on loopback, gone with it, even by kill -9.
 
+Every user of a machine reaches its loopback, so each API has a password of its own, which the two processes alone know.
 Prefect's own temporary server outlives a killed command, and starts only after the command has loaded everything.
 """
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -31,12 +33,15 @@ class _Server:
     """The process, started; it may take seconds until it answers."""
 
     def __init__(self) -> None:
+        self.password = f"rloop:{secrets.token_urlsafe(32)}"
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            self.address = f"{origin}/api"
+            guarded = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "flows.embedded_server", str(listener.fileno()), str(os.getpid())],
                 pass_fds=[listener.fileno()],
-                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS},
+                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **guarded},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -84,6 +89,7 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
     with nullcontext(ahead) if ahead else server_ahead() as server:
         with without_pandas(), without_collections():
             from prefect.settings import (
+                PREFECT_API_AUTH_STRING,
                 PREFECT_API_URL,
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
                 PREFECT_HOME,
@@ -103,7 +109,11 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
         server = server or _Server()
         try:
             # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
-            settings = {PREFECT_API_URL: server.address, PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+            settings = {
+                PREFECT_API_URL: server.address,
+                PREFECT_API_AUTH_STRING: server.password,
+                PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+            }
             with nobody_watching(), temporary_settings(updates=settings):
                 _load_flows()
                 _wait_for(server, log)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flows.embedded import CONSOLE_LEVEL, prefect_api, server_ahead
 from rloop_core.config import Config
-from rloop_core.errors import RLoopError, StageError, cause_of
+from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 
 if TYPE_CHECKING:
     from tasks.session import Listener
@@ -34,6 +34,7 @@ def run_locally(config: Config, listener: Listener) -> None:
 
 def _run_flow(config: Config) -> None:
     from flows.rloop import rloop
+    from flows.server_trouble import DELETED, was_deleted
     from flows.vanilla_rl import vanilla_rl
 
     try:
@@ -44,6 +45,8 @@ def _run_flow(config: Config) -> None:
         cause = cause_of(error)
         if cause is not None:
             raise cause from error
+        if was_deleted(error):
+            raise StageError(DELETED, field="prefect", fix=RESUMES) from error
         what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
         raise StageError(what, field="prefect", fix=fix) from error
 

@@ -17,8 +17,8 @@ _ASK = """
 import sys, time, httpx
 from flows.embedded import prefect_api, server_ahead
 with server_ahead() as server, prefect_api(server):
-    from prefect.settings import PREFECT_API_URL
-    with httpx.Client() as client:
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+    with httpx.Client(auth=tuple(PREFECT_API_AUTH_STRING.value().split(":"))) as client:
         seconds = []
         for _ in range(30):
             began = time.monotonic()
