@@ -77,6 +77,19 @@ def open_unix_sockets(processes: list[psutil.Process]) -> set[str]:
     return found
 
 
+def showing(processes: list[psutil.Process], word: str) -> dict[str, list[str]]:
+    """Modules of the processes that have a word in their command line, or in their environment."""
+    found: dict[str, list[str]] = {"command lines": [], "environments": []}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            command = process.cmdline()
+            if word in " ".join(command):
+                found["command lines"].append(command[2])
+            if any(word in value for value in process.environ().values()):
+                found["environments"].append(command[2])
+    return found
+
+
 def poison(host: str, port: int, key: str, value: bytes) -> None:
     """Set a key of a TCP store as any stranger can; harmless where something else listens."""
     name = f"/{key}".encode()

@@ -13,14 +13,12 @@ import pytest
 from tests.conftest import ROOT, command_environment, small_config
 
 _RUN = """
-import json, os, sys
-from contextlib import suppress
-from pathlib import Path
-import httpx, psutil
+import json, sys
+import httpx
 from flows.local import run_locally
 from rloop_core.config import make_config
 from rloop_core.errors import RLoopError
-from tests.security.sockets import listeners, open_unix_sockets, tree
+from tests.security.sockets import listeners, open_unix_sockets, showing, tree
 
 seen = {}
 
@@ -34,10 +32,7 @@ def listen(stage, iteration, event):
     seen["reachable"] = [str(one) for one in listeners(below) if not one.is_loopback]
     seen["unix"] = sorted(open_unix_sockets(below))
     seen["password"] = password
-    seen["in command lines"] = [one.cmdline() for one in below if password in " ".join(one.cmdline())]
-    seen["in environments"] = [
-        one.cmdline()[2] for one in below if any(password in value for value in one.environ().values())
-    ]
+    seen["showing it"] = showing(below, password)
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs()
         stranger = {"headers": {"Origin": "https://elsewhere.example", "Authorization": "Basic cmxvb3A6eA=="}}
@@ -85,8 +80,7 @@ def test_nobody_without_its_password_reads_or_changes_anything(run: tuple[Path, 
 
 def test_its_password_is_seen_by_its_two_processes_alone(run: tuple[Path, dict[str, Any]]) -> None:
     folder, seen = run
-    assert seen["in command lines"] == []
-    assert seen["in environments"] == ["flows.embedded_server"]
+    assert seen["showing it"] == {"command lines": [], "environments": ["flows.embedded_server"]}
     word = seen["password"].split(":")[1].encode()
     assert len(word) > 30
     assert [path for path in folder.rglob("*") if path.is_file() and word in path.read_bytes()] == []
