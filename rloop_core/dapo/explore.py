@@ -14,7 +14,7 @@ from rloop_core.errors import StageError
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.rollout.vllm_server import asks_server, check_server
+from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weights_here
 from rloop_core.trajectories.shards import ShardName
 from rloop_core.verifier import Verifier
 
@@ -103,6 +103,7 @@ def make_trainer(
     check_in_loop(job.config, job.device)
     if asks_server(job.config) and job.rank == 0:
         check_server(job.config)
+        keep_weights_here(job.config)
     remote = job.config.policy.trust_remote_code
     tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)

@@ -6,11 +6,13 @@ TRL's client (`vllm_mode: server`) talks to it: completions over HTTP, weights b
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from rloop_core.config import Config
@@ -44,10 +46,14 @@ def asks_server(config: Config) -> bool:
 
 
 def server_command(config: Config) -> str:
-    """The command, for a shell on the server's machine, that serves a policy as exploration needs it."""
+    """The command, for a shell on the server's machine, that serves a policy as exploration needs it.
+
+    It listens at the address that placement names and at no other: it has no password.
+    """
+    host = urlsplit(config.placement.vllm.server or "").hostname
     length = config.prompt.max_tokens + config.explore.max_completion_tokens
     return (
-        f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.policy.path} --host ADDRESS --dtype {config.policy.dtype} "
+        f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.policy.path} --host {host} --dtype {config.policy.dtype} "
         f"--max-model-len {length} --logprobs-mode {LOGPROBS_MODE} --max-logprobs -1 --generation-config vllm "
         """--weight-transfer-config '{"backend": "nccl"}'"""
     )
@@ -78,6 +84,15 @@ def check_server(config: Config) -> ServerFacts:
     info = _ask(config, url, "/server_info?config_format=json", what="it keeps the endpoints that take weights shut")
     _check_settings(config, info["vllm_config"])
     return facts
+
+
+def keep_weights_here(config: Config) -> None:
+    """Have this process give weights to a server of its own machine over loopback.
+
+    vLLM meets the server's GPUs in a TCP store at this machine's address, and unpickles what they find in it.
+    """
+    if urlsplit(config.placement.vllm.server or "").hostname in ("localhost", "127.0.0.1"):
+        os.environ["VLLM_HOST_IP"] = "127.0.0.1"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Only the way of the weights, NCCL between GPUs, is stood in for.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from rloop_core.organism import bundled_policy_path
 from rloop_core.plan.estimate import make_plan
 from rloop_core.rollout import vllm_server
 from rloop_core.rollout.available import check_in_loop
-from rloop_core.rollout.vllm_server import check_server
+from rloop_core.rollout.vllm_server import check_server, keep_weights_here, server_command
 from rloop_core.verifier import Verifier
 from tests.conftest import command_environment, encoded, small_config
 from tests.dapo.protocol_server import PolicyServer, serving
@@ -155,6 +156,20 @@ def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it()
 def test_the_server_s_address_is_a_host_and_a_port(url: str) -> None:
     with pytest.raises(ConfigError, match=r"placement\.vllm\.server"):
         served_config(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "weights"),
+    [("http://localhost:8000", "localhost", "127.0.0.1"), ("http://10.0.0.7:8000", "10.0.0.7", None)],
+)
+def test_a_server_is_asked_to_listen_at_its_address_alone_and_on_one_machine_gets_weights_over_loopback(
+    url: str, host: str, weights: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_HOST_IP", "taken back after the test")
+    monkeypatch.delenv("VLLM_HOST_IP")
+    keep_weights_here(served_config(url))
+    assert f" --host {host} " in server_command(served_config(url))
+    assert os.environ.get("VLLM_HOST_IP") == weights
 
 
 def test_trl_is_told_of_the_server_and_a_cpu_is_refused(tmp_path: Path) -> None:

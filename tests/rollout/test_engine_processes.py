@@ -24,6 +24,7 @@ from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.processes import still_running
+from tests.security.sockets import listeners, open_unix_sockets, tree
 
 HOW = SamplingSettings(samples=6, temperature=1.0, top_p=1.0, max_tokens=40, batch=20, seed=5)
 TWO = small_config(placement={"engines": 2, "engine_stall_minutes": 0.05})
@@ -44,8 +45,15 @@ def record(config: Config, folder: Path, verifier: Verifier, tell: Callable[[int
 
 def test_two_engines_write_the_very_records_of_one(tmp_path: Path, verifier: Verifier) -> None:
     there: list[int] = []
-    shards = record(TWO, tmp_path / "two", verifier, lambda *_: there.append(len(engine_processes())))
-    assert set(there) == {2}
+    reachable: set[object] = set()
+
+    def look(done: int, total: int) -> None:
+        there.append(len(engine_processes()))
+        below = tree()[1:]
+        reachable.update(listeners(below), open_unix_sockets(below))
+
+    shards = record(TWO, tmp_path / "two", verifier, look)
+    assert set(there) == {2} and not reachable, "they talk by inherited sockets alone"
     assert len(shards) == 6 and shards == record(small_config(), tmp_path / "one", verifier)
     assert not engine_processes(), "they end with their block"
 

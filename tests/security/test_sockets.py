@@ -49,6 +49,7 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
     payload = Payload(tmp_path / "ran")
     heard: set[Listener] = set()
     open_sockets: set[str] = set()
+    modes: set[int] = set()
 
     def attack(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] != "step":
@@ -60,6 +61,7 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
                 host = one.address if one.address not in ("::", "0.0.0.0") else "127.0.0.1"
                 poison(host, one.port, f"torch.rendezvous.{run_id}", payload.state)
         heard.update(found)
+        modes.update(path.parent.stat().st_mode & 0o777 for path in tmp_path.rglob("ranks/job.json"))
         open_sockets.update(open_unix_sockets(below))
 
     with rloop_node(config, tmp_path) if kind == "machines" else nullcontext():
@@ -67,6 +69,7 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
     assert not payload.file.exists(), "a stranger's code ran"
     assert heard, "gloo listens, so something was attacked"
     assert not open_sockets
+    assert modes == {0o700}, "nobody else may change what the ranks leave for each other"
     reachable = {one for one in heard if not one.is_loopback}
     # Machines must reach each other; docs/operating.md says by which ports, and what must protect them.
     assert {one.port for one in reachable} <= ({endpoint} if kind == "machines" else set()), reachable
