@@ -1,0 +1,226 @@
+"""Plant wrongs one at a time in a copy of the project, and see which tests notice: `make wrongs`.
+
+Each wrong is tried with the quick tests, and what they miss with all. 1 when one is not noticed, or nothing is planted
+and a test fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import psutil
+
+from tests.wrongs.catalogue import WRONGS, Wrong
+
+ROOT = Path(__file__).parents[2]
+_SLOW = "flows chaos stages study ui infra benchmarks machines cli faults tasks"
+TIERS: dict[str, list[str]] = {
+    "quick": ["-n", "2", *(f"--ignore=tests/{folder}" for folder in _SLOW.split())],
+    "test": ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"],
+}
+"""What pytest is given, in the order in which the tiers are tried."""
+# The catalogue's own test would notice every wrong: its old text is gone.
+_ALWAYS = ["-x", "-q", "-p", "no:cacheprovider", "--ignore=tests/wrongs"]
+_PACKAGES = ("rloop_core", "tasks", "flows", "tests")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a wrong in one tier.
+
+    Args:
+        name: The wrong's.
+        tier: That was played last.
+        failed: The first test that failed; None when all passed.
+        seconds: Over all tiers played.
+    """
+
+    name: str
+    tier: str
+    failed: str | None
+    seconds: float
+
+    def __str__(self) -> str:
+        by, failed = (self.tier, self.failed) if self.failed else ("NOT CAUGHT", "")
+        return f"{self.name:32} {by:10} {self.seconds:5.0f} s  {failed}".rstrip()
+
+
+def main() -> int:
+    """Plant, test, print a row as soon as it is known, and end with the table."""
+    asked = _arguments()
+    wrongs = [wrong for wrong in WRONGS if not asked.only or wrong.name in asked.only]
+    if asked.list:
+        for wrong in wrongs:
+            print(f"{wrong.name:32} {wrong.file:44} {wrong.why}")
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    tiers = list(TIERS)[: list(TIERS).index(asked.tier) + 1]
+    folder = Path(tempfile.mkdtemp(prefix="wrongs-"))  # a short name: sockets are made below it
+    rows: dict[str, Row] = {}
+    try:
+        if not _try_all(folder, wrongs, tiers, asked.jobs, rows):
+            return 1
+    except KeyboardInterrupt:
+        print("interrupted")
+        return 130
+    finally:
+        _end_processes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        _print_table(wrongs, tiers, rows)
+    return 0 if all(row.failed for row in rows.values()) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.wrongs", description=__doc__)
+    names = [wrong.name for wrong in WRONGS]
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these wrongs alone")
+    parser.add_argument("--list", action="store_true", help="say which wrongs there are, and plant none")
+    parser.add_argument("--tier", choices=list(TIERS), default=list(TIERS)[-1], help="the last tier to try (all)")
+    parser.add_argument("--jobs", type=int, default=1, help="wrongs tried side by side (1)")
+    return parser.parse_args()
+
+
+def _try_all(folder: Path, wrongs: Sequence[Wrong], tiers: Sequence[str], jobs: int, rows: dict[str, Row]) -> bool:
+    """Fill `rows`; False when a tier fails without a wrong."""
+    plain = folder / "0"
+    _copy_project(plain)
+    print(f"{len(wrongs)} wrongs; the tests run on {_imported(plain)}", flush=True)
+    left = list(wrongs)
+    for tier in tiers:
+        if not left:
+            break
+        without = _play(plain, "no wrong", tier, 0.0)
+        print(f"{'no wrong':32} {tier:10} {without.seconds:5.0f} s  {without.failed or 'passes'}", flush=True)
+        if without.failed:
+            return False
+        for row in _try_each(plain, left, tier, jobs, rows):
+            rows[row.name] = row
+            print(row if row.failed or tier == tiers[-1] else f"{row}, by {tier}", flush=True)
+        left = [wrong for wrong in left if not rows[wrong.name].failed]
+    return True
+
+
+def _try_each(plain: Path, wrongs: Sequence[Wrong], tier: str, jobs: int, rows: dict[str, Row]) -> Iterator[Row]:
+    """Rows as they are known."""
+
+    def attempt(number: int, wrong: Wrong) -> Row:
+        home = plain.with_name(str(number))
+        shutil.copytree(plain / "project", home / "project", ignore=shutil.ignore_patterns(".rloop", ".hypothesis"))
+        _link_shared(home)
+        _plant(wrong, home / "project")
+        before = rows[wrong.name].seconds if wrong.name in rows else 0.0
+        row = _play(home, wrong.name, tier, before)
+        shutil.rmtree(home, ignore_errors=True)
+        return row
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(attempt, number, wrong) for number, wrong in enumerate(wrongs, 1)]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_processes(plain.parent)
+            raise
+
+
+def _copy_project(home: Path) -> None:
+    """Copy the files that git tracks, as they are now, and what lies beside the project."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            target = home / "project" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    _link_shared(home)
+
+
+def _link_shared(home: Path) -> None:
+    if (ROOT.parent / "shared").is_dir():
+        (home / "shared").symlink_to((ROOT.parent / "shared").resolve())
+
+
+def _plant(wrong: Wrong, project: Path) -> None:
+    path = project / wrong.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(wrong.old) != 1:
+        raise SystemExit(f"{wrong.name} does not fit {wrong.file}: run pytest tests/wrongs")
+    path.write_text(text.replace(wrong.old, wrong.new), encoding="utf-8")
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
+        compiled.unlink()  # it may be of the same second and size
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """In which every process below imports the copy, not the project that is installed in the virtual environment."""
+    (home / "tmp").mkdir(exist_ok=True)
+    own = {"PYTHONPATH": str(home / "project"), "PREFECT_HOME": str(home / "prefect"), "TMPDIR": str(home / "tmp")}
+    return {**os.environ, **own}
+
+
+def _imported(home: Path) -> Path:
+    """The folder that a process of the tests, wherever it is started, imports the packages from."""
+    code = f"import importlib.util as u; print(*(u.find_spec(name).origin for name in {_PACKAGES}), sep='\\n')"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=home, env=_environment(home), check=True, capture_output=True, text=True)
+    project = home / "project"
+    strange = [line for line in done.stdout.split() if not Path(line).is_relative_to(project)]
+    assert not strange, f"these are not of the copy in {project}: {strange}"
+    return project
+
+
+def _play(home: Path, name: str, tier: str, before: float) -> Row:
+    """Run a tier's tests on a copy until one fails."""
+    found, log = home / "found.xml", home / "log.txt"
+    command = [sys.executable, "-m", "pytest", *TIERS[tier], *_ALWAYS]
+    command += [f"--junitxml={found}", "-o", "junit_family=xunit1"]
+    began = time.monotonic()
+    with open(log, "wb") as stream:
+        done = subprocess.run(
+            command, cwd=home / "project", env=_environment(home), stdout=stream, stderr=subprocess.STDOUT, check=False
+        )
+    _end_processes(home)
+    failed = None
+    if done.returncode:
+        failed = _first_failed(found) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
+    return Row(name, tier, failed, before + time.monotonic() - began)
+
+
+def _first_failed(found: Path) -> str | None:
+    with contextlib.suppress(OSError, ElementTree.ParseError):
+        for case in ElementTree.parse(found).iter("testcase"):
+            if case.find("failure") is not None or case.find("error") is not None:
+                return f"{case.get('file') or case.get('classname')}::{case.get('name')}"
+    return None
+
+
+def _end_processes(below: Path) -> None:
+    """End whatever tests of a copy left running."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PYTHONPATH", "").startswith(f"{below}/"):
+                process.kill()
+
+
+def _print_table(wrongs: Sequence[Wrong], tiers: Sequence[str], rows: dict[str, Row]) -> None:
+    known = [rows[wrong.name] for wrong in wrongs if wrong.name in rows]
+    caught = {tier: sum(row.tier == tier and row.failed is not None for row in known) for tier in tiers}
+    print(f"\n{len(known)} wrongs: " + ", ".join(f"{count} caught by {tier}" for tier, count in caught.items()))
+    for row in sorted(known, key=lambda row: (row.failed is None, tiers.index(row.tier))):
+        print(row)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

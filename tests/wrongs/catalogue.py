@@ -1,0 +1,447 @@
+"""Small, realistic mistakes in the product, each of which the tests must notice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One mistake: a piece of the source, and what a hurried change might make of it.
+
+    Args:
+        name: Short, for the table and `--only`.
+        file: Path from the root of the project.
+        old: What the file holds exactly once.
+        new: What stands there instead.
+        why: What it would do to a user.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    why: str
+
+
+_STORE = (
+    Wrong(
+        "manifest-first",
+        "rloop_core/store/manifest.py",
+        """\
+    for file in files:
+        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
+    store.write_bytes(f"{target}/manifest.json", text)
+""",
+        """\
+    store.write_bytes(f"{target}/manifest.json", text)
+    for file in files:
+        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
+""",
+        "A run killed while it publishes leaves an artifact that exists and is not whole.",
+    ),
+    Wrong(
+        "old-manifest-stays",
+        "rloop_core/store/manifest.py",
+        '    store.delete(f"{target}/manifest.json")\n',
+        "",
+        "While a stage is published again, its old manifest names files that are being replaced.",
+    ),
+    Wrong(
+        "any-sha256",
+        "rloop_core/store/manifest.py",
+        "        if file_sha256(path) != file.sha256:\n"
+        '            raise _damaged(store, manifest, file, "was altered: its sha256 differs")\n',
+        "",
+        "An altered file of the right length is trained on.",
+    ),
+    Wrong(
+        "digest-of-paths",
+        "rloop_core/rollout/policy.py",
+        "content_digest((path.name, file_sha256(path))",
+        "content_digest((str(path), file_sha256(path))",
+        "The same policy in another folder is another policy, and everything runs again.",
+    ),
+    Wrong(
+        "lease-unchecked",
+        "rloop_core/stages/runner.py",
+        """\
+        if self._lease:
+            self._lease.ensure_held()
+        return publish(
+""",
+        """\
+        return publish(
+""",
+        "Two machines write one run after the first was taken for dead.",
+    ),
+    Wrong(
+        "lease-not-renewed",
+        "rloop_core/store/lease.py",
+        "                self._beats += 1\n",
+        "",
+        "A living holder looks silent from another machine, which takes its run.",
+    ),
+    Wrong(
+        "done-without-files",
+        "rloop_core/stages/runner.py",
+        """\
+            with fetched(self.store, manifest, self._cache()):
+                pass
+""",
+        "",
+        "A stage is Cached although its files are gone or damaged.",
+    ),
+    Wrong(
+        "done-with-another-config",
+        "rloop_core/stages/runner.py",
+        "            if manifest.fingerprint != fingerprint(identity):\n",
+        '            if manifest.identity["stage"] != stage:\n',
+        "A changed config gets the artifacts of the old one.",
+    ),
+    Wrong(
+        "done-without-manifest",
+        "rloop_core/stages/identity.py",
+        """\
+        if manifest is None:
+            return False
+""",
+        """\
+        if manifest is None:
+            return True
+""",
+        "A run with stages that were never computed says that nothing is left to do.",
+    ),
+    Wrong(
+        "computed-is-cached",
+        "rloop_core/stages/runner.py",
+        "            return self._saw(StageResult(manifest, False, why))\n",
+        "            return self._saw(StageResult(manifest, True, why))\n",
+        "The UI shows Cached for what was computed just now.",
+    ),
+    Wrong(
+        "placement-in-fingerprint",
+        "rloop_core/config/tree.py",
+        '            "seed": self.seed,\n        }\n        sections',
+        '            "seed": self.seed,\n            "device": self.placement.device,\n        }\n        sections',
+        "A finished run is computed again on a machine with a GPU.",
+    ),
+    Wrong(
+        "temperature-not-in-fingerprint",
+        "rloop_core/config/identity.py",
+        'without = {"start"} | ',
+        'without = {"start", "temperature"} | ',
+        "Another temperature gets the rollouts of the old one.",
+    ),
+    Wrong(
+        "unknown-fields",
+        "rloop_core/config/base.py",
+        'extra="forbid"',
+        'extra="ignore"',
+        "A misspelt setting is silently the default.",
+    ),
+)
+
+_EXPLORE = (
+    Wrong(
+        "clip-bounds-swapped",
+        "rloop_core/dapo/settings.py",
+        "        epsilon=explore.clip_low,\n        epsilon_high=explore.clip_high,\n",
+        "        epsilon=explore.clip_high,\n        epsilon_high=explore.clip_low,\n",
+        "Clip-higher becomes clip-lower: exploration dies sooner.",
+    ),
+    Wrong(
+        "advantages-over-the-batch",
+        "rloop_core/dapo/settings.py",
+        'scale_rewards="group"',
+        'scale_rewards="batch"',
+        "Advantages are no longer each group's own.",
+    ),
+    Wrong(
+        "overlong-is-rewarded",
+        "rloop_core/dapo/settings.py",
+        "return [1.0, config.explore.overlong.penalty]",
+        "return [1.0, -config.explore.overlong.penalty]",
+        "Long completions are rewarded.",
+    ),
+    Wrong(
+        "dropped-groups-not-recorded",
+        "rloop_core/dapo/trainer.py",
+        "        return self._rows(step, round_index, inputs, output, kept)\n",
+        '        return [row for row in self._rows(step, round_index, inputs, output, kept) if row["kept"]]\n',
+        "Success rates are measured on groups that had variance, so nothing is hard.",
+    ),
+    Wrong(
+        "sampling-by-reward",
+        "rloop_core/dapo/trainer.py",
+        "        correct = [judgement.verdict == Verdict.correct for judgement in self._answer_reward.judgements]\n"
+        "        groups = informative_groups(correct, size) if self._sampling.enabled else list(range(len(mine)))\n",
+        "        rewards = self._last_rewards.tolist()\n"
+        "        varied = [g for g in range(len(mine)) if len(set(rewards[g * size : (g + 1) * size])) > 1]\n"
+        "        groups = varied if self._sampling.enabled else list(range(len(mine)))\n",
+        "With an overlong punishment, problems that are always solved fill the update.",
+    ),
+    Wrong(
+        "every-pass-alike",
+        "rloop_core/dapo/problem_stream.py",
+        "default_rng([self._seed, which])",
+        "default_rng(self._seed)",
+        "Each pass over the problems has the same order: the seed is not mixed with the pass.",
+    ),
+    Wrong(
+        "resumes-a-step-early",
+        "rloop_core/dapo/explore.py",
+        "cursor=checkpoint.cursor if checkpoint else 0",
+        "cursor=checkpoint.cursor - job.config.explore.problems_per_step if checkpoint else 0",
+        "A resumed phase meets the last RL step's problems twice.",
+    ),
+    Wrong(
+        "forgets-the-last-step",
+        "rloop_core/dapo/ledger.py",
+        'if row["step"] <= keep_steps]',
+        'if row["step"] < keep_steps]',
+        "A resumed phase loses the metrics of the RL step before.",
+    ),
+    Wrong(
+        "early-end-is-success",
+        "rloop_core/dapo/explore.py",
+        "    if reached != wanted:\n",
+        "    if reached > wanted:\n",
+        "A phase that ended half-way is published.",
+    ),
+    Wrong(
+        "lower-attempt-wins",
+        "rloop_core/trajectories/shards.py",
+        "attempt > best[key][0]",
+        "attempt < best[key][0]",
+        "After a crash the record holds rollouts that the policy was not trained on.",
+    ),
+    Wrong(
+        "one-seed-for-all-iterations",
+        "rloop_core/stages/execute.py",
+        "derive_seed(config.seed, job.stage, job.iteration)",
+        "derive_seed(config.seed, job.stage)",
+        "Every iteration draws in the same order with the same noise.",
+    ),
+    Wrong(
+        "one-seed-for-all-snapshots",
+        "rloop_core/stages/evaluate.py",
+        'derive_seed(config.seed, "evaluate", label, self._context.job.iteration, step)',
+        'derive_seed(config.seed, "evaluate", label, self._context.job.iteration)',
+        "Equal policies agree by more than chance, so forgetting looks smaller than it is.",
+    ),
+)
+
+_EXPERTS = (
+    Wrong(
+        "hard-includes-the-threshold",
+        "rloop_core/trajectories/filter.py",
+        '(pl.col("rate") < threshold)',
+        '(pl.col("rate") <= threshold)',
+        "Problems solved in exactly a tenth of the attempts count as hard.",
+    ),
+    Wrong(
+        "filter-counts-kept-rollouts",
+        "rloop_core/trajectories/filter.py",
+        '        record.group_by("problem_id")\n',
+        '        record.filter(pl.col("kept")).group_by("problem_id")\n',
+        "Hard problems are chosen on a biased sample.",
+    ),
+    Wrong(
+        "rates-of-kept-rollouts",
+        "rloop_core/trajectories/success.py",
+        '        .group_by("problem_id")\n',
+        '        .filter(pl.col("kept"))\n        .group_by("problem_id")\n',
+        "The reported success rates are of a biased sample.",
+    ),
+    Wrong(
+        "truncated-experts",
+        "rloop_core/trajectories/filter.py",
+        '        keep(keys["finished"].to_numpy()[chosen] | (not settings.drop_truncated))\n',
+        '        keep(keys["finished"].to_numpy()[chosen] | settings.drop_truncated)\n',
+        "Cut completions are learned from.",
+    ),
+    Wrong(
+        "cap-takes-the-first",
+        "rloop_core/trajectories/filter.py",
+        "sorted(draws)[settings.max_per_problem :]",
+        "draws[settings.max_per_problem :]",
+        "The cap prefers early RL steps.",
+    ),
+    Wrong(
+        "rft-from-the-endpoint",
+        "rloop_core/stages/order.py",
+        'return (iteration, "explore") if config.rft.start == "rl-endpoint" else (iteration - 1, config.policy_stage)',
+        'return (iteration, "explore") if config.arm == "rloop" else (iteration - 1, config.policy_stage)',
+        "RFT keeps what RL forgot: the method is another one.",
+    ),
+    Wrong(
+        "prompt-not-masked",
+        "rloop_core/rft/finetune.py",
+        "masks = [[0] * len(prompt) + [1] * len(completion)",
+        "masks = [[1] * len(prompt) + [1] * len(completion)",
+        "RFT learns to write problems.",
+    ),
+    Wrong(
+        "eos-not-learned",
+        "rloop_core/rft/finetune.py",
+        "[1] * len(completion) for prompt",
+        "[1] * (len(completion) - 1) + [0] for prompt",
+        "The fine-tuned policy forgets to stop.",
+    ),
+)
+
+_VERIFIER = (
+    Wrong(
+        "first-box",
+        "rloop_core/verifier/boxes.py",
+        "last = (begun, token.start(), token.end())",
+        "last = last or (begun, token.start(), token.end())",
+        "An intermediate result is judged instead of the answer.",
+    ),
+    Wrong(
+        "cut-box-answers",
+        "rloop_core/verifier/boxes.py",
+        "    if last is None or unclosed > last[1]:\n",
+        "    if last is None:\n",
+        "A completion that was cut inside its box is judged by an earlier one.",
+    ),
+    Wrong(
+        "imagined-turns-count",
+        "rloop_core/verifier/extract.py",
+        'text = cut_at_marker(completion) if "<" in completion or "[" in completion else completion',
+        "text = completion",
+        "What follows the end of the policy's turn is judged.",
+    ),
+    Wrong(
+        "truncated-can-be-right",
+        "rloop_core/verifier/verifier.py",
+        "            elif not finished:\n",
+        "            elif not finished and not answer:\n",
+        "Completions that ran out of budget are rewarded.",
+    ),
+    Wrong(
+        "timeout-is-cached",
+        "rloop_core/verifier/verifier.py",
+        "        if outcome.verdict is not Verdict.correct and outcome.verdict is not Verdict.wrong:\n"
+        "            return\n",
+        "",
+        "One busy moment decides about an answer for the rest of the run.",
+    ),
+    Wrong(
+        "timeout-is-wrong",
+        "rloop_core/verifier/pool.py",
+        "call.outcomes[place] = Outcome(Verdict.timeout, ",
+        "call.outcomes[place] = Outcome(Verdict.wrong, ",
+        "An undecided comparison counts, and is cached, as a wrong answer.",
+    ),
+)
+
+_PROBLEMS = (
+    Wrong(
+        "id-of-the-raw-text",
+        "rloop_core/problems/types.py",
+        "hashlib.sha256(normalised_problem(text).encode(",
+        "hashlib.sha256(text.encode(",
+        "A problem with another space is another problem: duplicates stay, sets cannot be compared.",
+    ),
+    Wrong(
+        "overlap-above-the-threshold",
+        "rloop_core/problems/decontamination.py",
+        "share >= self._rules.containment",
+        "share > self._rules.containment",
+        "A problem with exactly the least share that counts is missed.",
+    ),
+    Wrong(
+        "share-of-the-training-problem",
+        "rloop_core/problems/decontamination.py",
+        "share = len(wanted & _grams(text, _SHARE_GRAM)) / len(wanted)",
+        "share = len(wanted & _grams(text, _SHARE_GRAM)) / len(_grams(text, _SHARE_GRAM))",
+        "An evaluation problem inside a longer training problem is missed.",
+    ),
+)
+
+_FIGURES = (
+    Wrong(
+        "pass-at-k-off-by-one",
+        "rloop_core/evaluation/metrics.py",
+        "np.maximum(total - taken, 1)",
+        "np.maximum(total - taken - 1, 1)",
+        "pass@k comes out too high.",
+    ),
+    Wrong(
+        "avg-of-the-most-samples",
+        "rloop_core/evaluation/metrics.py",
+        "share: Floats = correct / total\n",
+        "share: Floats = correct / total.max()\n",
+        "avg@k takes one k for all problems, also where some have fewer samples.",
+    ),
+    Wrong(
+        "bootstrap-unpaired",
+        "rloop_core/evaluation/outcomes.py",
+        "intervals(a - b, seed=seed)",
+        "intervals(a - b[:, np.random.default_rng(seed).permutation(b.shape[1])], seed=seed)",
+        "Intervals of differences are far too wide.",
+    ),
+    Wrong(
+        "transitions-transposed",
+        "rloop_core/analysis/transitions.py",
+        "forgetting.T.copy(), forgetting, null, high)",
+        "forgetting, forgetting.T.copy(), null, high)",
+        "Learning is shown as forgetting.",
+    ),
+    Wrong(
+        "matrices-without-null",
+        "rloop_core/report/arms_matrices.py",
+        "bool(found[i, j] > high[i, j])",
+        "bool(found[i, j] > 0)",
+        "Every forgotten problem is marked as more than chance.",
+    ),
+    Wrong(
+        "study-without-null",
+        "rloop_core/study/forgetting.py",
+        "np.stack([observed, null, observed - null])",
+        "np.stack([observed, null, observed])",
+        "What chance forgets is blamed on the method.",
+    ),
+    Wrong(
+        "report-unescaped",
+        "rloop_core/report/page.py",
+        "autoescape=True",
+        "autoescape=False",
+        "A completion runs scripts in the reader's browser.",
+    ),
+)
+
+_PROCESSES = (
+    Wrong(
+        "grandchildren-survive",
+        "rloop_core/stages/supervisor.py",
+        "    code = _watch(child, control)\n    end_descendants()\n",
+        "    code = _watch(child, control)\n",
+        "What a stage started goes on after it, and holds the GPU.",
+    ),
+    Wrong(
+        "cancelled-goes-on",
+        "tasks/stages.py",
+        "should_stop=lambda: run.stopping",
+        "should_stop=lambda: False",
+        "A stage beside one that failed or was cancelled goes on.",
+    ),
+    Wrong(
+        "secrets-in-logs",
+        "rloop_core/printable.py",
+        "        text = text.replace(secret, MASK)\n",
+        "        text = text.replace(secret, secret)\n",
+        "Keys from the environment are printed and kept in logs.",
+    ),
+    Wrong(
+        "passwords-in-uris",
+        "rloop_core/printable.py",
+        "_IN_URI.sub(MASK, text)",
+        "text",
+        "A password in a URI is printed.",
+    ),
+)
+
+WRONGS = (*_STORE, *_EXPLORE, *_EXPERTS, *_VERIFIER, *_PROBLEMS, *_FIGURES, *_PROCESSES)
