@@ -119,7 +119,7 @@ def _try_each(plain: Path, wrongs: Sequence[Wrong], tier: str, jobs: int, rows: 
     def attempt(number: int, wrong: Wrong) -> Row:
         home = plain.with_name(str(number))
         shutil.copytree(plain / "project", home / "project", ignore=shutil.ignore_patterns(".rloop", ".hypothesis"))
-        _link_shared(home)
+        _link_beside(home, plain / "project")
         _plant(wrong, home / "project")
         before = rows[wrong.name].seconds if wrong.name in rows else 0.0
         row = _play(home, wrong.name, tier, before)
@@ -145,12 +145,17 @@ def _copy_project(home: Path) -> None:
             target = home / "project" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
-    _link_shared(home)
+    _link_beside(home, ROOT)
 
 
-def _link_shared(home: Path) -> None:
+def _link_beside(home: Path, source: Path) -> None:
+    """Link what lies beside the project, and the S3 server that its tests installed."""
     if (ROOT.parent / "shared").is_dir():
         (home / "shared").symlink_to((ROOT.parent / "shared").resolve())
+    (home / "project/.rloop").mkdir()
+    for installed in (source / ".rloop").glob("swift-*/installed"):
+        server = installed.parent.resolve()
+        (home / "project/.rloop" / server.name).symlink_to(server)
 
 
 def _plant(wrong: Wrong, project: Path) -> None:
@@ -172,7 +177,8 @@ def _environment(home: Path) -> dict[str, str]:
 
 def _imported(home: Path) -> Path:
     """The folder that a process of the tests, wherever it is started, imports the packages from."""
-    code = f"import importlib.util as u; print(*(u.find_spec(name).origin for name in {_PACKAGES}), sep='\\n')"
+    where = f"[find_spec(name).submodule_search_locations[0] for name in {_PACKAGES}]"
+    code = f"from importlib.util import find_spec; print(*{where}, sep='\\n')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=home, env=_environment(home), check=True, capture_output=True, text=True)
     project = home / "project"
@@ -210,7 +216,7 @@ def _end_processes(below: Path) -> None:
     """End whatever tests of a copy left running."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get("PYTHONPATH", "").startswith(f"{below}/"):
+            if any(f"{below}/" in word for word in (process.environ().get("PYTHONPATH", ""), *process.cmdline())):
                 process.kill()
 
 
