@@ -143,11 +143,14 @@ def test_no_placement_field_is_in_any_fingerprint(leaf):
 
 
 @pytest.mark.parametrize("leaf", IDENTITY, ids=name_of)
-def test_every_identity_field_is_in_some_fingerprint(leaf):
+def test_every_identity_field_is_in_some_fingerprint_and_a_stages_own_in_its(leaf):
     others = variants(*leaf)
     assert others or ALLOWED.get(leaf[0]) == []
+    before = identities(make_config(BASE))
     for other in others:
-        assert identities(other) != identities(make_config(BASE))
+        changed_stages = {stage for stage in STAGES if identities(other)[stage] != before[stage]}
+        assert changed_stages
+        assert leaf[0][0] in changed_stages or leaf[0][0] not in STAGES
 
 
 @pytest.mark.parametrize(
