@@ -1,0 +1,99 @@
+"""What a run computes, finds again and publishes, with stages that only write a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rloop_core.config import Config
+from rloop_core.errors import LeaseError
+from rloop_core.stages.execute import StageContext, execute
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.order import stages_of
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Manifest, Store, manifest_key, stage_folder
+from tests.conftest import small_config
+
+Place = tuple[int, str]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return small_config(iterations=2, placement={"store": str(tmp_path / "store")})
+
+
+def _write(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+    out = Path(job.work) / "out"
+    out.mkdir(parents=True)
+    (out / "made.txt").write_text(f"{job.stage} {job.iteration}")
+    return StageOutcome({}, {})
+
+
+def _run(config: Config, launch: Callable[..., StageOutcome] = _write) -> tuple[dict[Place, Manifest], list[Place]]:
+    """The artifacts of all stages, and which of them were computed."""
+    store = Store(config.placement.store)
+    with Lease(store, config.name) as lease:
+        runner = StageRunner(config, store, lease, launch=launch)
+        results = {(iteration, stage): runner.ensure(stage, iteration) for iteration, stage in stages_of(config)}
+    return (
+        {place: result.manifest for place, result in results.items()},
+        [place for place, result in results.items() if not result.cached],
+    )
+
+
+def test_only_what_is_whole_under_the_same_config_is_cached(config: Config) -> None:
+    made, computed = _run(config)
+    assert computed == stages_of(config)
+    assert _run(config) == (made, [])
+    (Path(config.placement.store) / stage_folder("small", 0, "filter") / "made.txt").unlink()
+    assert _run(config)[1] == [(0, "filter")]
+    changed = small_config(**{**config.model_dump(mode="json"), "filter": {"threshold": 0.2}})
+    assert _run(changed)[1] == [(0, "filter"), (1, "filter")]
+
+
+def test_what_has_no_manifest_is_missing_and_so_is_all_that_builds_on_it(config: Config) -> None:
+    store = Store(config.placement.store)
+    assert StageRunner(config, store, None).remaining() == stages_of(config)
+    _run(config)
+    assert StageRunner(config, store, None).remaining() == []
+    store.delete(manifest_key("small", 0, "harvest"))
+    assert StageRunner(config, store, None).remaining() == stages_of(config)[1:]
+
+
+def test_exploration_and_fine_tuning_both_start_from_theta_i(config: Config) -> None:
+    made, _ = _run(config)
+    inputs = StageRunner(config, Store(config.placement.store), None).inputs
+    for iteration, theta in ((0, inputs.base().digest), (1, made[0, "rft"].digest)):
+        assert made[iteration, "explore"].inputs[0].digest == made[iteration, "rft"].inputs[0].digest == theta
+        assert made[iteration, "rft"].inputs[1].digest == made[iteration, "filter"].digest
+
+
+def test_nothing_is_published_under_a_lease_that_was_lost_meanwhile(config: Config) -> None:
+    store = Store(config.placement.store)
+
+    def lose(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+        store.write_bytes("small/lease.json", json.dumps({"token": "another", "host": "elsewhere"}).encode())
+        return _write(job, tell)
+
+    with pytest.raises(LeaseError, match="was taken over by another process"):
+        _run(config, lose)
+    assert not store.exists(manifest_key("small", 0, "explore"))
+
+
+def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def run(context: StageContext) -> StageOutcome:
+        seeds.append(context.seed)
+        return _write(context.job, context.tell)
+
+    for _, stage in stages_of(config):
+        monkeypatch.setitem(sys.modules, f"rloop_core.stages.{stage}", SimpleNamespace(run=run))
+    _run(config, lambda job, tell, **limits: execute(job, tell))
+    assert len(set(seeds)) == len(stages_of(config))
