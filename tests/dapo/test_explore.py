@@ -106,6 +106,17 @@ def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
     assert len((job.work / "metrics.jsonl").read_text().splitlines()) == 3
 
 
+def test_a_phase_that_ends_early_without_an_error_is_no_success(
+    make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rloop_core.dapo.trainer import DapoTrainer
+
+    monkeypatch.setattr(DapoTrainer, "train", lambda self, **resume: None)
+    config = small_config()
+    with pytest.raises(StageError, match="stopped after 0 of 6 optimizer updates"):
+        explore(make_job(config), encoded(config), verifier, _quiet)
+
+
 def test_a_checkpoint_without_its_marker_is_never_resumed_from(tmp_path: Path) -> None:
     for updates, whole in ((2, True), (4, True), (6, False)):
         folder = tmp_path / f"checkpoint-{updates}"
