@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test faults chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
+.PHONY: help install demo study test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(VENV)/.dev ## Unit, property and fault tests: a quarter of an hour on tw
 
 faults: $(VENV)/.dev ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
 	$(BIN)/python -m pytest -m long
+
+wrongs: $(VENV)/.dev ## Wrongs planted one at a time in a copy of the project: the tests must notice each; WITH="--only NAME": some
+	$(BIN)/python -m tests.wrongs $(WITH)
 
 check: $(VENV)/.dev ## Lint, format, types and import arrows
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import transformers
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.evaluation import outcomes
+from rloop_core.organism import bundled_policy_path
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner
@@ -102,6 +104,33 @@ def test_majority_is_that_of_the_stored_answers(tmp_path: Path) -> None:
         winners = {vote for vote in given if given.count(vote) == most}
         expected += ("right" in winners) / max(1, len(winners))
     assert manifest.metrics["plain"]["majority@4"]["value"] == pytest.approx(expected / len(won))
+
+
+def test_a_snapshot_draws_for_itself_even_where_it_is_the_same_policy(tmp_path: Path) -> None:
+    """With the same draws two policies would agree by more than chance, and seem to forget less than they do."""
+    config = small_config(
+        arm="vanilla-rl",
+        explore={"steps": 1, "snapshot_every": 1},
+        evaluate={"sets": [SUMS], "samples": 4, "k": [1], "base": False, "snapshots": True},
+        placement={"store": str(tmp_path)},
+    )
+
+    def launch(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:
+        if job.stage == "evaluate":
+            return execute(job, tell)
+        for place in ("policy", "snapshots/step-000001"):
+            shutil.copytree(bundled_policy_path(), Path(job.work) / "out" / place)
+        return StageOutcome({}, {})
+
+    runner = StageRunner(config, Store(str(tmp_path)), None, launch=launch)
+    runner.ensure("explore", 0)
+    folder = tmp_path / runner.ensure("evaluate", 0).manifest.folder
+    drawn = [
+        pq.read_table(path, columns=["completion"])["completion"].to_pylist()
+        for place in (folder, folder / "step-000001")
+        for path in (place / "set-00").iterdir()
+    ]
+    assert len(drawn) == 2 and drawn[0] != drawn[1]
 
 
 def test_batches_of_another_size_are_not_taken_for_some_of_these(tmp_path: Path) -> None:
