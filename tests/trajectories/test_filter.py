@@ -104,7 +104,19 @@ def test_the_filter_is_its_definition(
     rollout, drawn, threshold, min_attempts, min_successes, cap, truncated, boxes, seed
 ) -> None:
     rows = [
-        rollout(step, 0, 0, f"g{index:03d}", index % 4, f"p{problem}", verdict, tuple(tokens), finished, boxed)
+        rollout(
+            step,
+            0,
+            0,
+            f"g{index:03d}",
+            index % 4,
+            f"p{problem}",
+            verdict,
+            tuple(tokens),
+            finished,
+            boxed,
+            kept=index % 2 == 0,
+        )
         for index, (problem, verdict, tokens, finished, boxed, step) in enumerate(drawn)
     ]
     chosen = FilterSettings(
