@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
@@ -88,6 +88,15 @@ ROLLOUTS = st.lists(
     max_size=80,
 )
 
+# A hard problem with a truncated success, and one that is solved exactly as often as the threshold says.
+PLAIN = [
+    (0, "correct", [0], True, 1, 1),
+    (0, "correct", [1], False, 1, 1),
+    *[(0, "wrong", [], True, 1, 1)] * 6,
+    *[(1, "correct", [index], True, 1, 2) for index in range(3)],
+    *[(1, "wrong", [], True, 1, 2)] * 7,
+]
+
 
 @settings(max_examples=60, deadline=None)
 @given(
@@ -100,6 +109,7 @@ ROLLOUTS = st.lists(
     boxes=st.booleans(),
     seed=st.integers(0, 3),
 )
+@example(drawn=PLAIN, threshold=0.3, min_attempts=1, min_successes=1, cap=None, truncated=True, boxes=True, seed=0)
 def test_the_filter_is_its_definition(
     rollout, drawn, threshold, min_attempts, min_successes, cap, truncated, boxes, seed
 ) -> None:
