@@ -168,6 +168,11 @@ def embedded_prefect() -> None:
 def run_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run `rloop` in this process, on its embedded Prefect and its warm fork server: stages start at once."""
     embedded_prefect()
+    return call_rloop(*arguments, check=check)
+
+
+def call_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run `rloop` in this process, with Prefect's settings as they are."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with redirect_stdout(out), redirect_stderr(err):
         try:

@@ -26,8 +26,8 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def still_running(processes: Iterable[psutil.Process], timeout: float = 30.0) -> list[str]:
-    """Process id and command of each that has not ended in so many seconds: those within which a run's tree must end.
+def still_running(processes: Iterable[psutil.Process], timeout: float = 120.0) -> list[str]:
+    """Process id and command of each that has not ended by the last resort of a busy machine.
 
     A zombie has ended: in a container whose first process waits for nobody, orphans stay zombies for ever.
     """

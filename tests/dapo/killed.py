@@ -18,25 +18,35 @@ class Killed(BaseException):
 
 
 def check_killed_equals_whole(
-    config: Config, make_job: Callable[..., ExploreJob], verifier: Verifier, dies_after: int
+    config: Config, make_job: Callable[..., ExploreJob], verifier: Verifier, *dies_after: int
 ) -> ExploreJob:
-    """Of five RL steps with a checkpoint after every second one; returns the job of the phase that never died."""
+    """Of five RL steps with a checkpoint after every second one; returns the job of the phase that never died.
+
+    Args:
+        config: Of the phase.
+        make_job: Makes its jobs.
+        verifier: Judges its rollouts.
+        dies_after: RL steps after which a phase of its own dies, before their checkpoint is written.
+    """
     problems = encoded(config)
     whole = make_job(config, "whole")
     explore(whole, problems, verifier, lambda row: None)
     counts = seal(whole, whole.work / "out")
 
-    def die(row: dict[str, Any]) -> None:
-        if row["step"] == dies_after:
-            raise Killed
+    for number in dies_after:
 
-    with pytest.raises(Killed):
-        explore(make_job(config, "killed"), problems, verifier, die)
-    again: list[int] = []
-    killed = make_job(config, "killed", attempt=1)
-    explore(killed, problems, verifier, lambda row: again.append(row["step"]))
-    last = (dies_after - 1) // 2 * 2
-    assert again == list(range(last + 1, 6)), "only the RL steps after the last checkpoint run again"
-    assert seal(killed, killed.work / "out") == counts
-    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
+        def die(row: dict[str, Any], last: int = number) -> None:
+            if row["step"] == last:
+                raise Killed
+
+        name = f"killed-{number}"
+        with pytest.raises(Killed):
+            explore(make_job(config, name), problems, verifier, die)
+        again: list[int] = []
+        killed = make_job(config, name, attempt=1)
+        explore(killed, problems, verifier, lambda row: again.append(row["step"]))  # noqa: B023
+        checkpoint = (number - 1) // 2 * 2
+        assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
+        assert seal(killed, killed.work / "out") == counts
+        assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     return whole

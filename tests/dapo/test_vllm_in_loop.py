@@ -93,7 +93,7 @@ def test_trl_is_told_to_share_the_gpu_to_sleep_and_to_truncate_token_by_token(tm
     assert not without.use_vllm
 
 
-@pytest.mark.parametrize("off", [0.0, 0.3, -1.0])
+@pytest.mark.parametrize("off", [0.0, -1.0])
 def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     engine: type[OtherEngine], off: float, make_job: Callable[..., ExploreJob], verifier: Verifier
 ) -> None:
@@ -114,11 +114,8 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
 
 
-@pytest.mark.parametrize("off", [0.0, 0.3])
-def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(
-    engine: type[OtherEngine], off: float, tmp_path: Path
-) -> None:
-    engine.off = off
+def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type[OtherEngine], tmp_path: Path) -> None:
+    engine.off = 0.3
     told: list[dict[str, Any]] = []
     runner = StageRunner(
         small_config(explore=VLLM),
@@ -129,9 +126,9 @@ def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(
     )
     made = runner.ensure("explore", 0).manifest
     notes = [event["note"] for event in told if event["kind"] == "note"]
-    assert [note.split(":")[0] for note in notes] == (["RL step 1", "RL step 2"] if off else [])
+    assert [note.split(":")[0] for note in notes] == ["RL step 1", "RL step 2"]
     assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
-    assert made.metrics["drift_mean"] == pytest.approx(off, abs=2e-4)
+    assert made.metrics["drift_mean"] == pytest.approx(0.3, abs=2e-4)
     assert made.versions["drawn_by"].startswith("vllm")
 
 

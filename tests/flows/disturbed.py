@@ -125,7 +125,7 @@ class Disturbed:
 
     def deploy(self, *arguments: str) -> dict[str, dict[str, Any]]:
         """`rloop deploy`; what it did, by name."""
-        done = self.server.call("rloop_core", "deploy", "--json", *arguments)
+        done = self.server.deploy("--json", *arguments)
         return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
 
     def start_worker(self, pool: str = GPU) -> psutil.Process:

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import prefect.settings
+from prefect.settings import temporary_settings
 
 from flows.empty_database import EmptyDatabase
-from tests.conftest import ROOT
+from tests.conftest import ROOT, call_rloop
 
 PASSWORD = "admin:not-a-secret"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -66,6 +68,18 @@ class Server:
             raise AssertionError(f"{arguments} did not end:\n{said}") from error
         assert not check or done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done
+
+    @contextmanager
+    def client(self, **settings: Any) -> Iterator[None]:
+        """This process talks to the server, as a run does; `settings` are more of Prefect's, by name."""
+        given = {"PREFECT_API_URL": self.api, "PREFECT_API_AUTH_STRING": self.password, **settings}
+        with temporary_settings(updates={getattr(prefect.settings, name): value for name, value in given.items()}):
+            yield
+
+    def deploy(self, *arguments: str, check: bool = True, **settings: Any) -> subprocess.CompletedProcess[str]:
+        """`rloop deploy` in this process."""
+        with self.client(**settings):
+            return call_rloop("deploy", *arguments, check=check)
 
     def post(self, path: str, content: Any) -> httpx.Response:
         """What the UI does."""

@@ -64,5 +64,5 @@ def running_team(folder: Path) -> Iterator[Team]:
         prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server,
     ):
         team = Team(server, swift, f"{swift.uri}/runs", folder)
-        server.call("rloop_core", "deploy", "--store", team.store)
+        server.deploy("--store", team.store)
         yield team

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def _deploy(server: Server, *arguments: str) -> dict[str, dict[str, Any]]:
     """What was done to each automation, by its name."""
-    done = server.call("rloop_core", "deploy", "--json", *arguments)
+    done = server.deploy("--json", *arguments)
     changes = json.loads(done.stdout)["changes"]
     return {change["name"]: change for change in changes if change["kind"] == "automation"}
 
@@ -66,7 +66,7 @@ def test_what_was_asked_for_once_stays_and_what_somebody_changed_is_put_right(se
 
 
 def test_no_automation_points_to_a_block_that_is_not_there(server: Server) -> None:
-    refused = server.call("rloop_core", "deploy", "--notify", "custom-webhook/nobody", check=False)
+    refused = server.deploy("--notify", "custom-webhook/nobody", check=False)
     assert refused.returncode == 2 and "has no block 'custom-webhook/nobody'" in refused.stderr
     assert server.post("/automations/filter", {"automations": {"name": {"any_": [TELL]}}}).json() == []
 

@@ -31,7 +31,7 @@ def test_a_worker_without_keys_takes_them_from_the_block_that_its_deployment_nam
     place = {name: value for name, value in swift.environment.items() if name not in VARIABLES}
     place["AWS_SHARED_CREDENTIALS_FILE"] = place["AWS_CONFIG_FILE"] = os.devnull
     with prefect_server(tmp_path) as server:
-        server.call("rloop_core", "deploy", **place)
+        server.deploy()
         subprocess.run([sys.executable, "-c", _SAVE, *keys], env=server.environment(), check=True, timeout=120)
         with server.worker("rloop-cpu", **place):
             asked = {"run": "one", "vanilla": "other", "store": f"{swift.uri}/none"}

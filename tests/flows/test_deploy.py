@@ -39,7 +39,7 @@ def server(empty: Server) -> Server:
 
 def _deploy(server: Server, *arguments: str) -> dict[str, dict[str, Any]]:
     """The changes, by the name of what was changed."""
-    done = server.call("rloop_core", "deploy", "--json", *arguments)
+    done = server.deploy("--json", *arguments)
     return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
 
 
@@ -60,14 +60,14 @@ def _start(server: Server, name: str, parameters: dict[str, Any]) -> int:
 
 def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty: Server) -> None:
     server = empty
-    needs = server.call("rloop_core", "deploy", "--pool-type", "kubernetes", check=False)
+    needs = server.deploy("--pool-type", "kubernetes", check=False)
     assert needs.returncode == 2 and "outlives it" in needs.stderr
     assert _actions(_deploy(server, "--dry-run")) == {"created"}
     assert server.post("/work_pools/filter", {}).json() == []
     first = _deploy(server, "--store", "s3://bucket/runs")
     assert set(first) == DEPLOYMENTS | AUTOMATIONS | {"rloop-cpu", "rloop-gpu"} and _actions(first) == {"created"}
     assert _actions(_deploy(server, "--store", "s3://bucket/runs")) == {"left"}
-    words = server.call("rloop_core", "deploy").stdout.splitlines()
+    words = server.deploy().stdout.splitlines()
     assert words[-1] == "nothing to change: the server has it all"
     assert "left     deployment  rloop/iterate  (kept: store s3://bucket/runs)" in words
 
@@ -163,7 +163,7 @@ def test_prefects_command_refuses_a_field_that_the_form_has_not(server: Server) 
 
 
 def test_a_pools_type_is_fixed(server: Server) -> None:
-    refused = server.call("rloop_core", "deploy", "--pool-type", "docker", "--store", "s3://b/p", check=False)
+    refused = server.deploy("--pool-type", "docker", "--store", "s3://b/p", check=False)
     assert refused.returncode == 2 and "prefect work-pool delete rloop-gpu" in refused.stderr
 
 
@@ -171,10 +171,10 @@ def test_what_goes_wrong_is_said_in_one_line(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1] + 1}/api"
     cases = {
-        "no Prefect server is named": server.call("rloop_core", "deploy", check=False, PREFECT_API_URL=""),
-        "no Prefect server answers": server.call("rloop_core", "deploy", "--api", nobody, check=False),
-        "PREFECT_API_AUTH_STRING": server.call("rloop_core", "deploy", check=False, PREFECT_API_AUTH_STRING="a:b"),
-        "credentials from": server.call("rloop_core", "deploy", "--store", "s3://key:word@bucket/x", check=False),
+        "no Prefect server is named": server.deploy(check=False, PREFECT_API_URL=None),
+        "no Prefect server answers": server.deploy("--api", nobody, check=False),
+        "PREFECT_API_AUTH_STRING": server.deploy(check=False, PREFECT_API_AUTH_STRING="a:b"),
+        "credentials from": server.deploy("--store", "s3://key:word@bucket/x", check=False),
     }
     for words, done in cases.items():
         assert done.returncode == 2 and words in done.stderr, done.stderr

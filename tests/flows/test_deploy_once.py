@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import httpx
@@ -18,6 +17,7 @@ import pytest
 
 from tests.flows.server import Server, prefect_server
 
+pytestmark = pytest.mark.long
 AUTOMATION = ("POST", "/api/automations/")
 
 
@@ -81,10 +81,18 @@ def _proxy(server: Server) -> Iterator[Proxy]:
             proxy.shutdown()
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with prefect_server(tmp_path_factory.mktemp("prefect")) as server:
+        yield server
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with prefect_server(tmp_path) as running:
-        yield running
+def server(running: Server) -> Server:
+    """Without automations."""
+    for one in running.post("/automations/filter", {}).json():
+        running.answer("DELETE", f"/automations/{one['id']}", None)
+    return running
 
 
 def _names(server: Server) -> Counter[str]:
@@ -94,11 +102,11 @@ def _names(server: Server) -> Counter[str]:
 def test_an_automation_whose_answer_was_lost_is_not_made_again(server: Server) -> None:
     with _proxy(server) as proxy:
         proxy.lose = 2
-        done = server.call("rloop_core", "deploy", "--json", "--api", proxy.url)
+        done = server.deploy("--json", "--api", proxy.url)
         assert proxy.lose == 0
         made = {one["name"] for one in json.loads(done.stdout)["changes"] if one["kind"] == "automation"}
     assert _names(server) == dict.fromkeys(made, 1) and proxy.seen[AUTOMATION] == len(made)
-    assert server.call("rloop_core", "deploy").stdout.strip().endswith("nothing to change: the server has it all")
+    assert server.deploy().stdout.strip().endswith("nothing to change: the server has it all")
 
 
 def test_a_server_that_stops_answering_is_named_with_what_to_do_and_the_same_command_goes_on(server: Server) -> None:
@@ -111,7 +119,7 @@ def test_a_server_that_stops_answering_is_named_with_what_to_do_and_the_same_com
     assert "stopped answering while it made the automation 'rloop: " in hung.stderr
     assert "start it again and give the same command again" in hung.stderr
     assert sum(_names(server).values()) == 1
-    assert server.call("rloop_core", "deploy").returncode == 0
+    assert server.deploy().returncode == 0
     assert set(_names(server).values()) == {1} and len(_names(server)) == 4
 
 

@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With everything deployed, its store in a folder of its own, and a worker of the GPU pool."""
     folder = tmp_path_factory.mktemp("prefect")
     with prefect_server(folder) as running:
-        running.call("rloop_core", "deploy", "--store", str(folder / "store"))
+        running.deploy("--store", str(folder / "store"))
         with running.worker("rloop-gpu"):
             yield running
 

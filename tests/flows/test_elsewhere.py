@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With everything deployed and a worker of each pool."""
     with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
-        running.call("rloop_core", "deploy")
+        running.deploy()
         with running.worker("rloop-gpu"), running.worker("rloop-cpu"):
             yield running
 

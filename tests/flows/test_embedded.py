@@ -42,12 +42,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_first_packet(home: Path) -> None:
     quickest, pandas = (home / "printed").read_text().split()
     assert float(quickest) < 0.035, "each answer of a socket with Nagle's algorithm takes 40 ms"
     assert pandas == "False"
 
 
+@pytest.mark.long
 def test_a_database_of_this_version_is_prepared_and_any_other_is_not(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import SMOKE, start_rloop
 
 
+@pytest.mark.long
 def test_a_run_on_s3_resumes_from_the_bucket_alone(s3_server: str, tmp_path: Path) -> None:
     """The second start knows nothing but the bucket: another scratch folder, another Prefect."""
 

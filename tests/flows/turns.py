@@ -8,24 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-
 from tasks.slots import slot
 from tests.flows.server import Server
-
-
-@contextmanager
-def client_of(server: Server) -> Iterator[None]:
-    """This process talks to the server, as a run does."""
-    with temporary_settings(updates={PREFECT_API_URL: server.api, PREFECT_API_AUTH_STRING: server.password}):
-        yield
 
 
 @contextmanager
 def all_slots_taken(server: Server, name: str) -> Iterator[None]:
     """A limit that exists is switched on, and its only slot is held by a stage of somebody else."""
     server.patch(f"/v2/concurrency_limits/{name}", {"active": True, "limit": 1})
-    with client_of(server), slot(name, "somebody", print, print):
+    with server.client(), slot(name, "somebody", print, print):
         yield
 
 
@@ -39,7 +30,7 @@ def spans_held(server: Server, name: str, count: int, seconds: float) -> list[tu
             time.sleep(seconds)
             spans.append((began, time.monotonic()))
 
-    with client_of(server):
+    with server.client():
         threads = [threading.Thread(target=copy_context().run, args=(stage,)) for _ in range(count)]
         for thread in threads:
             thread.start()

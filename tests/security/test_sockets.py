@@ -33,8 +33,8 @@ def test_the_attack_reaches_an_agent_that_meets_others_in_a_tcp_store(tmp_path: 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "kind", ["processes", "machines", pytest.param("accelerate", marks=pytest.mark.long)]
-)  # fmt: skip
+    "kind", ["processes", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("machines", "accelerate"))]
+)
 def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         endpoint = free.getsockname()[1]

@@ -128,6 +128,7 @@ def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lowe
         run_in_process(job, kill)
 
 
+@pytest.mark.long
 def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> None:
     seen: list[float] = []
     with pytest.raises(StageError, match="was told to stop"):

@@ -167,6 +167,7 @@ def test_accelerates_launcher_and_its_config_give_the_same(undisturbed: tuple[Pa
     assert [step for step in steps if step] == [1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_one_process_of_accelerates_launcher_computes_what_one_of_ours_does(tmp_path: Path) -> None:
     """As `infra/accelerate/zero3-offload.yaml` needs it on one GPU, where there is no other way to share states out."""
