@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rloop_core.printable import printable_line
+
+_MOST_CHARACTERS = 1000
 RESUMES = "start the same command again: it resumes"
 """What to do about most ends of a run."""
 
@@ -30,10 +33,9 @@ class RLoopError(Exception):
         return _rebuild, (type(self), self.what, self.field, self.fix)
 
     def __str__(self) -> str:
-        where = f"{self.field}: " if self.field else ""
-        how = f" (fix: {self.fix})" if self.fix else ""
-        # What comes from a library may span lines; what a user reads does not.
-        return " ".join(line.strip() for line in f"{where}{self.what}{how}".splitlines() if line.strip())
+        # Names and values of any length and kind come from outside; what a library says may span lines.
+        field, what, fix = (printable_line(part or "", _MOST_CHARACTERS) for part in (self.field, self.what, self.fix))
+        return (f"{field}: " if field else "") + what + (f" (fix: {fix})" if fix else "")
 
 
 def _rebuild(kind: type[RLoopError], what: str, field: str | None, fix: str | None) -> RLoopError:

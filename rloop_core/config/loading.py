@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from rloop_core.config.base import Impossible
+from rloop_core.config.base import Impossible, Section
 from rloop_core.config.tree import Config
+from rloop_core.config.yaml_text import DEEPEST, MOST_BYTES, parse_yaml
 from rloop_core.errors import ConfigError
+from rloop_core.json_text import check_plain
 
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads 1e-6 as a number (YAML 1.1 reads a string) and refuses a key given twice."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?([0-9][0-9_]*)(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise ConfigError(f"a key is not a name (line {key.start_mark.line + 1})", fix="use plain field names")
-        if key.value in seen:
-            raise ConfigError(f"given twice (line {key.start_mark.line + 1})", field=str(key.value), fix="keep one")
-        seen.add(key.value)
-    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -65,10 +42,11 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
         ConfigError: The file is missing or malformed.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as stream:
+            text = stream.read(MOST_BYTES + 1).decode("utf-8")
+    except (OSError, ValueError) as error:  # a path may hold a null character
         raise ConfigError(f"cannot be read: {error}", field=str(path), fix="name an existing YAML file") from error
-    data = _parse(text, str(path))
+    data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
         raise ConfigError("is not a mapping of fields", field=str(path), fix="start from deployments/configs/demo.yaml")
     return data
@@ -80,27 +58,27 @@ def make_config(data: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: Naming the first field at fault and the fix.
     """
+    return validate(Config, data, "config")
+
+
+def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> SectionT:
+    """Validate plain data, converting nothing.
+
+    Raises:
+        ConfigError: Naming the first field at fault and the fix; `name` stands for the whole.
+    """
     try:
-        return Config.model_validate_json(json.dumps(data), strict=True)
+        check_plain(data, DEEPEST)
+        return model.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
-        raise explain(error, Config) from None
+        raise explain(error, model) from None
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"cannot be written as JSON: {error}", field="config", fix="use plain values") from error
+        raise ConfigError(f"cannot be written as JSON: {error}", field=name, fix="use plain values") from error
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema of the config file, for editors and forms."""
     return Config.model_json_schema()
-
-
-def _parse(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        what = f"is not valid YAML{line}: {getattr(error, 'problem', None) or error}"
-        raise ConfigError(what, field=where, fix="check indentation and quotes") from error
 
 
 def assign(data: dict[str, Any], override: str) -> None:
@@ -113,6 +91,9 @@ def assign(data: dict[str, Any], override: str) -> None:
     keys = path.strip().split(".")
     if not separator or not all(keys):
         raise ConfigError("is not of the form a.b=c", field=f"--set {override}", fix="e.g. --set explore.steps=20")
+    if len(keys) > DEEPEST:
+        what = f"names a field {len(keys):,} levels deep, and no config has more than {DEEPEST}"
+        raise ConfigError(what, field=f"--set {override}", fix="check the field's path")
     target: Any = data
     for key in keys[:-1]:
         if isinstance(target, dict) and target.get(key) is None:
@@ -120,7 +101,7 @@ def assign(data: dict[str, Any], override: str) -> None:
         target = _entry(target, key, override)
         if not isinstance(target, dict | list):
             raise ConfigError(f"{key!r} is not a section", field=f"--set {override}", fix="check the field's path")
-    parsed = _parse(value, f"--set {override}")
+    parsed = parse_yaml(value, f"--set {override}")
     if isinstance(target, dict):
         target[keys[-1]] = parsed
     else:
@@ -132,8 +113,8 @@ def _entry(target: Any, key: str, override: str) -> Any:
     """Value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
     if isinstance(target, dict):
         return target[key]
-    if not (key.isdecimal() and int(key) < len(target)):
-        what = f"{key!r} is not one of the list's {len(target)} entries, counted from 0"
+    if not (key.isdecimal() and len(key) < 10 and int(key) < len(target)):
+        what = f"{key[:80]!r} is not one of the list's {len(target)} entries, counted from 0"
         raise ConfigError(what, field=f"--set {override}", fix="check the field's path")
     return target[int(key)]
 

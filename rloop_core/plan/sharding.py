@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from rloop_core.config import Config
+from rloop_core.errors import ConfigError
 from rloop_core.plan.models import ModelShape
 
 FOLDER = "infra/accelerate"
@@ -63,11 +64,24 @@ def ladder(devices: int) -> tuple[Sharding, ...]:
 
 
 def sharding_named(config: Config) -> Sharding | None:
-    """What the accelerate config that placement names does; None where it names none, or none that can be read."""
+    """What the accelerate config that placement names does; None where it names none, or none that is here.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     path = config.placement.accelerate_config
     if path is None or not Path(path).is_file():
         return None
-    content: dict[str, Any] = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    try:  # read as accelerate reads it
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        return _sharding_in(content, path)
+    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        fix = "write it with `accelerate config`"
+        what = f"{path} is no accelerate config: {error}"
+        raise ConfigError(what, field="placement.accelerate_config", fix=fix) from error
+
+
+def _sharding_in(content: dict[str, Any], path: str) -> Sharding:
     kind = str(content.get("distributed_type", "NO")).upper()
     if kind == "FSDP":
         settings = content.get("fsdp_config", {})

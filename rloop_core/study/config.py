@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.base import Section
-from rloop_core.config.loading import assign, explain, make_config, read_mapping
+from rloop_core.config.loading import assign, make_config, read_mapping, validate
 from rloop_core.errors import ConfigError
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
@@ -82,12 +81,7 @@ def make_study(data: Mapping[str, Any]) -> StudyConfig:
     Raises:
         ConfigError: Naming the first field at fault and the fix.
     """
-    try:
-        study = StudyConfig.model_validate_json(json.dumps(data), strict=True)
-    except ValidationError as error:
-        raise explain(error, StudyConfig) from None
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"cannot be written as JSON: {error}", field="study", fix="use plain values") from error
+    study = validate(StudyConfig, data, "study")
     for field in ("reference", "main"):
         arm = getattr(study, field)
         if arm not in study.arms:

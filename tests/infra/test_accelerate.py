@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rloop_core.errors import ConfigError
 from rloop_core.stages.job import Share, StageJob
 from rloop_core.stages.ranks import accelerate_command
 from tests.conftest import ROOT, small_config
@@ -130,3 +131,12 @@ def test_every_way_that_the_plan_knows_is_a_file_that_does_that() -> None:
             assert given is not None
             told = {name: value for name, value in vars(given).items() if isinstance(value, bool)}
             assert told == {name: value for name, value in vars(way).items() if isinstance(value, bool)}, way.name
+
+
+@pytest.mark.parametrize("content", ["[1]", "a: [", "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: x}"])
+def test_an_accelerate_config_that_is_none_is_named(tmp_path, content):
+    from rloop_core.plan.sharding import sharding_named
+
+    (tmp_path / "accelerate.yaml").write_text(content)
+    with pytest.raises(ConfigError, match="is no accelerate config"):
+        sharding_named(small_config(placement={"accelerate_config": str(tmp_path / "accelerate.yaml")}))
