@@ -32,8 +32,18 @@ _IN_QUERY = re.compile(r"(?i)\b((?:x-amz-)?(?:signature|credential|security-toke
 def printable_line(text: str, most: int = MOST_CHARACTERS) -> str:
     """One line that a terminal shows as it is: no escape codes, no control characters, no secrets, at most so long."""
     # Codes go first: a secret may be written with some in between.
-    line = " ".join(without_secrets(_UNPRINTABLE.sub("", _ESCAPE.sub("", text))).split())
+    line = " ".join(without_secrets(without_controls(_ESCAPE.sub("", text))).split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def without_controls(text: str) -> str:
+    """The text without characters that a page or terminal would obey or hide."""
+    return _UNPRINTABLE.sub("", text)
+
+
+def visible(text: str) -> str:
+    """The text with characters that a page or terminal would obey or hide written out: `\\u202e`."""
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:

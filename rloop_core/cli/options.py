@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
+
+from rloop_core.printable import visible, without_controls
 
 DEFAULT_STORE = ".rloop/store"
 BEST = "best"
@@ -51,6 +54,19 @@ class KList(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
         return tuple(numbers)
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time: positive and finite."""
+
+    name = "SECONDS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A number of seconds."""
+        seconds = click.FLOAT.convert(value, param, ctx)
+        if not 0 < seconds < math.inf:
+            self.fail(f"{value!r} is not a time of more than 0 s", param, ctx)
+        return float(seconds)
+
+
 class Share(click.ParamType):  # type: ignore[type-arg]
     """One of several equal shares of the work: `2/4`."""
 
@@ -84,15 +100,21 @@ class IterationOrBest(click.ParamType):  # type: ignore[type-arg]
 
 def print_json(value: Any) -> None:
     """One JSON object on stdout."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False, default=str)))
 
 
 def console(stderr: bool = False) -> Any:
-    """A rich console that never cuts a table in a pipe."""
+    """A rich console that never cuts a table in a pipe, and leaves control characters out."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for one in super().render(renderable, options):
+                yield one if one.control else Segment(without_controls(one.text), one.style)
 
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=None if terminal else 160, highlight=False, soft_wrap=not terminal)
+    return Plain(stderr=stderr, width=None if terminal else 160, highlight=False, soft_wrap=not terminal)
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,7 @@ from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
-from rloop_core.store.lease import holder_is_gone, holder_is_here, read_holder
+from rloop_core.store.lease import holder_in_words, holder_is_gone, holder_is_here, read_holder
 
 STATES = ("done", "running", "interrupted", "changed", "missing")
 
@@ -91,7 +91,7 @@ def _holder(store: Store, name: str) -> tuple[str, bool | None]:
     lease = read_holder(store, f"{name}/lease.json")
     if lease is None:
         return "nobody is working on it", None
-    who = f"process {lease.get('pid')} on {lease.get('host')}"
+    who = holder_in_words(lease)
     if not holder_is_here(lease):
         return f"leased by {who}", True
     if holder_is_gone(lease):

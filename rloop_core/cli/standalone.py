@@ -14,6 +14,7 @@ from typing import Any
 from rloop_core.config import Config, Impossible, check_context, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
+from rloop_core.json_text import parse_json
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
@@ -181,12 +182,12 @@ def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Pa
             asked = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
             with contextlib.suppress(FileNotFoundError):  # another share renamed the file just now
                 replace_text(settings, json.dumps({"identity": identity, "request": asked}, indent=1))
-        there = json.loads(settings.read_text())["identity"]
+        there = parse_json(settings.read_bytes())["identity"]
         if there != json.loads(json.dumps(identity)):
             which = ", ".join(name for name in identity if there.get(name) != identity[name])
             what = f"{folder} holds samples of other settings ({which})"
             raise ConfigError(what, field="--out", fix="name another folder")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
     return folder
 

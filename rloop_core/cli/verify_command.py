@@ -10,6 +10,7 @@ from typing import BinaryIO
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
+from rloop_core.cli.options import Seconds
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
@@ -23,6 +24,7 @@ from rloop_core.verifier.policies import Policies
 @click.option(
     "--timeout",
     default=5.0,
+    type=Seconds(),
     show_default=True,
     help="Seconds of processor time for one answer; then its verdict is `timeout`.",
 )

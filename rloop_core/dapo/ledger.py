@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.files import replace_text
+from rloop_core.json_text import parse_json
 
 Row = dict[str, Any]
 
@@ -46,7 +47,7 @@ def read_rows(path: Path) -> list[Row]:
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            rows.append(json.loads(line))
+            rows.append(parse_json(line))
         except ValueError:
             break
     return rows

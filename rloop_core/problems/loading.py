@@ -15,6 +15,8 @@ from rloop_core.problems.rows import GOLD_COLUMNS, PROBLEM_COLUMNS, problem_and_
 from rloop_core.problems.types import ProblemSet
 
 _TELL_EVERY = 1024
+MOST_ROWS = 20_000_000
+"""Of a source; a file of a few KB can hold any number of equal ones."""
 
 
 class ProblemSourceLike(Protocol):
@@ -76,6 +78,9 @@ def load_problems(
     rows, problem_columns, gold_columns = _rows(source)
     gathering = Gathering(source.name or source.source)
     for done, (place, row) in enumerate(rows.rows):
+        if done >= MOST_ROWS:
+            fix = "give a source of fewer rows; limit counts what is kept"
+            raise ProblemsError(f"has more than {MOST_ROWS:,} rows", field=source.source, fix=fix)
         if done % _TELL_EVERY == 0:
             tell(done, rows.total)
         try:

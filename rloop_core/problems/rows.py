@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rloop_core.json_text import check_text
 from rloop_core.verifier.extract import extract
 from rloop_core.verifier.golds import gold_text
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt")
 GOLD_COLUMNS = ("answer", "reward_model.ground_truth", "solution")
+MOST_CHARACTERS = 200_000
+"""Of a problem, a gold answer, or a worked solution."""
 _WORKED_COLUMNS = ("solution",)
 """Columns that hold a worked solution, whose gold is in its last box or after GSM8K's `####`."""
 _DAPO_BEGINS = (
@@ -38,17 +41,28 @@ def problem_and_gold(
     problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
     if problem is None:
         raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
-    return problem, _gold(row, gold_columns)
+    gold = _gold(row, gold_columns)
+    for name, text in (("problem", problem), ("gold answer", gold)):
+        try:
+            check_text(text)
+        except ValueError as error:
+            raise ValueError(f"has a {name} that {error}") from None
+    return problem, gold
 
 
 def _field(row: dict[str, Any], column: str) -> Any:
     """The value at a dotted path, None when any part is missing."""
-    if "." not in column:
-        return row.get(column)
     value: Any = row
     for part in column.split("."):
         value = value.get(part) if isinstance(value, dict) else None
+    for text in (message.get("content") if isinstance(message, dict) else message for message in _entries(value)):
+        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+            raise ValueError(f"has {len(text):,} characters in {column}, and {MOST_CHARACTERS:,} are the most")
     return value
+
+
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _problem(value: object) -> str | None:

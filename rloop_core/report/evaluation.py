@@ -5,13 +5,13 @@ Where training holds problems of an evaluation set, the set appears a second tim
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.names import metric_order
+from rloop_core.json_text import parse_json
 from rloop_core.report.reading import RunRecord, stage_name
 from rloop_core.store import BASE_ITERATION
 
@@ -122,7 +122,7 @@ def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
         return None
 
     def read() -> dict[str, Any]:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
         by_step = content.get("snapshots", {})
         return {
             "sets": _summaries(content["sets"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core import __version__
+from rloop_core.printable import visible
 from rloop_core.report.canvas import Picture
 from rloop_core.report.data import data_section
 from rloop_core.report.evaluation import EvaluationRow
@@ -34,6 +35,7 @@ def fill_template(name: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "study"]),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -49,6 +51,11 @@ def fill_template(name: str, **values: Any) -> str:
     }
     page: str = environment.get_template(name).render(version=__version__, **values)
     return page
+
+
+def _shown(value: Any) -> Any:
+    """Control characters, and those that reorder what stands beside them, are written out."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _context(part: RunReport) -> dict[str, Any]:

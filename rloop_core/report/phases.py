@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rloop_core.json_text import parse_json
 from rloop_core.report.reading import RunRecord, stage_name
 from rloop_core.trajectories.layout import LEDGER_FILE, RATES_FILE
 
@@ -71,7 +71,7 @@ def _steps(path: Path, iteration: int, before: int) -> list[dict[str, Any]]:
 
 
 def _ledger(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = parse_json(path.read_bytes())
     rows = [{name: row[name] for name in ("step", "trajectories", "problems")} for row in content["ledger"]]
     return {**content, "ledger": rows}
 

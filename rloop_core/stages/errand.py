@@ -13,7 +13,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from rloop_core.errors import StageError, StoreError
+from rloop_core.errors import RESUMES, StageError, StoreError
+from rloop_core.json_text import parse_json
 from rloop_core.store import Store
 
 Event = dict[str, Any]
@@ -94,7 +95,9 @@ class Errand:
             StageError: Nobody wants it any more, or somebody has begun it.
         """
         try:
-            order = Order(**json.loads(self.store.read_bytes(self._key("order"))))
+            order = Order(**parse_json(self.store.read_bytes(self._key("order"))))
+        except (ValueError, TypeError) as error:
+            raise StageError(f"cannot be read: {error}", field=self._field, fix=RESUMES) from error
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 fix = "start the run itself: it asks for its stages as it needs them"
@@ -112,16 +115,19 @@ class Errand:
         """How far it is; None before anybody began.
 
         Raises:
+            StageError: It cannot be read.
             StoreError: The store cannot be asked.
         """
         try:
-            content = json.loads(self.store.read_bytes(self._key("report")))
+            content = parse_json(self.store.read_bytes(self._key("report")))
+            events = [(int(number), dict(event)) for number, event in content.pop("events")]
+            return Report(events=events, **content)
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise StageError(f"its report cannot be read: {error}", field=self._field, fix=RESUMES) from error
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
-        events = [(int(number), event) for number, event in content.pop("events")]
-        return Report(events=events, **content)
 
     def hasty(self, seconds: float) -> Errand:
         """The same errand, on a store that is asked once and given up after so many seconds."""

@@ -7,7 +7,6 @@ everything that is not recognised, that cannot be read, or that somebody may be 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from rloop_core.errors import ArtifactDamaged, LeaseError, RLoopError, StoreError, StoreUnavailable
+from rloop_core.json_text import parse_json
 from rloop_core.stages.data_record import read_data_record
 from rloop_core.stages.job import STAGES
 from rloop_core.stages.problem_store import source_key
@@ -150,8 +150,18 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
     items += _unused_problems(store, run, entries, manifests, garbage)
     items += [Item(entry, "an upload that was never completed") for entry in _uploads(store, run, garbage)]
     items += _finished_scratch(store, run, manifests)
+    if store.is_local:
+        outside = [item for item in items if _is_outside(store, item.entry.key)]
+        garbage.notes += [f"{item.entry.key}: a symbolic link leads there; it is kept" for item in outside]
+        items = [item for item in items if item not in outside]
     _keep_the_young(garbage, items, now - older_than)
     return garbage
+
+
+def _is_outside(store: Store, key: str) -> bool:
+    """Whether a link on the way to a file or folder may lead out of the store."""
+    folder = store.local_path(key).parent
+    return folder.resolve() != store.local_path("").resolve() / folder.relative_to(store.local_path(""))
 
 
 def _manifests(store: Store, run: str, entries: Sequence[Entry], garbage: Garbage) -> Manifests:
@@ -185,7 +195,7 @@ def _paths(manifest: Manifest) -> list[str]:
 
 def _lease_token(store: Store, run: str) -> str | None:
     try:
-        return str(json.loads(store.read_bytes(f"{run}/lease.json")).get("token"))
+        return str(parse_json(store.read_bytes(f"{run}/lease.json")).get("token"))
     except (ValueError, AttributeError):
         return None
     except StoreError as error:
@@ -219,7 +229,7 @@ def _unused_problems(
         if entry.key in wanted or any(uri.endswith(f"/{entry.key}") for uri in uris):
             continue
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            if json.loads(store.read_bytes(entry.key))["digest"] not in digests:
+            if parse_json(store.read_bytes(entry.key))["digest"] not in digests:
                 unused.append(Item(entry, "a problem set that nothing reads"))
     return unused
 

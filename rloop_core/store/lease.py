@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Any
 
 from rloop_core.errors import LeaseError, StoreError
+from rloop_core.json_text import parse_json
+from rloop_core.printable import printable_line
 from rloop_core.store.objects import Store
 
 HEARTBEAT_SECONDS = 5.0
@@ -90,7 +92,7 @@ class Lease:
             StoreError: The store cannot be asked.
         """
         holder = self._holder()
-        return None if holder is None or self._is_dead(holder) else _in_words(holder)
+        return None if holder is None or self._is_dead(holder) else holder_in_words(holder)
 
     def ensure_held(self) -> None:
         """Raise before anything is published under a lease that another process has taken.
@@ -113,7 +115,7 @@ class Lease:
             if holder.get("token") == self._token:
                 return  # our own write, whose answer was lost and which was sent again
             if not self._is_dead(holder):
-                what = f"run {self._run!r} is being written by {_in_words(holder)}"
+                what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
                 raise LeaseError(what, field=self._name(), fix=_FIX)
             if self._take_over(holder):
                 return
@@ -153,7 +155,7 @@ class Lease:
         if text is None:
             return False
         try:
-            claimant = json.loads(text)
+            claimant = parse_json(text)
         except ValueError:
             return True
         if not isinstance(claimant, dict):
@@ -228,7 +230,7 @@ def read_holder(store: Store, key: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        holder = json.loads(text)
+        holder = parse_json(text)
     except ValueError:
         return {"token": None, "host": "unknown"}
     return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
@@ -237,8 +239,9 @@ def read_holder(store: Store, key: str) -> dict[str, Any] | None:
 _FIX = "wait for it, stop it, or give this run another --name"
 
 
-def _in_words(holder: dict[str, Any]) -> str:
-    return f"process {holder.get('pid')} on {holder.get('host')}"
+def holder_in_words(holder: dict[str, Any]) -> str:
+    """Process and machine."""
+    return printable_line(f"process {holder.get('pid')} on {holder.get('host')}", 200)
 
 
 def holder_is_here(holder: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,6 @@ def beside(target: Path) -> Iterator[Path]:
     temporary = _new_beside(target)
     try:
         yield temporary
-        temporary.chmod(0o644)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -36,7 +35,6 @@ def create_bytes(target: Path, data: bytes) -> bool:
     temporary = _new_beside(target)
     try:
         _write_synced(temporary, data)
-        temporary.chmod(0o644)
         os.link(temporary, target)
     except FileExistsError:
         return False
@@ -63,9 +61,9 @@ def write_at(handle: int, place: int, data: bytes) -> None:
 
 def _new_beside(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
-    os.close(handle)
-    return Path(name)
+    path = target.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the umask, which mkstemp ignores
+    return path
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
+from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import content_digest, file_sha256
 from rloop_core.store.local import replace_bytes
@@ -31,6 +32,9 @@ _ITSELF = "manifest.json"
 keys are fixed, and no digest of files covers its figures."""
 
 
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +43,7 @@ class FileEntry(_Record):
     """One file of an artifact; `path` is relative to the manifest's folder."""
 
     path: str
-    bytes: int
+    bytes: Count
     sha256: str
 
     @field_validator("path")
@@ -69,12 +73,12 @@ class Manifest(_Record):
     identity: dict[str, Any]
     files: tuple[FileEntry, ...]
     digest: str
-    counts: dict[str, Any]
+    counts: dict[str, Count]
     metrics: dict[str, Any]
     versions: dict[str, str]
     seed: int
     created_at: str
-    seconds: float
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     @property
     def folder(self) -> str:
@@ -113,15 +117,16 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
             "was altered: its own hash differs", field=store.uri_of(key), fix="the stage is run again"
         )
     try:
+        parse_json(text)
         manifest = Manifest.model_validate_json(text)
-    except ValidationError as error:
+    except ValueError as error:  # ValidationError is one
         if (newer := _schema_version(text)) > SCHEMA_VERSION:
             what = f"has schema version {newer}; this rloop reads {SCHEMA_VERSION}"
             raise StoreError(
                 what, field=store.uri_of(key), fix="use the rloop that wrote it, or a newer one"
             ) from error
         raise ArtifactDamaged(
-            f"is not a manifest: {error.errors()[0]['msg']}", field=store.uri_of(key), fix="the stage is run again"
+            f"is not a manifest: {_reason(error)}", field=store.uri_of(key), fix="the stage is run again"
         ) from error
     if manifest.digest != content_digest((file.path, file.sha256) for file in manifest.files):
         raise ArtifactDamaged(
@@ -208,8 +213,7 @@ def publish(
         manifest = Manifest.model_validate_json(text)
         text = _with_hash(text)
     except ValueError as error:
-        what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise StageError(f"cannot be published: {what}", field=target) from error
+        raise StageError(f"cannot be published: {_reason(error)}", field=target) from error
     store.delete(f"{target}/manifest.json")
     for file in files:
         _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
@@ -296,7 +300,7 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
 def _read_checked(folder: Path) -> dict[str, dict[str, str]]:
     """Tags that objects had when their content was checked, by artifact and file; what cannot be read is forgotten."""
     try:
-        content = json.loads((folder / _CHECKED).read_bytes())
+        content = parse_json((folder / _CHECKED).read_bytes())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -316,6 +320,13 @@ def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, t
                 raise
 
 
+def _reason(error: ValueError) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
+
+
 def _with_hash(text: bytes) -> bytes:
     """A manifest's file with the hash of its rest among its versions."""
     content = json.loads(text)
@@ -326,7 +337,7 @@ def _with_hash(text: bytes) -> bytes:
 def _is_altered(text: bytes) -> bool:
     """Whether a manifest's file holds a hash, and not that of its rest; those of older releases hold none."""
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         versions = dict(content["versions"])
     except (ValueError, KeyError, TypeError):
         return False
@@ -337,7 +348,7 @@ def _is_altered(text: bytes) -> bool:
 
 def _schema_version(text: bytes) -> int:
     try:
-        return int(json.loads(text)["schema_version"])
+        return int(parse_json(text)["schema_version"])
     except (ValueError, KeyError, TypeError):
         return 0
 

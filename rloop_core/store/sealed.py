@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from rloop_core.json_text import parse_json
+
 KEY = "sha256"
 
 
@@ -32,7 +34,7 @@ def unseal(text: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is no JSON object, or was altered.
     """
-    content = json.loads(text)
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError("it is no JSON object")
     hashes = {name: value for name, value in content.items() if name == KEY or is_hash(value)}

@@ -1,0 +1,221 @@
+"""What is read from outside is refused in one line, or read within bounds; what is shown shows what it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from rloop_core.cli.entry import group
+from rloop_core.cli.progress_of import run_status
+from rloop_core.config import ProblemSource
+from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StageError, StoreError
+from rloop_core.problems import load_problems, loading
+from rloop_core.report.page import fill_template
+from rloop_core.stages.errand import Errand
+from rloop_core.stages.garbage import delete_garbage, find_garbage
+from rloop_core.stages.run_record import read_run_config, write_run_record
+from rloop_core.store import Store, publish, read_manifest, stage_folder
+from rloop_core.store.lease import read_holder
+from tests.conftest import small_config
+
+DEEP = b"[" * 50_000
+HALF = b'{"problem": "1+1 \\ud83d", "answer": "2"}'
+
+
+def loaded(path: Path, **fields: Any) -> Any:
+    return load_problems(ProblemSource(source=str(path), **fields))
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (HALF, "half a character"),
+        (b'{"problem": "1+1", "answer": "\\udc00"}', "half a character"),
+        (b'{"problem": "1+1 \xed\xa0\x80", "answer": "2"}', "is not valid JSON"),
+        (DEEP, "nested deeper"),
+        (b'{"problem": "1+1", "answer": ' + b"9" * 5000 + b"}", "is not valid JSON"),
+        (json.dumps({"problem": "1" * 300_000, "answer": "2"}).encode(), "300,000 characters in problem"),
+        (json.dumps({"problem": "1+1", "solution": "x" * 300_000}).encode(), "300,000 characters in solution"),
+    ],
+)
+def test_a_bad_row_is_named_or_skipped_and_counted(tmp_path, bad, said):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(bad + b'\n{"problem": "1+2", "answer": "3"}\n')
+    with pytest.raises(ProblemsError, match=f"line 1 .*{said}"):
+        loaded(path)
+    kept = loaded(path, skip_malformed=True)
+    assert (len(kept), kept.ledger["malformed_skipped"]) == (1, 1)
+
+
+def repeated(path: Path, text: str, rows: int, **columns: Any) -> Path:
+    """A small file with one text in every row."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    one = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["1"]))
+    pq.write_table(pa.table({"problem": column, "answer": one, **columns}), path, compression="zstd")
+    return path
+
+
+def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
+    import tracemalloc
+
+    path = repeated(tmp_path / "cells.parquet", "x" * 1_000_000, 200_000)
+    assert path.stat().st_size < 20_000
+    allocated = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with pytest.raises(ProblemsError, match=r"row 1 has 1,000,000 characters"):
+        loaded(path)
+    assert tracemalloc.get_traced_memory()[1] < 3 * 2**30
+    tracemalloc.stop()
+    assert pa.total_allocated_bytes() - allocated < 2**30
+    monkeypatch.setattr(loading, "MOST_ROWS", 1000)
+    with pytest.raises(ProblemsError, match="more than 1,000 rows"):
+        loaded(repeated(tmp_path / "rows.parquet", "1+1", 100_000))
+    entries = pa.array([[{"role": "user", "content": "x"}] * 5000])
+    pq.write_table(pa.table({"prompt": entries, "answer": ["1"]}), tmp_path / "entries.parquet")
+    with pytest.raises(ProblemsError, match="more than 1,000 entries"):
+        loaded(tmp_path / "entries.parquet")
+
+
+@pytest.mark.parametrize("content", [b"PAR1 and nothing PAR1", b"", "not unicode", "cut"])
+def test_a_damaged_parquet_file_is_called_damaged(tmp_path, content):
+    path = tmp_path / "rows.parquet"
+    if content == "not unicode":
+        text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"], pa.binary()).buffers())
+        pq.write_table(pa.table({"problem": text, "answer": ["1"]}), path)
+    elif content == "cut":
+        whole = repeated(path, "1+1", 10).read_bytes()
+        path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ProblemsError, match="not readable parquet") as caught:
+        loaded(path)
+    assert caught.value.fix == "write the file again"
+
+
+def kept_run(root: Path) -> Store:
+    """A store with the record of a run, and an artifact of it."""
+    store, work = Store(str(root / "store")), root / "work"
+    config = small_config(name="run")
+    write_run_record(store, config)
+    work.mkdir()
+    (work / "rows").write_text("x")
+    identity = {"config": config.stage_identity("filter")}
+    publish(store, work, run="run", iteration=0, stage="filter", fingerprint="f" * 64, inputs=(), identity=identity,
+            counts={"problems": 1}, metrics={}, versions={}, seed=0, seconds=1.0)  # fmt: skip
+    return store
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        DEEP,
+        {"counts": {"problems": "many"}},
+        {"counts": {"problems": 10**30}},
+        {"seconds": 1e999},
+        {"metrics": json.loads("[" * 100 + "]" * 100)},
+        {"created_at": "\ud800"},
+    ],
+)
+def test_a_manifest_that_is_none_is_damaged_and_status_says_so(tmp_path, change):
+    store = kept_run(tmp_path)
+    key = f"{stage_folder('run', 0, 'filter')}/manifest.json"
+    manifest = json.loads(store.read_bytes(key))
+    manifest["versions"].clear()  # as of a release that wrote no hash
+    store.write_bytes(key, change if isinstance(change, bytes) else json.dumps({**manifest, **change}).encode())
+    with pytest.raises(ArtifactDamaged, match="is not a manifest"):
+        read_manifest(store, "run", 0, "filter")
+    status = run_status(store, "run", tmp_path / "cache")
+    assert any("is not a manifest" in note for note in status["notes"])
+
+
+def test_records_of_deep_json_are_damaged_and_a_lease_s_host_obeys_nobody(tmp_path):
+    store = kept_run(tmp_path)
+    store.write_bytes("run/lease.json", DEEP)
+    assert read_holder(store, "run/lease.json") == {"token": None, "host": "unknown"}
+    store.write_bytes("run/lease.json", json.dumps({"token": "1", "pid": "\x1b[2J", "host": "a\u202eb"}).encode())
+    assert run_status(store, "run", tmp_path / "cache")["holder"] == "leased by process on ab"
+    errand = Errand.new(store, "run", "explore", 0)
+    for name in ("order", "report"):
+        store.write_bytes(f"run/errands/{errand.name}/{name}.json", DEEP)
+    with pytest.raises(StageError, match="cannot be read"):
+        errand.take()
+    with pytest.raises(StageError, match="cannot be read"):
+        errand.read()
+    store.write_bytes("run/data.json", DEEP)
+    assert any("cannot be read" in note for note in run_status(store, "run", tmp_path / "cache")["notes"])
+    store.write_bytes("run/run.json", DEEP)
+    with pytest.raises(StoreError, match="is not a run record"):
+        read_run_config(store, "run")
+
+
+@pytest.mark.parametrize("link", [".scratch", ".scratch/run", ".scratch/run/iteration-000", "run"])
+def test_gc_never_leaves_the_store(tmp_path, link):
+    store = kept_run(tmp_path)
+    root, place = tmp_path / "store", tmp_path / "elsewhere"
+    old = [root / ".scratch/run/iteration-000/filter" / ("f" * 16) / "theirs", root / "run/iteration-000/filter/theirs"]
+    for path in old:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("theirs")
+    for path in root.rglob("*"):
+        os.utime(path, (1, 1))
+    assert find_garbage(store, ["run"], 0.0)[0].items
+    (root / link).rename(place)
+    (root / link).symlink_to(place)
+    before = sorted(place.rglob("*"))
+    found = find_garbage(store, ["run"], 0.0)
+    assert any("symbolic link" in note for note in found[0].notes)
+    delete_garbage(store, found, 0.0)
+    assert [path for path in before if not path.exists()] == []
+
+
+def test_files_of_the_store_follow_the_umask(tmp_path):
+    before = os.umask(0o077)
+    try:
+        store = Store(str(tmp_path))
+        store.write_bytes("written", b"")
+        store.create_bytes("created", b"")
+        store.upload(tmp_path / "written", "uploaded")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"written": 0o600, "created": 0o600, "uploaded": 0o600}
+
+
+def test_a_page_writes_out_what_would_hide_or_reorder_it(tmp_path, monkeypatch):
+    from rloop_core.report import page
+
+    (tmp_path / "page.j2").write_text("{{ text }}{{ markup }}")
+    monkeypatch.setattr(page, "__file__", str(tmp_path / "page.py"))
+    shown = fill_template("page.j2", text="<b>\x00\x1b[2J\u202etxt\ud800\r\n", markup=7)
+    assert shown == "&lt;b&gt;\\u0000\\u001b[2J\\u202etxt\\ud800\n7"
+
+
+def test_a_terminal_is_sent_no_control_characters(capsys):
+    from rich.table import Table
+
+    from rloop_core.cli.options import console, print_json
+
+    table = Table("\x1b[2Jname")
+    table.add_row("a\u202eb")
+    console().print(table)
+    print_json({"name": "\x9b2J\u202e\ud800"})
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e", "\ud800"} & set(out)
+    assert "[2Jname" in out
+    assert json.loads(out[out.index("{") :]) == {"name": "\x9b2J\u202e\ud800"}
+    assert "\x1b" not in str(RLoopError("\x1b[2J", field="a\u202eb", fix="\x07"))
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+def test_a_time_limit_is_a_time(seconds):
+    done = CliRunner().invoke(group, ["verify", "--timeout", seconds], input="")
+    assert done.exit_code == 2
+    assert "is not a time" in done.output
