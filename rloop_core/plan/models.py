@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rloop_core.config import PolicyConfig
+from rloop_core.errors import ConfigError
+from rloop_core.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,30 @@ def find_shape(policy: PolicyConfig) -> ModelShape | None:
         return shape_of(KNOWN[policy.path], f"known sizes of {policy.path}")
     if policy.path.count("/") == 1 and not policy.path.startswith((".", "/", "~")) and not Path(policy.path).is_dir():
         return None
-    from rloop_core.rollout.policy import resolve_policy
+    from rloop_core.rollout.policy import read_model_config, resolve_policy
 
     folder = resolve_policy(policy)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    counted = sum(_weights(path) for path in sorted(folder.glob("*.safetensors")))
-    return shape_of(config, str(folder / "config.json"), counted or None)
+    config = read_model_config(folder)
+    counted = 0
+    try:
+        for path in sorted(folder.glob("*.safetensors")):
+            counted += _weights(path)
+        path = folder / "config.json"
+        return shape_of(config, str(path), counted or None)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error) as error:
+        fix = "copy, download or save the model again"
+        raise ConfigError(f"{path} is not of a model: {error}", field="policy.path", fix=fix) from error
 
 
 def shape_of(config: dict[str, Any], source: str, parameters: int | None = None) -> ModelShape | None:
     """The shape that a config.json describes; None where it is no decoder of the usual kind."""
-    config = {**config, **config.get("text_config", {})}
+    config = {**config, **(config.get("text_config") or {})}
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     if any(name not in config for name in needed):
         return None
+    for name in (*needed, "num_key_value_heads", "head_dim", "max_position_embeddings"):
+        if type(found := config.get(name)) is not int and found is not None:
+            raise TypeError(f"{name} is not a whole number")
     heads = config["num_attention_heads"]
     return ModelShape(
         parameters=parameters or decoder_parameters(config),
@@ -96,7 +107,7 @@ def _weights(path: Path) -> int:
     """Weights in a safetensors file, from its header alone: a length (8 bytes), then JSON with every tensor's shape."""
     with open(path, "rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
-        header = json.loads(stream.read(length))
+        header = parse_json(stream.read(min(length, path.stat().st_size)))
     total = 0
     for name, tensor in header.items():
         if name != "__metadata__":

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import PolicyConfig
-from rloop_core.errors import ConfigError
+from rloop_core.errors import ConfigError, RLoopError, is_out_of_memory
+from rloop_core.json_text import parse_json
 from rloop_core.organism import POLICIES, bundled_policy_path
+from rloop_core.printable import printable_line, visible
 from rloop_core.store import content_digest, file_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".h5", ".msgpack", ".gguf", ".onnx")
+_CONTEXT = "max_position_embeddings"
+_SAVE_AGAIN = "copy, download or save the model again"
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
@@ -55,11 +60,60 @@ def _download(policy: PolicyConfig) -> Path:
         ) from error
 
 
+def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """A model's config.json, or another of its JSON files; nothing where there is none.
+
+    Raises:
+        ConfigError: It is no JSON object, or one that cannot be a model's.
+    """
+    path = folder / name
+    try:
+        content = parse_json(path.read_bytes()) if path.exists() else {}
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        for field, value in content.items():
+            if name == "config.json" and isinstance(value, str) and visible(value) != value:
+                raise ValueError(f"{field} holds control characters")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", field="policy.path", fix=_SAVE_AGAIN) from error
+    return content
+
+
 def context_tokens(folder: Path) -> int | None:
-    """The model's longest sequence in tokens, from its config.json; None when it does not say."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    found = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
-    return int(found) if found else None
+    """The model's longest sequence in tokens, from its config.json; None when it does not say.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    config = read_model_config(folder)
+    inner = config.get("text_config") or {}
+    found = config.get(_CONTEXT) or (inner.get(_CONTEXT) if isinstance(inner, dict) else inner)
+    if found is not None and type(found) is not int:
+        what = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
+        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+    return found or None
+
+
+@contextmanager
+def _loading(what: str, folder: Path) -> Iterator[None]:
+    """Turn whatever a library raises over a model's files, which may hold anything, into one line."""
+    from transformers.utils import logging
+
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        read_model_config(folder, name)
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # its reports have colours, and names from the files
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RLoopError) or is_out_of_memory(error):
+            raise
+        reason = printable_line(str(error) or type(error).__name__, 200)
+        raise ConfigError(
+            f"{what} of {folder} cannot be read: {reason}", field="policy.path", fix=_SAVE_AGAIN
+        ) from error
+    finally:
+        logging.set_verbosity(before)
 
 
 def policy_digest(folder: Path) -> str:
@@ -75,13 +129,10 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
     """
     from transformers import AutoTokenizer
 
-    try:
+    with _loading("the tokenizer", folder):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             folder, padding_side="left", trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"the tokenizer cannot be read: {reason}", field="policy.path", fix="check it") from error
     if tokenizer.eos_token_id is None:
         raise ConfigError("the tokenizer has no eos token", field="policy.path", fix="set one; completions end with it")
     if tokenizer.pad_token_id is None:
@@ -96,16 +147,23 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
         ConfigError: The weights do not load.
     """
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), trust_remote_code=trust_remote_code, use_safetensors=True
+    with _loading("the model", folder):
+        model: PreTrainedModel
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"the model cannot be loaded: {reason}", field="policy.path", fix="check it") from error
+    # Left alone, what does not fit or is not there becomes random numbers.
+    unfit = sorted(str(one) for one in (*info["mismatched_keys"], *info["missing_keys"]))
+    if unfit:
+        what = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
+        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]
 
 
@@ -118,15 +176,19 @@ def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_
     """`eos_token_ids` of a policy whose weights another process loads."""
     from transformers import AutoConfig, GenerationConfig
 
-    if (folder / "generation_config.json").is_file():
-        declared = GenerationConfig.from_pretrained(folder).eos_token_id
-    else:
-        declared = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).eos_token_id
+    with _loading("the configuration", folder):
+        if (folder / "generation_config.json").is_file():
+            declared = GenerationConfig.from_pretrained(folder).eos_token_id
+        else:
+            declared = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).eos_token_id
     return _with_own(declared, tokenizer)
 
 
 def _with_own(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    ids = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
+    ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
+    if any(type(one) is not int or one < 0 for one in ids):
+        what = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
+        raise ConfigError(what, field="policy.path", fix="set it to a token's id, or to a list of them")
     own = tokenizer.eos_token_id
     return ids if own in ids else [own, *ids]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import PromptConfig
-from rloop_core.errors import ProblemsError
+from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
 from rloop_core.problems import Problem, render
 
 if TYPE_CHECKING:
@@ -37,12 +37,23 @@ def encode_problems(
     """Render and tokenize problems, in order.
 
     Raises:
+        ConfigError: The tokenizer, or its chat template, does not work.
         ProblemsError: A prompt is longer than `prompt.max_tokens`; nothing is ever cut silently.
     """
     problems = list(problem_set)
-    texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
-    # A chat template writes its special tokens into the text; adding them again would double the first one.
-    ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
+    try:
+        texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
+        # A chat template writes its special tokens into the text; adding them again would double the first one.
+        ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
+        empty = bool(ids) and not tokenizer.decode(ids[0], skip_special_tokens=True).strip()
+    except Exception as error:  # the model's own chat template and tokenizer, which may do anything
+        if isinstance(error, RLoopError) or is_out_of_memory(error):
+            raise
+        what = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
+        raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error
+    if empty:
+        what = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
+        raise ConfigError(what, field="policy.path", fix="save the tokenizer's files beside the model")
     too_long = [(problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens]
     if too_long:
         problem, length = max(too_long, key=lambda pair: pair[1])

@@ -41,7 +41,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     check_trackers(config)
     _check_kernels(config)
     try:
-        check_context(config, _context_tokens(folder), str(folder / "config.json"))
+        check_context(config, context_tokens(folder), str(folder / "config.json"))
     except Impossible as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
     refs = (inputs.base(), inputs.training(), *inputs.evaluation())
@@ -85,14 +85,6 @@ def draws_here(config: Config) -> bool:
 
 def _is_absolute(uri: str) -> bool:
     return Path(uri.removeprefix("file://").removeprefix("local://")).is_absolute()
-
-
-def _context_tokens(folder: Path) -> int | None:
-    try:
-        return context_tokens(folder)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        what = f"{folder / 'config.json'} cannot be read: {error}"
-        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
 
 
 def _check_weights(folder: Path) -> None:

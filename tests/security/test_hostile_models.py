@@ -1,0 +1,101 @@
+"""A model's folder may hold anything: what cannot be used is refused in one line that names it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rloop_core.config import PolicyConfig
+from rloop_core.errors import ConfigError
+from rloop_core.organism import bundled_policy_path
+from rloop_core.plan.models import find_shape
+from rloop_core.problems import Problem
+from rloop_core.rollout.policy import context_tokens, declared_eos_ids, eos_token_ids, load_model, load_tokenizer
+from rloop_core.rollout.prompts import encode_problems
+from tests.conftest import small_config
+
+
+def used(folder: Path, template: str = "plain") -> None:
+    """All that a run makes of a model before it draws."""
+    find_shape(PolicyConfig(path=str(folder)))
+    context_tokens(folder)
+    tokenizer = load_tokenizer(folder)
+    prompt = small_config(prompt={"template": template, "max_tokens": 64}).prompt
+    encode_problems([Problem("1", "1+1", "2", "x")], prompt, tokenizer)
+    declared_eos_ids(folder, tokenizer)
+    eos_token_ids(load_model(folder, dtype="float32", device="cpu"), tokenizer)
+
+
+def changed(name: str, **fields: Any) -> Callable[[Path], Any]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return change
+
+
+def written(name: str, content: bytes) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def without_tokenizer(folder: Path) -> None:
+    for path in folder.glob("token*"):
+        path.unlink()
+
+
+def without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file(dict(sorted(tensors.items())[1:]), folder / "model.safetensors", {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (written("config.json", b"[]"), "config.json cannot be read: it is no JSON object"),
+        (written("config.json", b"[" * 50_000), "config.json cannot be read: nested deeper"),
+        (written("generation_config.json", b"[]"), "generation_config.json cannot be read"),
+        (changed("config.json", max_position_embeddings="many"), "max_position_embeddings is not a whole number"),
+        (changed("config.json", text_config=7, max_position_embeddings=None), "is not of a model"),
+        (changed("config.json", num_attention_heads=0), "config.json is not of a model"),
+        (changed("config.json", hidden_size=12), "do not fit its config.json"),
+        (without_a_tensor, "do not fit its config.json"),
+        (changed("config.json", model_type="\x1b[2J"), "model_type holds control characters"),
+        (changed("generation_config.json", eos_token_id="abc"), "eos_token_id .* is no token"),
+        (changed("generation_config.json", eos_token_id=[1.5]), "eos_token_id .* is no token"),
+        (written("tokenizer.json", b'{"model": 3}'), "the tokenizer of .* cannot be read"),
+        (written("tokenizer.json", b"\xff"), "the tokenizer of .* cannot be read"),
+        (written("model.safetensors", b"\xff" * 99), "model.safetensors is not of a model"),
+        (without_tokenizer, "makes nothing of a prompt"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_refused_by_name(tmp_path, change, said, capfd):
+    folder = tmp_path / "model"
+    shutil.copytree(bundled_policy_path(), folder)
+    change(folder)
+    with pytest.raises(ConfigError, match=said) as caught:
+        used(folder)
+    assert caught.value.fix
+    shown = capfd.readouterr()
+    assert "\x1b" not in shown.out + shown.err + str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 1 / 0 }}", "{{ messages.x.y }}", "{% for %}", "{{ raise_exception('\x1b') }}"]
+)
+def test_a_chat_template_that_fails_is_named(tmp_path, template):
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text(template)
+    with pytest.raises(ConfigError, match="chat template fails"):
+        used(tmp_path / "model", "chat")
+
+
+def test_an_old_config_with_an_empty_text_config_is_used(tmp_path):
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    changed("config.json", text_config=None)(tmp_path / "model")
+    used(tmp_path / "model")
