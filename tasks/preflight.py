@@ -6,9 +6,10 @@ from tasks.elsewhere import check_pools
 from tasks.labels import untagged_task
 from tasks.session import RunSession
 from tasks.shown import shown
+from tasks.stages import RETRIES
 
 
-@untagged_task(name="preflight", task_run_name="preflight")
+@untagged_task(name="preflight", task_run_name="preflight", **RETRIES)
 def preflight(run: RunSession) -> None:
     """Check config, store, policy, problems and golds, unless all stages and the record of it are in the store."""
     remaining = run.runner.remaining()

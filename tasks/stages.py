@@ -26,6 +26,13 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
+RETRIES: dict[str, Any] = {
+    "retries": _MOST_RETRIES,
+    "retry_delay_seconds": 2,
+    "retry_condition_fn": _worth_retrying,
+}
+
+
 def _run_name() -> str:
     """`explore-000`; shown in the UI."""
     parameters = task_run.parameters
@@ -36,9 +43,7 @@ def _make(name: str) -> UntaggedTask:
     @untagged_task(
         name=name,
         task_run_name=_run_name,
-        retries=_MOST_RETRIES,
-        retry_delay_seconds=2,
-        retry_condition_fn=_worth_retrying,
+        **RETRIES,
     )
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
         """Make the stage's artifact exist; *Cached* when the store held it whole."""

@@ -171,9 +171,14 @@ def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
             raise StageCrashed(what, field=job.name, fix=fix) from None
         signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
         raise StageCrashed(
-            f"ended without a result ({signalled}){_tail(job.log_file)}", field=job.name, fix=f"see {job.log_file}"
+            f"ended without a result ({signalled}){_tail(job.log_file)}", field=job.name, fix=_see(job)
         ) from None
-    raise error_from_data(error, job.name, f"see {job.log_file}")
+    raise error_from_data(error, job.name, _see(job))
+
+
+def _see(job: StageJob) -> str:
+    """The stage's log, where it is still there: whoever cleans up may have been faster."""
+    return f"see {job.log_file}" if job.log_file.exists() else RESUMES
 
 
 def _supervised(job: StageJob, events: Connection, control: Connection) -> None:

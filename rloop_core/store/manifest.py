@@ -73,7 +73,7 @@ class Manifest(_Record):
     identity: dict[str, Any]
     files: tuple[FileEntry, ...]
     digest: str
-    counts: dict[str, Count]
+    counts: dict[str, Count | dict[str, Count]]
     metrics: dict[str, Any]
     versions: dict[str, str]
     seed: int

@@ -128,6 +128,20 @@ def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lowe
         run_in_process(job, kill)
 
 
+def test_a_crash_names_the_log_only_where_there_is_one(job: StageJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rloop_core.stages import process
+
+    job.log_file.parent.mkdir(parents=True, exist_ok=True)
+    job.log_file.write_text("what was said")
+    with pytest.raises(StageCrashed) as caught:
+        process._outcome(job, 1, 0)
+    assert caught.value.fix == f"see {job.log_file}"
+    job.log_file.unlink()
+    with pytest.raises(StageCrashed) as caught:
+        process._outcome(job, 1, 0)
+    assert str(job.log_file) not in str(caught.value)
+
+
 @pytest.mark.long
 def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> None:
     seen: list[float] = []
