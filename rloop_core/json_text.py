@@ -46,8 +46,8 @@ def check_plain(value: Any, deepest: int = DEEPEST) -> None:
     raise ValueError(f"nested deeper than {deepest} levels")
 
 
-def check_text(text: str) -> None:
-    """Refuse half of a surrogate pair.
+def check_text(text: str) -> str:
+    """The text, unless it holds half of a surrogate pair.
 
     Raises:
         ValueError: There is one.
@@ -56,3 +56,4 @@ def check_text(text: str) -> None:
         text.isascii() or text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"holds half a character ({text[error.start]!a}), which no file can keep") from None
+    return text

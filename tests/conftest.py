@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from rloop_core.cli import main
 from rloop_core.config import Config, make_config
@@ -31,6 +32,8 @@ from tests.swift import Swift, swift_server
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
+
+settings.register_profile("thorough", max_examples=2000, deadline=None)  # pytest --hypothesis-profile=thorough
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test workers share two cores

@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
             if kind in _CORE and not re.fullmatch(_CORE[kind][0], node.value):
                 raise _Refused(f"is not {_WORDS[kind]}: {node.value[:40]!r}", self._path, line, "correct it")
             try:
-                check_text(node.value)
+                node.value = check_text(_whole(node.value))
                 if kind == "int":
                     _integer(node.value)
             except ValueError as error:
@@ -116,6 +116,11 @@ class _Loader(yaml.SafeLoader):
 
     def _refuse(self, what: str, fix: str) -> None:
         raise _Refused(what, self._path, self.peek_event().start_mark.line + 1, fix)  # type: ignore[no-untyped-call]
+
+
+def _whole(text: str) -> str:
+    """The text with each pair of escapes, by which JSON writes an emoji, as the one character that it stands for."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _integer(text: str) -> int:

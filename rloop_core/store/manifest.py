@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
 from rloop_core.json_text import parse_json
@@ -73,12 +73,19 @@ class Manifest(_Record):
     identity: dict[str, Any]
     files: tuple[FileEntry, ...]
     digest: str
-    counts: dict[str, Count | dict[str, Count]]
+    counts: dict[str, Any]
     metrics: dict[str, Any]
     versions: dict[str, str]
     seed: int
     created_at: str
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+    @field_validator("counts")
+    @classmethod
+    def _are_counts(cls, counts: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Whole numbers; those of an evaluation by problem set."""
+        by_set = info.data.get("stage") == "evaluate"
+        return TypeAdapter(dict[str, Count | dict[str, Count]] if by_set else dict[str, Count]).validate_python(counts)
 
     @property
     def folder(self) -> str:

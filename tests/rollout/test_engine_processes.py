@@ -119,7 +119,7 @@ def test_devices_are_pinned_before_an_engine_starts_and_one_that_does_not_says_w
     monkeypatch.setattr("rloop_core.rollout.engine_processes.subprocess.Popen", watched)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv(VISIBLE, "3,5")
-    why = r"^policy\.path: engine [12] of 2 \(GPU [35]\): .*config\.json cannot be read"
+    why = r"^policy\.path: engine [12] of 2 \(GPU [35]\): the model of .* cannot be read: .*config\.json"
     with pytest.raises(ConfigError, match=why):
         EngineProcesses(TWO, tmp_path, "cpu", engine_places(TWO, "cuda"))
     assert pinned == ["3", "5"] and not engine_processes()
