@@ -125,7 +125,7 @@ def _whole(text: str) -> str:
 
 def _integer(text: str) -> int:
     """Decimal, 0o octal or 0x hexadecimal; 010 is ten."""
-    if len(text) > _MOST_DIGITS:
+    if len(text.lstrip("+-")) > _MOST_DIGITS:
         raise ValueError(f"has more than {_MOST_DIGITS} digits")
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
 

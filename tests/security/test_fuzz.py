@@ -104,8 +104,9 @@ def test_a_config_file(tmp_path: Path, text: str) -> None:
     overrides=st.lists(st.tuples(PATHS, st.one_of(texts, plain.map(json.dumps))), min_size=1, max_size=3), base=plain
 )
 def test_set(overrides: list[tuple[str, str]], base: Any) -> None:
-    data: dict[str, Any] = {"problems": {"source": "gsm8k", "params": {"x": base}}}
+    data: dict[str, Any] = {"problems": {"source": "gsm8k"}}
     try:
+        assign(data, f"problems.params.x={json.dumps(base)}")
         for name, value in overrides:
             assign(data, f"{name}={value}")
         config = make_config(data)
