@@ -6,8 +6,8 @@ import csv
 import io
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import wraps
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -79,8 +79,13 @@ class Picture:
     title: str
     caption: str
     svg: bytes
-    png: bytes
     table: Table
+    figure: Any = field(repr=False, compare=False)
+
+    @cached_property
+    def png(self) -> bytes:
+        """The pixels, rendered when they are first asked for: the UI shows vectors alone."""
+        return _rendered(self.figure, format="png", dpi=150, metadata={"Software": None})
 
     def write(self, folder: Path, prefix: str) -> None:
         """`<prefix><name>.png` and `.csv`."""
@@ -105,13 +110,18 @@ def picture(
     figure: Any, name: str, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Picture:
     """Render a figure; equal numbers give equal bytes."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out now: once for both formats, not anew for each
-    svg, png = io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)  # laid out now, once for both formats; with an engine, each draws it once more
+    svg = _rendered(figure, format="svg", metadata={"Date": None, "Creator": None})
     table = Table(name, tuple(columns), tuple(tuple(row) for row in rows))
-    return Picture(name, title, caption, svg.getvalue(), png.getvalue(), table)
+    return Picture(name, title, caption, svg, table, figure)
+
+
+@styled
+def _rendered(figure: Any, **how: Any) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, **how)
+    return out.getvalue()
 
 
 def percent_axis(axis: Any, which: str = "y") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,9 @@ TEMPLATE = "report.html.j2"
 _LARGE_SVG = 250_000
 
 
-def render(parts: Sequence[RunReport], content: str) -> str:
-    """One HTML document without any outside reference; `content` is the key of what it shows."""
-    return fill_template(TEMPLATE, parts=[_context(part) for part in parts], content=content)
+def render(parts: Sequence[tuple[RunReport, Mapping[str, Picture]]], content: str) -> str:
+    """One HTML document of runs and their figures, without any outside reference; `content` is the key of it."""
+    return fill_template(TEMPLATE, parts=[_context(*part) for part in parts], content=content)
 
 
 def fill_template(name: str, **values: Any) -> str:
@@ -58,7 +58,7 @@ def _shown(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def _context(part: RunReport) -> dict[str, Any]:
+def _context(part: RunReport, pictures: Mapping[str, Picture]) -> dict[str, Any]:
     run = part.run
     manifests = list(run.manifests.values())
     return {
@@ -76,7 +76,7 @@ def _context(part: RunReport) -> dict[str, Any]:
         "tables": _tables(part.evaluation),
         "headlines": _headlines(part.evaluation),
         "selected": [(run.name, part.selected)] if part.selected else [],
-        "pictures": part.pictures,
+        "pictures": pictures,
         "samples": part.samples,
         "data": data_section(run),
         "lineage": lineage_section(run, part.lineage),

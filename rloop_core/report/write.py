@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rloop_core import __version__
 from rloop_core.dapo.drift import drift_note
@@ -26,12 +27,14 @@ HTML_FILE = "report.html"
 
 @dataclass(frozen=True)
 class RunReport:
-    """Everything that the page shows about one run."""
+    """Everything that the page says about one run, figures apart."""
 
     run: RunRecord
+    steps: list[dict[str, Any]]
     evaluation: list[EvaluationRow]
+    ledgers: dict[int, dict[str, Any]]
+    success_rates: dict[int, list[float]]
     selected: Selected | None
-    pictures: dict[str, Picture]
     samples: list[Sample]
     artifacts: Table
     lineage: Lineage
@@ -71,11 +74,11 @@ def write_report(
     page, content = out / HTML_FILE, content_key(records)
     if keep_current and _shows(page, content):
         return page
-    parts = [gather(record) for record in records]
+    parts = [(part, draw(part)) for part in map(gather, records)]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for part in parts:
-            _write_files(part, out, f"{part.run.name}-" if len(parts) > 1 else "")
+        for part, pictures in parts:
+            _write_files(part, pictures, out, f"{part.run.name}-" if len(parts) > 1 else "")
         page.write_text(render(parts, content), encoding="utf-8")
     except OSError as error:
         fix = "name a writable folder with --out"
@@ -111,19 +114,30 @@ def gather(run: RunRecord) -> RunReport:
     steps = rl_steps(run)
     if note := drift_note(steps, run.config.placement.vllm.drift_alarm):
         run.note(note)
-    evaluation = evaluation_rows(run)
-    drawn = (
-        figures.gains(evaluation),
-        figures.learning(steps),
-        figures.health(steps),
-        figures.funnel(ledgers(run)),
-        figures.success_rates(success_rate_lists(run), run.config.filter.threshold),
-        figures.seconds(stage_seconds(run)),
-    )
-    pictures = {one.name: one for one in drawn if one}
     return RunReport(
-        run, evaluation, read_selected(run), pictures, sample_trajectories(run), artifact_table(run), lineage_of(run)
+        run=run,
+        steps=steps,
+        evaluation=evaluation_rows(run),
+        ledgers=ledgers(run),
+        success_rates=success_rate_lists(run),
+        selected=read_selected(run),
+        samples=sample_trajectories(run),
+        artifacts=artifact_table(run),
+        lineage=lineage_of(run),
     )
+
+
+def draw(part: RunReport) -> dict[str, Picture]:
+    """Every figure that there are numbers for, by name."""
+    drawn = (
+        figures.gains(part.evaluation),
+        figures.learning(part.steps),
+        figures.health(part.steps),
+        figures.funnel(part.ledgers),
+        figures.success_rates(part.success_rates, part.run.config.filter.threshold),
+        figures.seconds(stage_seconds(part.run)),
+    )
+    return {one.name: one for one in drawn if one}
 
 
 def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
@@ -140,8 +154,8 @@ def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
     return Table("evaluation", columns, tuple(long))
 
 
-def _write_files(part: RunReport, out: Path, prefix: str) -> None:
-    for one in part.pictures.values():
+def _write_files(part: RunReport, pictures: Mapping[str, Picture], out: Path, prefix: str) -> None:
+    for one in pictures.values():
         one.write(out, prefix)
     tables = [evaluation_table(part.evaluation), part.artifacts]
     tables += [table for table in (set_table(part.run), ledger_table(part.run)) if table.rows]
