@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import torch
 
 from rloop_core.organism.__main__ import main
 from rloop_core.organism.cards import model_card
-from rloop_core.organism.kinds import DEMO
-from rloop_core.organism.pretrain import Recipe, collate, split_by_length
+from rloop_core.organism.kinds import DEMO, ORGANISMS
+from rloop_core.organism.pretrain import collate, split_by_length
 
 QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
 
@@ -25,8 +26,12 @@ def threads() -> object:
     torch.set_num_threads(before)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("threads")
-def test_the_same_seed_gives_the_same_policy(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [replace(one, size=8) for one in DEMO.sets]
+    small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
+    monkeypatch.setitem(ORGANISMS, "demo", small)
     cards = []
     for name, seed in (("a", 1), ("b", 1)):
         assert main(["--out", str(tmp_path / name), "--seed", str(seed), *QUICK]) == 0
@@ -35,7 +40,7 @@ def test_the_same_seed_gives_the_same_policy(tmp_path: Path) -> None:
     assert first == again
     assert (tmp_path / "a" / "README.md").read_text() == model_card(cards[0])
     lessons = cards[0]["corpus"]["lessons"]
-    assert [lesson["size"] for lesson in lessons] == [size for size, _ in DEMO.lessons(Recipe(steps=20, school=0.65))]
+    assert [lesson["size"] for lesson in lessons] == [size for size, _ in DEMO.lessons(replace(small.recipe, steps=20))]
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +52,7 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: 
     assert [f.name for f in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.process
 def test_help_teaches_without_loading_torch() -> None:
     code = "import sys\nfrom rloop_core.organism.__main__ import parser\nprint(parser().format_help())\n"
     code += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -57,12 +58,10 @@ def test_every_prompt_keeps_its_trailing_newline(shipped: PreTrainedTokenizerBas
         assert ids != shipped(prompt.rstrip("\n"))["input_ids"]
 
 
-@given(st.text(max_size=60))
-def test_any_text_comes_back(text: str) -> None:
-    import unicodedata
-
-    tokenizer = AutoTokenizer.from_pretrained(bundled_policy_path())
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == unicodedata.normalize("NFC", text)
+@settings(deadline=None)
+@given(text=st.text(max_size=60))
+def test_any_text_comes_back(shipped: PreTrainedTokenizerBase, text: str) -> None:
+    assert shipped.decode(shipped(text)["input_ids"]) == unicodedata.normalize("NFC", text)
 
 
 def test_digits_are_single_tokens_and_prompts_short(shipped: PreTrainedTokenizerBase) -> None:
@@ -115,6 +114,7 @@ def test_the_card_promises_a_fair_organism() -> None:
     json.dumps(card)
 
 
+@pytest.mark.process
 def test_the_figures_can_be_measured_again() -> None:
     path = bundled_policy_path()
     model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from rloop_core.config import Config, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.report.reading import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish
 from rloop_core.trajectories.filter import FilterSettings, filter_experts
@@ -107,15 +109,48 @@ class FakeRun:
             self.publish(iteration, "evaluate", lambda out, solved=2 + iteration: self.evaluate(out, solved))
 
 
+def report_text(store: Store, *runs: str, cache: Path) -> str:
+    """The report's page without its figures, which take nearly all the time."""
+    from rloop_core.report.page import render
+    from rloop_core.report.write import gather
+
+    return render([(gather(read_run(store, run, cache)), {}) for run in runs or ("tiny",)], "")
+
+
 @pytest.fixture
 def fake_run(tmp_path: Path) -> FakeRun:
     return FakeRun(tmp_path, fake_config())
 
 
 @pytest.fixture
-def finished(fake_run: FakeRun) -> FakeRun:
-    fake_run.fill(2)
+def evaluated(fake_run: FakeRun) -> FakeRun:
+    """A run that has evaluated its base and no more: the least that has a figure."""
+    fake_run.publish(-1, "evaluate", fake_run.evaluate)
     return fake_run
+
+
+@pytest.fixture(scope="session")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
+    """A finished run; tests only read it."""
+    run = FakeRun(tmp_path_factory.mktemp("complete"), fake_config())
+    run.fill(2)
+    return run
+
+
+@pytest.fixture
+def finished(fake_run: FakeRun, complete: FakeRun) -> FakeRun:
+    """A finished run that a test may damage."""
+    shutil.copytree(complete.root / "store", fake_run.root / "store", dirs_exist_ok=True)
+    return fake_run
+
+
+@pytest.fixture(scope="session")
+def report(complete: FakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report's page of `complete`, with everything beside it."""
+    from rloop_core.report.write import write_report
+
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(complete.store, ["tiny"], folder / "out", folder / "cache")
 
 
 @pytest.fixture(scope="session")
@@ -130,10 +165,37 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session")
-def page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The comparison's page of `pair`, with everything beside it."""
-    from rloop_core.report.comparison import write_comparison
+def compared(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The comparison of `pair`, with nothing drawn."""
+    from rloop_core.analysis.solved import SolvedRule
+    from rloop_core.report.comparison import compare_runs
 
-    folder = tmp_path_factory.mktemp("page")
     names = [arm.config.name for arm in pair]
-    return write_comparison(pair[0].store, *names, folder / "out", folder / "cache")[0]
+    return compare_runs(pair[0].store, *names, tmp_path_factory.mktemp("compared"), SolvedRule())
+
+
+@pytest.fixture
+def pair_store(pair: Any, tmp_path: Path) -> Store:
+    """The store of `pair`, to be damaged."""
+    shutil.copytree(pair[0].root / "store", tmp_path / "store")
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture(scope="session")
+def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """What `rloop compare --json` said of `pair`, and the page that it wrote, with everything beside it."""
+    from click.testing import CliRunner
+
+    from rloop_core.cli.entry import group
+
+    out = tmp_path_factory.mktemp("page")
+    names = [arm.config.name for arm in pair]
+    asked = ["compare", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
+    done = CliRunner().invoke(group, asked)
+    assert done.exit_code == 0, done.exception
+    return json.loads(done.stdout), out / "compare.html"
+
+
+@pytest.fixture(scope="session")
+def page(command_and_page: tuple[Any, Path]) -> Path:
+    return command_and_page[1]

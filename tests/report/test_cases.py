@@ -9,22 +9,15 @@ import pytest
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.report import arms_trajectories
 from rloop_core.report.arms_trajectories import collect_cases
-from rloop_core.report.comparison import compare_runs
 from rloop_core.report.samples import samples_of
 from rloop_core.trajectories.shards import write_shard
 from tests.report.conftest import row
 from tests.report.paired import ITERATIONS, PHASE, SAMPLES, SETS, correct
 
-NAMES = ("tiny", "tiny-vanilla-rl")
 WAYS = {
     "RLoop": [("both", -1, 0), *(("rloop", i, s) for i in range(ITERATIONS) for s in (*range(1, PHASE + 1), 0))],
     "RL": [("both", -1, 0), *(("vanilla-rl", 0, s) for s in (1, 2, 3, 0))],
 }
-
-
-@pytest.fixture(scope="module")
-def compared(pair, tmp_path_factory):
-    return compare_runs(pair[0].store, *NAMES, tmp_path_factory.mktemp("cases"), SolvedRule())
 
 
 def expected_fate(label, problem):
@@ -73,6 +66,7 @@ def test_hard_problems_come_with_expert_trajectories_and_their_keys(compared):
     assert hard[0].sides[0].shown[0].key == "1/1/0/0/g1-0/0"
 
 
+@pytest.mark.process
 def test_the_page_has_them_escaped_with_a_filter_that_works_on_what_is_there(page, compared):
     text = page.read_text()
     section = text[text.index("<h2>Trajectories</h2>") : text.index("<h2>Expert sets</h2>")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import io
 import json
 import re
 from itertools import combinations, pairwise
@@ -15,13 +16,16 @@ from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import paired_difference
 from rloop_core.problems.contamination import Decontamination, Match, Rules
+from rloop_core.report.arms_figures import gradients, reward
 from rloop_core.report.arms_files import Figures
 from rloop_core.report.arms_matrices import similarity_curves
 from rloop_core.report.arms_page import render
 from rloop_core.report.comparison import compare_runs, write_comparison
-from rloop_core.report.write import write_report
+from rloop_core.report.page import image_uri
 from rloop_core.stages.data_record import DataRecord, SetRecord
+from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
+from tests.report.conftest import report_text
 from tests.report.paired import (
     ITERATIONS,
     PHASE,
@@ -65,8 +69,9 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def test_table_1_and_its_paired_differences_by_brute_force(page, pair):
-    rows = {(one["set"], one["row"], one["metric"]): one for one in rows_of(page, "table-1")}
+def test_table_1_and_its_paired_differences_by_brute_force(compared, pair):
+    table = csv.DictReader(io.StringIO(compared.table.to_table().to_csv()))
+    rows = {(one["set"], one["row"], one["metric"]): one for one in table}
     names = ("avg@4", "pass@2", "pass@4", "majority@4")
     assert {key[2] for key in rows} == set(names)
     for name in names:
@@ -154,6 +159,7 @@ def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(pair, tmp
     assert "over 4 problems drawn from 7" in similarity_curves(found[0], "x").caption
 
 
+@pytest.mark.process
 def test_one_axis_of_rl_steps(page):
     rows = [
         one for one in rows_of(page, "figure-4-curves") if one["metric"] == "avg@4" and one["set"] == next(iter(SETS))
@@ -165,6 +171,7 @@ def test_one_axis_of_rl_steps(page):
     assert steps == [(arm, str(step)) for arm in ("RLoop", "RL") for step in range(1, 5)]
 
 
+@pytest.mark.process
 def test_figure_3_has_both_arms_at_the_end_of_each_iteration(page):
     rows = [one for one in rows_of(page, "figure-3-iterations") if one["set"] == next(iter(SETS))]
     own = {(one["arm"], int(one["iteration"])): one for one in rows if one["metric"] == "avg@4"}
@@ -178,6 +185,7 @@ def test_figure_3_has_both_arms_at_the_end_of_each_iteration(page):
     assert {"pass@2", "pass@4", "majority@4"} <= {one["metric"] for one in rows}
 
 
+@pytest.mark.process
 def test_figure_1_is_vanilla_rl_alone(page):
     rows = rows_of(page, "figure-1-overfitting")
     assert [int(one["rl_step"]) for one in rows if one["set"] == "training"] == [1, 2, 3, 4]
@@ -187,6 +195,7 @@ def test_figure_1_is_vanilla_rl_alone(page):
     assert sorted(own) == [0, 1, 2, 3, 4] and own[1] == pytest.approx(solved, abs=1e-12)
 
 
+@pytest.mark.process
 def test_the_page_is_whole_escaped_and_alone(page):
     text = page.read_text()
     assert page.stat().st_size < 5_000_000
@@ -214,6 +223,7 @@ def test_the_page_is_whole_escaped_and_alone(page):
     assert all((page.parent / f"{name}.csv").exists() for name in pictures | tables)
 
 
+@pytest.mark.process
 def test_every_figure_of_the_paper_is_named_and_led_to(page):
     text = page.read_text()
     listed = text[text.index('<table class="paper">') :]
@@ -230,40 +240,38 @@ def test_every_figure_of_the_paper_is_named_and_led_to(page):
     assert len(re.findall("href", rows["Figure 2"])) == 2 * len(SETS)
 
 
-def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr("rloop_core.report.arms_page.PICTURE_BYTES", 400_000)
-    names = [arm.config.name for arm in pair]
-    page, _ = write_comparison(pair[0].store, *names, tmp_path / "out", tmp_path / "cache")
-    text = page.read_text()
-    assert text.count("data:image") < text.count("<figure") and page.stat().st_size < 700_000
-    assert "see set-01-figure-5b-similarity.png beside this file" in text
+def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(compared, monkeypatch):
+    drawn = Figures([reward(compared.arms), gradients(compared.arms)], {}, [])
+    room = sum(len(image_uri(one)) for one in drawn.every) - 1
+    monkeypatch.setattr("rloop_core.report.arms_page.PICTURE_BYTES", room)
+    text = render(compared, drawn)
+    assert text.count("data:image") == 1 and text.count("<figure") == 2
+    assert "see figure-6-gradients.png beside this file" in text
 
 
-def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(page, pair):
-    rows = {one["quantity"]: one for one in rows_of(page, "compute")}
+def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(compared):
+    rows = {one["quantity"]: one for one in csv.DictReader(io.StringIO(compared.compute.table.to_csv()))}
     policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE + 1}
     for arm, count in policies.items():
         assert float(rows["rollouts of evaluation"][arm]) == count * SAMPLES * sum(SETS.values())
         assert float(rows["completion tokens of evaluation"][arm]) == 3 * float(rows["rollouts of evaluation"][arm])
     assert [float(rows["optimizer updates of RL"][arm]) for arm in policies] == [4, 4]
     assert [float(rows["updates of RFT"][arm]) for arm in policies] == [2, 0]
-    text = page.read_text()
+    text = render(compared, Figures([], {}, []))
     assert "RL steps: equal, 4 in each arm." in text and "Rollouts of RL: equal, 48 in each arm." in text
     assert "RFT adds 2 optimizer updates to RLoop, 50.0 % of its updates of RL." in text
 
 
-def test_contaminated_problems_are_shown_with_and_without(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
+def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):
     label = next(iter(SETS))
     match = Match("equal", "train-1", label, "p0", 1.0, 20, True, "a b", "training", "evaluation")
     found = Decontamination("train", 12, {label: SETS[label]}, Rules(), (match,))
-    for arm in (ours, theirs):
-        arm.finish()
-        sets = (SetRecord("training", "train.jsonl", "c" * 64, 12, {}, [], []),)
-        content = {"schema_version": 1, **DataRecord(sets, "report", found).to_dict()}
-        ours.store.write_bytes(f"{arm.config.name}/data.json", json.dumps(content).encode())
-    table = compare_runs(ours.store, *NAMES, tmp_path, SolvedRule()).table
-    assert [block.label for block in table.blocks] == [label, f"{label}, without 1 contaminated"]
+    sets = (SetRecord("training", "train.jsonl", "c" * 64, 12, {}, [], []),)
+    content = {"schema_version": 1, **DataRecord(sets, "report", found).to_dict()}
+    for name in NAMES:
+        pair_store.write_bytes(f"{name}/data.json", json.dumps(content).encode())
+    table = compare_runs(pair_store, *NAMES, tmp_path, SolvedRule()).table
+    assert [block.label for block in table.blocks][:2] == [label, f"{label}, without 1 contaminated"]
     for policy in ("base", "RL", "RLoop"):
         expected = mean([count / SAMPLES for count in counts(policy, label)[1:]])
         assert table.blocks[1].problems == SETS[label] - 1
@@ -281,29 +289,36 @@ def test_an_unknown_rule_run_or_folder(pair, tmp_path):
         write_comparison(store, *NAMES, tmp_path / "file", tmp_path / "cache")
 
 
-def test_works_from_a_store_that_is_not_local(pair, page, tmp_path):
+def test_works_from_a_store_that_is_not_local(pair, compared, tmp_path):
     remote = Store("memory://compare-test")
     for key in pair[0].store.list(""):
         remote.write_bytes(key, pair[0].store.read_bytes(key))
     found = compare_runs(remote, *NAMES, tmp_path, SolvedRule())
-    assert found.table.to_table().to_csv() == (page.parent / "table-1.csv").read_text()
+    assert found.table.to_table().to_csv() == compared.table.to_table().to_csv()
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_the_command_and_equal_pairs_give_equal_pages(pair, page, tmp_path, capsys):
-    store = str(pair[0].store.local_path(""))
-    arguments = ["--store", store, "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(group, ["compare", *NAMES, *arguments, "--json"])
-    assert done.exit_code == 0, done.exception
-    result = json.loads(done.stdout)
+@pytest.mark.process
+def test_the_command_says_what_it_wrote_or_why_not(command_and_page, pair, tmp_path, capsys):
+    result, page = command_and_page
     assert result["objections"] == [] and {one["set"] for one in result["table"]} == {*SETS, "Avg"}
-    assert str(tmp_path / "out" / "table-1.csv") in result["files"]
-    assert (tmp_path / "out" / "compare.html").read_bytes() == page.read_bytes()
+    assert str(page.parent / "table-1.csv") in result["files"]
+    store = str(pair[0].store.local_path(""))
     with pytest.raises(SystemExit) as end:
-        main(["compare", *NAMES[::-1], *arguments])
+        main(["compare", *NAMES[::-1], "--store", store, "--out", str(tmp_path / "out")])
     assert end.value.code == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1 and "not comparable" in said.err and "--force" in said.err
+
+
+@pytest.mark.process
+def test_equal_pairs_give_equal_pages(compared, pair, page, tmp_path):
+    again = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule())
+    assert render(compared, Figures([], {}, [])) == render(again, Figures([], {}, []))
+    text = page.read_text()
+    name = "set-01-figure-5b-similarity"
+    for drawn in (reward(again.arms), similarity_curves(again.dynamics[1], name)):
+        assert image_uri(drawn) in text and drawn.png == (page.parent / f"{drawn.name}.png").read_bytes()
 
 
 def test_a_forced_comparison_says_so_loudly(tmp_path):
@@ -316,15 +331,14 @@ def test_a_forced_comparison_says_so_loudly(tmp_path):
     assert 'role="alert"' in text and "These arms are not comparable" in text
 
 
-def test_chosen_checkpoints_are_shown_and_marked_where_they_were_chosen(tmp_path):
+def test_chosen_checkpoints_are_shown_and_marked_where_they_were_chosen(pair, pair_store, tmp_path):
     label = next(iter(SETS))
-    arms = make_pair(tmp_path, changed(pair_config(), "evaluate", select_on=label))
-    for arm in arms:
-        arm.finish()
-    found = compare_runs(arms[0].store, *NAMES, tmp_path, SolvedRule())
+    for arm in pair:
+        write_run_record(pair_store, changed(arm.config, "evaluate", select_on=label))
+    found = compare_runs(pair_store, *NAMES, tmp_path, SolvedRule())
     text = render(found, Figures([], {}, []))
     section = text[text.index("<h3>Chosen checkpoints</h3>") :]
     section = section[: section.index("</table>")]
     assert section.count("biased upwards") == 2 and section.count("<tr>") == 1 + 2 * len(SETS)
     assert all(one.policy in section and one.biased == {label} for one in found.selected)
-    assert "Chosen checkpoints" in write_report(arms[0].store, ["tiny"], tmp_path / "out", tmp_path).read_text()
+    assert "Chosen checkpoints" in report_text(pair_store, cache=tmp_path)

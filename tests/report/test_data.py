@@ -14,6 +14,7 @@ from rloop_core.report.evaluation import evaluation_rows
 from rloop_core.report.reading import read_run
 from rloop_core.report.write import write_report
 from rloop_core.stages.data_record import DataRecord, SetRecord
+from tests.report.conftest import report_text
 
 LABEL = "held-out <b>"
 EVIL = "<script>alert('y')</script> in the old box"
@@ -34,20 +35,18 @@ def record(run, mode, *matches):
     run.store.write_bytes("tiny/data.json", json.dumps(content).encode())
 
 
+MATCHES = (match("equal", "t1", "p0"), match("overlap", "t2", "p3"), match("near miss", "t3", "p1", 0.25))
+
+
 @pytest.fixture
 def contaminated(finished):
-    record(
-        finished,
-        "report",
-        match("equal", "t1", "p0"),
-        match("overlap", "t2", "p3"),
-        match("near miss", "t3", "p1", 0.25),
-    )
+    record(finished, "report", *MATCHES)
     return finished
 
 
-def test_the_page_shows_sets_ledger_and_pairs_and_escapes_them(contaminated, tmp_path):
-    page = write_report(contaminated.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
+def test_the_page_shows_sets_ledger_and_pairs_and_escapes_them(evaluated, tmp_path):
+    record(evaluated, "report", *MATCHES)
+    page = write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
     text = page.read_text()
     assert "<script" not in text.lower() and "&lt;script&gt;alert(&#39;y&#39;)" in text
     assert "half of it &lt;i&gt;repeats&lt;/i&gt;" in text
@@ -83,8 +82,7 @@ def test_what_was_dropped_from_training_leaves_the_evaluation_as_it_is(finished,
     run = read_run(finished.store, "tiny", tmp_path)
     assert {row.problem_set for row in evaluation_rows(run)} == {LABEL}
     assert run.notes == [f"1 of 12 training problems contaminated by {LABEL} (1): dropped."]
-    text = write_report(finished.store, ["tiny"], tmp_path / "out", tmp_path).read_text()
-    assert "they were left out of training" in text
+    assert "they were left out of training" in report_text(finished.store, cache=tmp_path)
 
 
 def test_a_set_that_training_holds_wholly_has_no_figures_without(finished, tmp_path):
@@ -94,19 +92,19 @@ def test_a_set_that_training_holds_wholly_has_no_figures_without(finished, tmp_p
     assert f"Every problem of {LABEL} is among the training problems." in run.notes
 
 
-def test_a_run_without_a_record_has_no_section_and_gets_one_with_it(finished, tmp_path):
-    page = write_report(finished.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+def test_a_run_without_a_record_has_no_section_and_gets_one_with_it(fake_run, tmp_path):
+    page = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
     assert "<h2>Data</h2>" not in page.read_text()
     assert not (page.parent / "decontamination.csv").exists()
-    record(finished, "report")
-    write_report(finished.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+    record(fake_run, "report")
+    write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
     assert "None of 12 training problems contaminated by held-out &lt;b&gt;, other." in page.read_text()
-    assert read_run(finished.store, "tiny", tmp_path).notes == []
+    assert "contaminated" not in " ".join(read_run(fake_run.store, "tiny", tmp_path).notes)
 
 
 def test_a_damaged_record_is_a_note(finished, tmp_path):
     finished.store.write_bytes("tiny/data.json", b"{")
-    assert "data.json: cannot be read" in write_report(finished.store, ["tiny"], tmp_path / "o", tmp_path).read_text()
+    assert "data.json: cannot be read" in report_text(finished.store, cache=tmp_path)
 
 
 def test_status_says_it(contaminated):

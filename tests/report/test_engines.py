@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,11 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.dapo.drift import drift_note
+from rloop_core.report import figures
 from rloop_core.report.arms_fairness import version_notes
 from rloop_core.report.reading import read_run
-from rloop_core.report.write import write_report
-from tests.report.conftest import FIGURES, FakeRun, fake_config
+from rloop_core.report.write import gather
+from tests.report.conftest import FIGURES, FakeRun, fake_config, report_text
 
 ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate": "vllm 0.29.0"}
 SENTENCE = (
@@ -32,39 +32,29 @@ class Drifting(FakeRun):
         return metrics
 
 
-def health(page: Path) -> list[dict[str, str]]:
-    with open(page.parent / "health.csv") as stream:
-        return list(csv.DictReader(stream))
+@pytest.mark.parametrize("alarm", [0.1, 0.5])
+def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, tmp_path: Path) -> None:
+    run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": alarm}}))
+    for iteration in (0, 1):
+        run.publish(iteration, "explore", run.explore)
+    drawn = figures.health(gather(read_run(run.store, "tiny", tmp_path)).steps)
+    assert drawn and [row[drawn.table.columns.index("drift")] for row in drawn.table.rows] == [0.02, 0.3, 0.02, 0.3]
+    text = report_text(run.store, cache=tmp_path)
+    assert (SENTENCE.replace("'", "&#39;") in text) == (alarm == 0.1) == ("nats a token from" in text)
 
 
-def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(tmp_path: Path) -> None:
-    run = Drifting(tmp_path, fake_config())
-    run.fill(2)
-    page = write_report(run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
-    assert [float(row["drift"]) for row in health(page)] == [0.02, 0.3, 0.02, 0.3]
-    assert SENTENCE.replace("'", "&#39;") in page.read_text()
-
-
-def test_drift_below_the_alarm_has_a_curve_alone(tmp_path: Path) -> None:
-    run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": 0.5}}))
-    run.fill(1)
-    page = write_report(run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
-    assert len(health(page)) == 2 and "nats a token from" not in page.read_text()
-
-
-def test_without_vllm_nothing_speaks_of_drift(finished: FakeRun, tmp_path: Path) -> None:
-    page = write_report(finished.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
-    assert not any("drift" in row and row["drift"] for row in health(page))
+def test_without_vllm_nothing_speaks_of_drift(complete: FakeRun, tmp_path: Path) -> None:
+    drawn = figures.health(gather(read_run(complete.store, "tiny", tmp_path)).steps)
+    assert drawn and "entropy" in drawn.table.columns and "drift" not in drawn.table.columns
     assert drift_note([dict(FIGURES)], 0.1) is None
 
 
 def test_the_engines_that_drew_are_in_report_and_status(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, fake_config())
     run.engines = ENGINES
-    run.fill(2)
+    run.fill(1)
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
-    page = write_report(run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
-    assert f"Completions drawn by {words}</p>" in page.read_text()
+    assert f"Completions drawn by {words}</p>" in report_text(run.store, cache=tmp_path)
     asked = ["status", "tiny", "--store", str(tmp_path / "store")]
     said = " ".join(CliRunner().invoke(group, asked).output.split())
     assert f"completions drawn by {words}" in said

@@ -64,19 +64,18 @@ def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
     else:
         theirs.digests[role] = "9" * 64
     for arm in (ours, theirs):
-        arm.finish()
+        arm.finish(0)
+        arm.publish(0, "explore", lambda out, arm=arm: arm.explored(out, 0))
     with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
         compare_runs(ours.store, *NAMES, tmp_path, SolvedRule())
     assert len(compare_runs(ours.store, *NAMES, tmp_path, SolvedRule(), force=True).objections) == 1
 
 
-def test_a_config_changed_after_the_run_is_no_excuse(tmp_path):
-    ours, theirs = make_pair(tmp_path, pair_config(1))
-    for arm in (ours, theirs):
-        arm.finish()
-        write_run_record(ours.store, changed(arm.config, "explore", learning_rate=5e-6))
+def test_a_config_changed_after_the_run_is_no_excuse(pair, pair_store, tmp_path):
+    for arm in pair:
+        write_run_record(pair_store, changed(arm.config, "explore", learning_rate=5e-6))
     with pytest.raises(ConfigError, match="tiny was last started with another config than its explore of iteration 0"):
-        write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+        write_comparison(pair_store, *NAMES, tmp_path / "out", tmp_path / "cache")
 
 
 def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_path):
@@ -110,9 +109,16 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     assert found.arms[1].restarts is (field != "explore.start")
     assert found.table.row(found.dynamics[0].label, "tiny \N{MINUS SIGN} ablated").difference
     assert overfitting(found.arms) is None  # the paper's Figure 1 is of vanilla RL
-    if field == "rft.start":
-        figures = draw(found)
-        assert {one.name for one in paper_figures(figures.overall, figures.by_set) if one.needs} == {"Figure 1"}
+
+
+@pytest.mark.process
+def test_an_ablation_has_every_figure_of_the_paper_but_that_of_vanilla_rl(tmp_path):
+    other = changed(pair_config(1), "rft", start="rl-endpoint").model_copy(update={"name": "ablated"})
+    arms = make_pair(tmp_path, pair_config(1), other)
+    for arm in arms:
+        arm.finish()
+    figures = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path, SolvedRule()))
+    assert {one.name for one in paper_figures(figures.overall, figures.by_set) if one.needs} == {"Figure 1"}
 
 
 def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):

@@ -13,8 +13,8 @@ from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.report.lineage import lineage_of
 from rloop_core.report.reading import read_run
-from rloop_core.report.rollouts import RolloutKey, count_experts, find_rollout
-from rloop_core.report.write import write_report
+from rloop_core.report.rollouts import RolloutKey, count_experts, find_rollout, write_expert_keys
+from tests.report.conftest import report_text
 from tests.report.paired import ITERATIONS, PHASE, TRAINING, changed, make_pair, pair_config
 
 KEYS = ("run", "iteration", "step", "rank", "attempt", "group_id", "sample", "problem_id")
@@ -34,8 +34,13 @@ def key_of(row):
     return RolloutKey.parse("/".join(row[name] for name in KEYS[1:-1]))
 
 
-def test_every_listed_key_is_in_the_store_exactly_once(page, run):
-    listed = rows_of(page.parent / "experts.csv")
+@pytest.fixture
+def listed(run, tmp_path):
+    write_expert_keys([run], tmp_path / "experts.csv")
+    return rows_of(tmp_path / "experts.csv")
+
+
+def test_every_listed_key_is_in_the_store_exactly_once(listed, run):
     # Two hard problems, 1 and 2 of 4 rollouts correct in each of the RL steps; all completions differ.
     assert len(listed) == ITERATIONS * PHASE * sum(one for one in TRAINING if one < 4)
     assert len({tuple(row.items()) for row in listed}) == len(listed)
@@ -49,10 +54,10 @@ def test_every_listed_key_is_in_the_store_exactly_once(page, run):
         assert all(stored.count(tuple(row[name] for name in KEYS)) == 1 for row in listed)
 
 
-def test_a_key_leads_to_the_record_that_was_trained_on(page, run):
+def test_a_key_leads_to_the_record_that_was_trained_on(listed, run):
     experts = pq.read_table(run.store.local_path("tiny/iteration-001/filter/experts.parquet")).to_pylist()
-    listed = [row for row in rows_of(page.parent / "experts.csv") if row["iteration"] == "1"]
-    for row, expert in zip(listed, experts, strict=True):
+    last = [row for row in listed if row["iteration"] == "1"]
+    for row, expert in zip(last, experts, strict=True):
         found = find_rollout(run, key_of(row))
         assert found["record"] == expert and found["record"]["verdict"] == "correct"
         assert found["file"].endswith("tiny/iteration-001/harvest/trajectories/part-00000.parquet")
@@ -71,6 +76,7 @@ def test_keys_that_lead_nowhere_are_refused(run):
     assert RolloutKey.parse(str(odd)) == odd
 
 
+@pytest.mark.process
 def test_the_chain_goes_from_the_final_policy_to_what_the_run_was_given(page, run):
     ours, theirs = json.loads((page.parent / "lineage.json").read_text())
     assert [link["name"] for link in ours["links"]] == [
@@ -111,7 +117,7 @@ def test_what_the_store_no_longer_holds_is_said(tmp_path):
     ours.store.delete("tiny/iteration-000/rft/manifest.json")
     broken = lineage_of(read_run(ours.store, "tiny", tmp_path)).broken
     assert len(broken) == 2 and broken[0].startswith("theta_2 was made from theta_1 as ")
-    text = write_report(ours.store, ["tiny"], tmp_path / "out", tmp_path).read_text()
+    text = report_text(ours.store, cache=tmp_path)
     assert "explore of iteration 1 was made from theta_1" in text.lower() and "no longer holds" in text
 
 
@@ -129,14 +135,17 @@ def test_the_chain_of_an_ablation_follows_what_was_really_read(tmp_path):
     assert sources["explore of iteration 1"][0] == "explore of iteration 0" and found.broken == ()
 
 
-def test_the_report_has_the_same_and_the_command_finds_a_rollout(pair, page, tmp_path):
-    store = pair[0].store
-    report = write_report(store, ["tiny"], tmp_path / "out", tmp_path)
-    assert (report.parent / "experts.csv").read_text() == (page.parent / "experts.csv").read_text()
+@pytest.mark.process
+def test_both_pages_have_the_same_keys(report, complete, page, listed, tmp_path):
+    assert rows_of(page.parent / "experts.csv") == listed
+    write_expert_keys([read_run(complete.store, "tiny", tmp_path)], tmp_path / "complete.csv")
+    assert (report.parent / "experts.csv").read_text() == (tmp_path / "complete.csv").read_text()
     assert json.loads((report.parent / "lineage.json").read_text())["run"] == "tiny"
-    assert '<ol class="chain">' in report.read_text()
-    row = rows_of(report.parent / "experts.csv")[0]
-    asked = ["report", "tiny", "--store", str(store.local_path("")), "--rollout"]
-    shown = CliRunner().invoke(group, [*asked, str(key_of(row))])
-    assert json.loads(shown.stdout)["record"]["problem_id"] == row["problem_id"]
-    assert CliRunner().invoke(group, [asked[0], "tiny", *asked[1:], str(key_of(row))]).exit_code == 2
+
+
+def test_the_report_has_the_chain_and_the_command_finds_a_rollout(listed, run, tmp_path):
+    assert '<ol class="chain">' in report_text(run.store, cache=tmp_path)
+    asked = ["report", "tiny", "--store", str(run.store.local_path("")), "--rollout"]
+    shown = CliRunner().invoke(group, [*asked, str(key_of(listed[0]))])
+    assert json.loads(shown.stdout)["record"]["problem_id"] == listed[0]["problem_id"]
+    assert CliRunner().invoke(group, [asked[0], "tiny", *asked[1:], str(key_of(listed[0]))]).exit_code == 2

@@ -10,7 +10,8 @@ import pytest
 from rloop_core.report import figures
 from rloop_core.report.canvas import Picture
 
-LONG, SHORT = 200, 3
+pytestmark = pytest.mark.process
+LONG, MOST, SHORT = 200, 5, 3
 STEPS = ("recorded", "correct", "capped")
 
 
@@ -38,18 +39,13 @@ def _drawn(name: str, count: int) -> Picture:
 
 
 @pytest.mark.parametrize("name", ["success-rates", "filter", "seconds"])
-def test_a_figure_does_not_grow_with_the_run(name: str) -> None:
-    most, long = _drawn(name, figures.MOST_DRAWN), _drawn(name, LONG)
+def test_a_short_run_is_drawn_whole_and_a_long_one_is_no_larger(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_DRAWN", MOST)
+    short, most, long = (_drawn(name, count) for count in (SHORT, MOST, LONG))
+    assert "are drawn" not in short.caption and _size(short)[1] < _size(most)[1] == _size(long)[1]
     assert _size(long) == _size(most)
     assert len({row[0] for row in long.table.rows}) == LONG, "the numbers are of all iterations"
-    assert f"Of {LONG} iterations {figures.MOST_DRAWN} are drawn" in long.caption
-
-
-@pytest.mark.parametrize("name", ["success-rates", "filter", "seconds"])
-def test_a_short_run_is_drawn_whole(name: str) -> None:
-    short = _drawn(name, SHORT)
-    assert "are drawn" not in short.caption
-    assert _size(short)[1] < _size(_drawn(name, figures.MOST_DRAWN))[1]
+    assert f"Of {LONG} iterations {MOST} are drawn" in long.caption
 
 
 def _size(picture: Picture) -> tuple[float, float]:

@@ -10,17 +10,20 @@ import pytest
 
 from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import ConfigError
+from rloop_core.report.arms_files import Figures
+from rloop_core.report.arms_page import render
 from rloop_core.report.comparison import compare_runs, write_comparison
-from rloop_core.report.write import write_report
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
+from tests.report.conftest import report_text
 from tests.report.paired import SETS, changed, make_pair, pair_config
 
 NAMES = ("tiny", "tiny-vanilla-rl")
 
 
-def written(ours, theirs, tmp_path):
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
-    text = page.read_text()
+def told(ours, tmp_path, force=False):
+    """The comparison's notes, its page without figures, and what both were made from."""
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule(), force=force)
+    text = render(found, Figures([], {}, []))
     assert "Compute" in text and "What differs" in text
     return " ".join(found.notes), text, found
 
@@ -30,18 +33,20 @@ def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
     ours, theirs = make_pair(tmp_path, config)
     for arm in (ours, theirs):
         arm.finish()
-    notes, text, found = written(ours, theirs, tmp_path)
+    notes, text, found = told(ours, tmp_path)
     assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
     assert "No differential forgetting on held-out" in notes and "Table 1" in text
     # theta_i alone still make a history and matrices.
     assert [arm.title for arm in found.dynamics[0].arms] == ["RLoop", "RL"] and found.dynamics[0].blocks is None
 
 
+@pytest.mark.process
 def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
         arm.finish(evaluate=False)
-    notes, text, _ = written(ours, theirs, tmp_path)
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    notes, text = " ".join(found.notes), page.read_text()
     assert "no evaluated final policy" in notes and "no Table 1" in notes
     drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
     assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
@@ -52,11 +57,11 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
 
 def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
-    notes, _, found = written(ours, theirs, tmp_path)
-    assert "not complete" in notes and not list((tmp_path / "out").glob("*.png"))
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    assert "not complete" in " ".join(found.notes) and not list(page.parent.glob("*.png"))
     ours.finish(iterations=1)
     theirs.finish()
-    notes, _, found = written(ours, theirs, tmp_path)
+    notes, _, found = told(ours, tmp_path)
     assert "theta_1 of 2" in notes and found.table.row(next(iter(SETS)), "RLoop").policy == "theta_1"
 
 
@@ -77,7 +82,7 @@ def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_p
         arm.finish()
     path = next(ours.store.local_path("tiny/iteration-001/evaluate/step-000002/set-00").glob("*.parquet"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    notes, _, found = written(ours, theirs, tmp_path)
+    notes, _, found = told(ours, tmp_path)
     assert "step 1 on held-out <b> cannot be used, for the samples give avg@4" in notes and "was altered" in notes
     assert found.dynamics[0].blocks.steps == [2, 3]
 
@@ -86,7 +91,7 @@ def test_one_evaluated_policy_makes_a_table_and_no_matrices(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
         arm.publish(-1, "evaluate", lambda out, arm=arm: arm.evaluated(out, -1))
-    notes, text, found = written(ours, theirs, tmp_path)
+    notes, text, found = told(ours, tmp_path)
     assert [row.name for block in found.table.blocks for row in block.rows] == ["base"]
     assert "RLoop has a single evaluated policy" in notes and "RL has a single evaluated policy" in notes
     assert "There is nothing to show" in text and "The run has made no policy yet" in text
@@ -105,6 +110,7 @@ def corrupt(arm, iteration, stage, name, content):
     setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
 
 
+@pytest.mark.process
 def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     corrupt(ours, 0, "filter", "ledger.json", None)
@@ -115,8 +121,9 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
     for arm in (ours, theirs):
         arm.finish()
-    notes, _, found = written(ours, theirs, tmp_path)
-    assert "tiny: filter of iteration 0 holds no ledger.json" in notes
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    notes = " ".join(found.notes)
+    assert "Compute" in page.read_text() and "tiny: filter of iteration 0 holds no ledger.json" in notes
     for name in (
         "ledger.json of filter of iteration 1",
         "expert set of iteration 1",
@@ -131,7 +138,7 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     listed = (tmp_path / "out" / "experts.csv").read_text().splitlines()[1:]
     assert {row.split(",")[1] for row in listed} == {"0"}
     assert not (tmp_path / "out" / "arm-00-filter.png").exists()
-    assert write_report(ours.store, ["tiny"], tmp_path / "report", tmp_path / "cache").is_file()
+    assert "filter of iteration 0 holds no ledger.json" in report_text(ours.store, cache=tmp_path / "cache")
 
 
 def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
@@ -174,8 +181,7 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
         arm.finish()
     with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
         compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache", force=True)
-    text, notes = page.read_text(), " ".join(found.notes)
+    notes, text, found = told(ours, tmp_path, force=True)
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
     assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes
     assert found.dynamics[0].blocks is None

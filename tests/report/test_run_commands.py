@@ -45,6 +45,7 @@ def flow(fake_run, monkeypatch):
     monkeypatch.setattr(run_command, "find_flow", lambda: run)
 
 
+@pytest.mark.process
 def test_run_prints_stages_and_report_and_a_second_start_does_nothing(flow, config_file, tmp_path):
     store = tmp_path / "store"
     first = rloop("run", "--config", config_file, "--store", store)
@@ -57,6 +58,7 @@ def test_run_prints_stages_and_report_and_a_second_start_does_nothing(flow, conf
     assert "nothing to do: every stage was in the store" in second.output
 
 
+@pytest.mark.process
 def test_run_as_json_is_one_object_and_quiet_is_quiet(flow, config_file, tmp_path):
     done = rloop("run", "--config", config_file, "--store", tmp_path / "store", "--json")
     result = json.loads(done.stdout)
@@ -131,8 +133,8 @@ def status_rows(store):
     return json.loads(rloop("status", "tiny", "--store", store, "--json").output)["stages"]
 
 
-def test_status_and_report_write_nothing_into_a_store_they_read(finished, tmp_path):
-    store = finished.root / "store"
+def test_status_and_report_write_nothing_into_a_store_they_read(evaluated, tmp_path):
+    store = evaluated.root / "store"
     before = sorted(store.rglob("*"))
     rloop("status", "tiny", "--store", store)
     result = rloop("report", "tiny", "--store", store, "--out", tmp_path / "out", "--json")

@@ -24,12 +24,12 @@ NOBODY = Origin(None, None)
 
 
 @pytest.fixture
-def session(finished: Any) -> RunSession:
+def session(complete: Any) -> RunSession:
     """An open run whose stages have all been seen."""
-    run = RunSession(finished.config, StageRunner(finished.config, finished.store, None))
+    run = RunSession(complete.config, StageRunner(complete.config, complete.store, None))
     keys = [(-1, "evaluate"), *((i, s) for i in (0, 1) for s in ("explore", "harvest", "filter", "rft", "evaluate"))]
     for iteration, stage in keys:
-        found = read_manifest(finished.store, "tiny", iteration, stage)
+        found = read_manifest(complete.store, "tiny", iteration, stage)
         assert found
         run.manifests[iteration, stage] = found
     return run
@@ -58,28 +58,28 @@ def test_nothing_to_draw_is_no_figure(session: RunSession) -> None:
     assert Figures(session).of(session.manifests[0, "rft"], []) is None
 
 
-def test_the_result_is_one_sentence(finished: Any, tmp_path: Path) -> None:
-    rows = evaluation_rows(read_run(finished.store, "tiny", tmp_path))
-    told = result_sentence(finished.config, rows)
+def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:
+    rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
+    told = result_sentence(complete.config, rows)
     assert told == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
-    assert result_sentence(finished.config, []) == "2 iterations"
-    assert result_sentence(as_vanilla(finished.config), []) == "vanilla RL, 4 RL steps"
+    assert result_sentence(complete.config, []) == "2 iterations"
+    assert result_sentence(as_vanilla(complete.config), []) == "vanilla RL, 4 RL steps"
 
 
-def test_the_summary_is_markdown_that_names_cannot_break(finished: Any, tmp_path: Path) -> None:
-    record = read_run(finished.store, "tiny", tmp_path)
+def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path: Path) -> None:
+    record = read_run(complete.store, "tiny", tmp_path)
     text = _summary(record, evaluation_rows(record), "s3://bucket/tiny/report/report.html", "2 iterations")
     assert "held-out \\<b\\>, %" in text and "<b>" not in text.replace("\\<b\\>", "")
     assert re.search(r"\| \*\*theta\\_2 - base\*\* \| \*\*\+12\.5 \[", text)
-    assert f"rloop report tiny --store {finished.store.uri}" in text and "`s3://bucket/tiny/report/report.html`" in text
+    assert f"rloop report tiny --store {complete.store.uri}" in text and "`s3://bucket/tiny/report/report.html`" in text
     links = _links(record, {"tiny-001-rft": "/artifacts/artifact/7"})
     assert "[rft](/artifacts/artifact/7)" in links and "[rft](/artifacts/key/tiny-000-rft-figure)" in links
 
 
-def test_the_report_is_in_the_store_and_written_once(finished: Any, tmp_path: Path) -> None:
+def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: Path) -> None:
     remote = Store("memory://stored-report")
-    for key in finished.store.list("tiny"):
-        remote.write_bytes(key, finished.store.read_bytes(key))
+    for key in evaluated.store.list("tiny"):
+        remote.write_bytes(key, evaluated.store.read_bytes(key))
     told = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
     assert told == "memory://stored-report/tiny/report/report.html"
     page = remote.read_bytes("tiny/report/report.html")

@@ -15,6 +15,7 @@ from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
+from rloop_core.study import figures
 from rloop_core.study.claims import OUTCOMES
 from rloop_core.study.config import study_runs
 from rloop_core.study.effects import crossed_effects
@@ -187,6 +188,7 @@ def test_forgetting_pairs_the_arms_at_equal_steps(found):
     assert ours.excess.value == pytest.approx(ours.observed.value - ours.null.value)
 
 
+@pytest.mark.process
 def test_the_page_is_whole_escaped_and_alone(found):
     text = found.page.read_text()
     assert found.page.stat().st_size < 5_000_000
@@ -210,13 +212,17 @@ def test_the_page_is_whole_escaped_and_alone(found):
     assert float(rows["RL steps"]["rloop"]) == float(rows["RL steps"]["vanilla-rl"]) == TOTAL
 
 
+@pytest.mark.process
 def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_path):
     remote = Store("memory://study-test")
     for key in store.list(""):
         remote.write_bytes(key, store.read_bytes(key))
-    again = write_study(make_config(SEEDS), remote, tmp_path / "out", tmp_path / "cache")
-    for path in [*found.page.parent.glob("*.csv"), *found.page.parent.glob("*.png")]:
-        assert (again.page.parent / path.name).read_bytes() == path.read_bytes()
+    again = findings(make_config(SEEDS), remote, found.page, tmp_path, SolvedRule())
+    assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
+    assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
+    drawn = figures.training(again.record)
+    assert drawn.png == (found.page.parent / "training.png").read_bytes()
+    assert drawn.table.to_csv() == (found.page.parent / "training.csv").read_text()
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
@@ -233,13 +239,13 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     copy = copied(store, tmp_path)
     for gone in ("tiny-all-problems-2", "tiny-vanilla-rl-2/iteration-000/evaluate", "tiny-rloop-2/iteration-001"):
         shutil.rmtree(copy.local_path(gone))
-    found = write_study(make_config((1, 2)), copy, tmp_path / "out", tmp_path / "cache")
+    found = findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
     for label in PROBLEMS:
         row = found.table.difference(label, "rloop", "vanilla-rl")
         assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
         assert next(one for one in found.table.policies[label] if one.name == "base").seeds == (1,)
     assert found.table.iterations[HARDER][0].seeds == (1,)
-    text = found.page.read_text()
+    text = render(found, {})
     assert "The study is not complete" in text and "not begun" in text and "6 of 11 stages" in text
     out = io.StringIO()
     show_study(found, Console(file=out, width=160))
@@ -265,6 +271,7 @@ def test_nothing_computed_yet_is_a_page_too(tmp_path):
     assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
 
 
+@pytest.mark.process
 def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     study = make_config((1,))
     run = {**study.run, "evaluate": {**study.run["evaluate"], "snapshots": False}}

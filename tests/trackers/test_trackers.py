@@ -24,11 +24,10 @@ from tests.conftest import ROOT, small_config
 Found = dict[str, dict[int, float]]
 SECRET = "5e3cfe7-a-secret-that-nobody-may-see"
 _CHILD = """
-import os, sys
+import json, os, sys
+from rloop_core.config import make_config
 from rloop_core.trackers import tracked
-from tests.conftest import small_config
-kind, folder, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-config = small_config(placement={"report_to": [kind], "tracker_folder": folder})
+kind, config, first, last = sys.argv[1], make_config(json.loads(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
 with tracked(config, "explore", 2, "0123456789abcdef", lambda line: sys.exit(line)) as log:
     for step in range(first, last + 1):
         log({"step": step, "reward": step / 10, "name": "no number", "seconds": {"step": step, "verify": 0.5}})
@@ -128,6 +127,7 @@ READERS: dict[str, Callable[[Path], list[tuple[str, Found]]]] = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", READERS)
 def test_a_run_goes_on_where_it_was_started_again_on_rl_steps_and_tells_no_secret(kind: str, tmp_path: Path) -> None:
     pytest.importorskip(kind)
@@ -135,8 +135,9 @@ def test_a_run_goes_on_where_it_was_started_again_on_rl_steps_and_tells_no_secre
     private = dict.fromkeys(names, SECRET)
     gone = {"WANDB_MODE", "MLFLOW_TRACKING_URI", "TRACKIO_DIR", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"}
     environment = {name: value for name, value in os.environ.items() if name not in gone} | private
+    config = small_config(placement={"report_to": [kind], "tracker_folder": str(tmp_path / "t")}).model_dump_json()
     for first, last in (("1", "3"), ("3", "4")):
-        command = [sys.executable, "-c", _CHILD, kind, str(tmp_path / "t"), first, last]
+        command = [sys.executable, "-c", _CHILD, kind, config, first, last]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
         assert done.returncode in (0, 9), done.stderr
         assert "left out" not in done.stderr
@@ -147,6 +148,7 @@ def test_a_run_goes_on_where_it_was_started_again_on_rl_steps_and_tells_no_secre
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.process
 def test_explore_and_rft_log_and_compute_the_same_as_without(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     digests = {}
