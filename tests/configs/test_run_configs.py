@@ -71,6 +71,7 @@ def _cut(name: str, folder: Path) -> Config:
     return load_config(FOLDER / f"{name}.yaml", [f"{field}={json.dumps(value)}" for field, value in changes.items()])
 
 
+@pytest.mark.process
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_THE_DEFAULT_SUITE else pytest.mark.long) for name in MEANT_FOR]

@@ -69,6 +69,7 @@ def test_digits_are_single_tokens_and_prompts_short(shipped: PreTrainedTokenizer
     assert max(len(shipped(f"{p.question}\n")["input_ids"]) for p in HELD_OUT.problems()) <= 40
 
 
+@pytest.mark.process
 def test_pad_and_eos_are_set_everywhere_and_differ(shipped: PreTrainedTokenizerBase) -> None:
     model = AutoModelForCausalLM.from_pretrained(bundled_policy_path())
     assert shipped.pad_token_id != shipped.eos_token_id

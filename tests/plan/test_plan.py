@@ -181,6 +181,7 @@ def test_lines_of_a_local_file_are_counted(tmp_path):
     assert count_problems(make_config({"problems": {"source": "owner/name"}}).problems) is None
 
 
+@pytest.mark.process
 def test_touches_nothing_and_imports_nothing_heavy(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text(json.dumps(PAPER))

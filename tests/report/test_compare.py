@@ -16,6 +16,7 @@ from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import paired_difference
 from rloop_core.problems.contamination import Decontamination, Match, Rules
+from rloop_core.report.arms_dynamics import dynamics
 from rloop_core.report.arms_figures import gradients, reward
 from rloop_core.report.arms_files import Figures
 from rloop_core.report.arms_matrices import similarity_curves
@@ -92,9 +93,8 @@ def test_table_1_and_its_paired_differences_by_brute_force(compared, pair):
 
 
 @pytest.mark.parametrize(("rule", "needed"), [("any", 1), ("at-least-2", 2), ("majority", 3)])
-def test_forgetting_its_blocks_and_histories_by_brute_force(pair, tmp_path, rule, needed):
-    found = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule(rule))
-    one = found.dynamics[0]
+def test_forgetting_its_blocks_and_histories_by_brute_force(compared, rule, needed):
+    one = dynamics(*compared.arms, SolvedRule(rule), 0)[0]
     label, problems = one.label, range(SETS[one.label])
     steps = [(i, s) for i in range(ITERATIONS) for s in range(1, PHASE + 1)]
     last = ITERATIONS * PHASE
@@ -125,9 +125,8 @@ def test_forgetting_its_blocks_and_histories_by_brute_force(pair, tmp_path, rule
 
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
-def test_similarity_is_the_mean_jaccard_index_of_pairs(pair, tmp_path, unit):
-    found = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule(), similarity_unit=unit)
-    one = found.dynamics[0]
+def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, unit):
+    one = dynamics(*compared.arms, SolvedRule(), 0, unit)[0]
     places = {checkpoint.label: place for place, checkpoint in enumerate(one.arms[0].checkpoints)}
 
     def grams(step, problem):
@@ -151,9 +150,9 @@ def test_similarity_is_the_mean_jaccard_index_of_pairs(pair, tmp_path, unit):
     assert f"{unit[:-1]} pairs" in similarity_curves(one, "x").caption
 
 
-def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(pair, tmp_path, monkeypatch):
+def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(compared, monkeypatch):
     monkeypatch.setattr("rloop_core.report.arms_similarity.SIMILARITY_PROBLEMS", 4)
-    found = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule()).dynamics
+    found = dynamics(*compared.arms, SolvedRule(), 0)
     assert [one.similarity_problems for one in found] == [4, 3]
     assert [one.arms[0].alike.problems for one in found] == [4, 3]
     assert "over 4 problems drawn from 7" in similarity_curves(found[0], "x").caption

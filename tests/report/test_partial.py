@@ -17,6 +17,7 @@ from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.report.conftest import report_text
 from tests.report.paired import SETS, changed, make_pair, pair_config
 
+pytestmark = pytest.mark.process
 NAMES = ("tiny", "tiny-vanilla-rl")
 
 
@@ -40,7 +41,6 @@ def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
     assert [arm.title for arm in found.dynamics[0].arms] == ["RLoop", "RL"] and found.dynamics[0].blocks is None
 
 
-@pytest.mark.process
 def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
@@ -110,7 +110,6 @@ def corrupt(arm, iteration, stage, name, content):
     setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
 
 
-@pytest.mark.process
 def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     corrupt(ours, 0, "filter", "ledger.json", None)

@@ -35,6 +35,7 @@ def session(complete: Any) -> RunSession:
     return run
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "rft", "evaluate"])
 def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
     drawn = Figures(session).of(session.manifests[1, stage], [0.5, 0.4])
@@ -45,6 +46,7 @@ def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, s
     assert re.search(r"!\[.+\]\(data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]+\)", text)
 
 
+@pytest.mark.process
 def test_an_evaluation_shows_the_whole_trend_so_far_and_no_more(session: RunSession) -> None:
     figures = Figures(session)
     drawn = figures.of(session.manifests[0, "evaluate"], [])
@@ -76,6 +78,7 @@ def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path
     assert "[rft](/artifacts/artifact/7)" in links and "[rft](/artifacts/key/tiny-000-rft-figure)" in links
 
 
+@pytest.mark.process
 def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: Path) -> None:
     remote = Store("memory://stored-report")
     for key in evaluated.store.list("tiny"):

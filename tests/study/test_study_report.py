@@ -25,6 +25,7 @@ from rloop_core.study.write import draw as draw_pictures
 from rloop_core.study.write import findings, write_study
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
 
+pytestmark = pytest.mark.process
 SEEDS = (1, 2)
 HELD_OUT, HARDER = PROBLEMS
 METRICS = ("avg@4", "pass@2", "pass@4")
@@ -43,6 +44,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(store, tmp_path_factory):
+    """What the study says, written with everything beside it."""
     folder = tmp_path_factory.mktemp("written")
     return write_study(make_config(SEEDS), store, folder / "out", folder / "cache")
 
@@ -188,7 +190,6 @@ def test_forgetting_pairs_the_arms_at_equal_steps(found):
     assert ours.excess.value == pytest.approx(ours.observed.value - ours.null.value)
 
 
-@pytest.mark.process
 def test_the_page_is_whole_escaped_and_alone(found):
     text = found.page.read_text()
     assert found.page.stat().st_size < 5_000_000
@@ -212,7 +213,6 @@ def test_the_page_is_whole_escaped_and_alone(found):
     assert float(rows["RL steps"]["rloop"]) == float(rows["RL steps"]["vanilla-rl"]) == TOTAL
 
 
-@pytest.mark.process
 def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_path):
     remote = Store("memory://study-test")
     for key in store.list(""):
@@ -271,7 +271,6 @@ def test_nothing_computed_yet_is_a_page_too(tmp_path):
     assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
 
 
-@pytest.mark.process
 def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     study = make_config((1,))
     run = {**study.run, "evaluate": {**study.run["evaluate"], "snapshots": False}}
