@@ -10,39 +10,18 @@ from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.names import metric_order
 from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
+from tests.report.conftest import row
 
 
 def samples(hits: dict[str, list[str]], answers: dict[tuple[str, int], str] | None = None) -> list[dict[str, Any]]:
-    answers = answers or {}
     return [
-        {
-            "run": "r",
-            "iteration": 1,
-            "step": 1,
-            "rank": 0,
-            "attempt": 0,
-            "group_id": problem,
-            "sample": index,
-            "problem_id": problem,
-            "prompt": "?",
-            "completion": "!",
-            "prompt_ids": [1],
-            "completion_ids": [2, 3],
-            "answer": answers.get((problem, index)),
-            "gold": "1",
-            "verdict": verdict,
-            "reward": 0.0,
-            "length": 2 + index,
-            "finished": verdict != "truncated",
-            "kept": False,
-            "logprob_sum": None,
-            "entropy_mean": None,
-            "boxes": 0,
-            "policy_step": 0,
-        }
+        row(
+            problem, index, False, verdict=verdict, answer=(answers or {}).get((problem, index)), length=2 + index,
+            finished=verdict != "truncated",
+        )
         for problem, verdicts in hits.items()
         for index, verdict in enumerate(verdicts)
-    ]
+    ]  # fmt: skip
 
 
 HITS = {"b": ["correct", "wrong", "correct", "correct"], "a": ["wrong", "truncated", "no_answer", "correct"]}

@@ -25,7 +25,6 @@ from rloop_core.report.comparison import compare_runs, write_comparison
 from rloop_core.report.page import image_uri
 from rloop_core.stages.data_record import DataRecord, SetRecord
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import Store
 from tests.report.conftest import report_text
 from tests.report.paired import (
     ITERATIONS,
@@ -286,15 +285,6 @@ def test_an_unknown_rule_run_or_folder(pair, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--out"):
         write_comparison(store, *NAMES, tmp_path / "file", tmp_path / "cache")
-
-
-def test_works_from_a_store_that_is_not_local(pair, compared, tmp_path):
-    remote = Store("memory://compare-test")
-    for key in pair[0].store.list(""):
-        remote.write_bytes(key, pair[0].store.read_bytes(key))
-    found = compare_runs(remote, *NAMES, tmp_path, SolvedRule())
-    assert found.table.to_table().to_csv() == compared.table.to_table().to_csv()
-    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 @pytest.mark.process

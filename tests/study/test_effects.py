@@ -81,13 +81,6 @@ def test_true_means_are_covered(of_seeds, of_problems, of_both):
     assert covered / simulations >= 0.92
 
 
-def test_seeds_resampled_alone_would_not_cover():
-    random = np.random.default_rng(6)
-    tables = [random.normal(size=(5, 1)) + 0.1 * random.normal(size=(5, 30)) for _ in range(300)]
-    ends = [one(table, resamples=400, within=(-99, 99)).crossed for table in tables]
-    assert np.mean([low <= 0 <= high for low, high in ends]) < 0.9
-
-
 def test_memory_does_not_grow_with_the_resamples():
     table = np.random.default_rng(3).random((1, 5, 500))
     peaks = []
