@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -11,8 +9,6 @@ from transformers import PreTrainedTokenizerFast
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import TEMPLATES, Problem, ProblemSet, answered_by_copying, problem_id, render, self_check
 from rloop_core.verifier import Policies, Verifier, judge
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def problems(*pairs: tuple[str, str]) -> ProblemSet:
@@ -60,6 +56,7 @@ def test_an_unknown_template_gets_a_suggestion() -> None:
         render("p", "boxd")
 
 
+@pytest.mark.process
 def test_self_check_names_golds_that_no_answer_could_match() -> None:
     fine = [
         ("a", "7"),
@@ -74,16 +71,7 @@ def test_self_check_names_golds_that_no_answer_could_match() -> None:
         assert [one.problem for one in self_check(problems(*fine, *bad), verifier)] == ["g", "h", "i"]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the local copies of the benchmarks are not at hand")
-@pytest.mark.parametrize("file", ["math500", "minerva_math", "aime24", "gsm8k_test"])
-def test_every_benchmark_gold_verifies_against_itself(file: str) -> None:
-    from rloop_core.config import ProblemSource
-    from rloop_core.problems import load_problems
-
-    with Verifier() as verifier:
-        assert self_check(load_problems(ProblemSource(source=str(DATA / f"{file}.jsonl"))), verifier) == []
-
-
+@pytest.mark.process
 def test_questions_that_answer_themselves_are_counted() -> None:
     sums = problems(("What is 4 + 3?", "7"), ("Compute (2 - 5) * 4 = ", "-12"), ("Tom has 3 apples and 4 pears.", "7"))
     with Verifier() as verifier:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-import time
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from rloop_core.problems import render
 from rloop_core.problems.wording import words
+from tests.verifier.growth import grows_linearly
 
 SEA = "A boat sails $120$ km in 3 hours. How far does it sail in $\\frac{5}{2}$ hours?"
 
@@ -106,7 +106,5 @@ def test_any_text_has_words_that_do_not_depend_on_case_or_space(text: str) -> No
 @pytest.mark.parametrize(
     "part", ["\\(", "$", "[asy]", "the answer is ", "where a ", "can be written as ", "$$", "a b "]
 )
-def test_a_hostile_text_is_read_in_time(part: str) -> None:
-    began = time.process_time()
-    words(part * (200_000 // len(part)))
-    assert time.process_time() - began < 2
+def test_the_cost_of_reading_grows_with_the_text(part: str) -> None:
+    assert grows_linearly(words, lambda size: part * (size // len(part)), 200_000)

@@ -99,9 +99,8 @@ AROUND = [
 ]
 
 
-def long_cases() -> Iterator[Case]:
-    """Ten megabytes of anything cost ten megabytes of reading."""
-    size = 10 * 2**20
+def long_cases(size: int) -> Iterator[Case]:
+    """Megabytes of anything cost megabytes of reading."""
     yield Case("{" * size, "7", frozenset({"no_answer"}))
     yield Case("\\boxed{" * (size // 7), "7", frozenset({"no_answer"}))
     yield Case("\\boxed{" + "9" * size + "}", "7", frozenset({"wrong"}))
@@ -112,9 +111,13 @@ def long_cases() -> Iterator[Case]:
 
 
 def hostile_cases(count: int) -> list[Case]:
-    """So many cases: each formula as an answer and as a gold, in several wrappings; each trick around answers."""
+    """So many cases: each formula as an answer and as a gold, in several wrappings; each trick around answers.
+
+    Long texts have 10 MiB among 500 cases and more, else 2 MiB.
+    """
     draw = random.Random(3)
-    cases = [*long_cases(), *(Case(text, "7", frozenset({verdict})) for text, verdict in AROUND)]
+    cases = list(long_cases((10 if count >= 500 else 2) * 2**20))
+    cases += [Case(text, "7", frozenset({verdict})) for text, verdict in AROUND]
     cases += [Case(f"\\boxed{{{hang}}}", "7", frozenset({"timeout"})) for hang in HANGS[:2]]
     cases.append(Case("\\boxed{7}", HANGS[2], frozenset({"timeout"})))
     for gold in (

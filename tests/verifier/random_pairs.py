@@ -74,8 +74,11 @@ def tuples(draw: random.Random, equal: bool) -> tuple[str, str]:
     return written(others), written(values)
 
 
+_MEMBERS = sorted({Fraction(n, d) for n in range(-20, 21) for d in (1, 2, 3)})
+
+
 def _members(draw: random.Random, count: int) -> list[Fraction]:
-    return draw.sample(sorted({Fraction(n, d) for n in range(-20, 21) for d in (1, 1, 2, 3)}), count)
+    return draw.sample(_MEMBERS, count)
 
 
 def _listed(draw: random.Random, values: list[Fraction], style: str) -> str:

@@ -1,4 +1,4 @@
-"""A thousand hostile inputs among ten thousand good ones: every verdict right, no hang, no crash, bounded memory."""
+"""Hostile inputs among good ones: every verdict right, no hang, no crash, bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,10 @@ from tests.processes import descendants
 from tests.verifier import hostile_inputs
 
 GIB_KB = 2**20
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 
 @contextmanager
@@ -50,14 +52,14 @@ def peaks_of(pid: int) -> Iterator[dict[int, int]]:
         watcher.join()
 
 
-def test_hostile_among_good_through_the_api() -> None:
-    cases = hostile_inputs.hostile_cases(1000) + hostile_inputs.good_cases(10_000, engine_share=0.05)
+@pytest.mark.parametrize(("hostile", "good"), [(230, 1000), pytest.param(1000, 10_000, marks=pytest.mark.long)])
+def test_hostile_among_good_through_the_api(hostile: int, good: int) -> None:
+    """At least one of each: 61 wrappings, long texts and golds, 167 formulas."""
+    cases = hostile_inputs.hostile_cases(hostile) + hostile_inputs.good_cases(good, engine_share=0.05)
     random.Random(5).shuffle(cases)
     assert compare("3\\sin^2 x+3\\cos^2 x+4", "7") is None  # so the share of the good cases does need the engine
-    started = time.perf_counter()
-    with Verifier(workers=2, timeout=2.0) as verifier, peaks_of(os.getpid()) as peaks:
+    with Verifier(workers=2, timeout=1.0) as verifier, peaks_of(os.getpid()) as peaks:
         judged = verifier.judge_many([(case.completion, case.gold, True) for case in cases])
-    seconds = time.perf_counter() - started
     bad = [
         (one.verdict.value, case.completion[:100], str(case.gold)[:100])
         for case, one in zip(cases, judged, strict=True)
@@ -66,8 +68,6 @@ def test_hostile_among_good_through_the_api() -> None:
     assert not bad
     assert all(one.reason for one in judged if one.verdict.value in ("timeout", "error"))
     assert peaks and max(peaks.values()) < GIB_KB
-    assert seconds < 180
-    print(f"{len(cases)} cases in {seconds:.1f} s, workers' peak {max(peaks.values()) / 1024:.0f} MiB")
 
 
 GOOD = b'{"id": "good", "completion": "so \\\\boxed{\\\\sqrt{8}}", "answer": "2\\\\sqrt{2}"}'
@@ -95,6 +95,8 @@ BAD_LINES = [
     b'{"id": 1, "completion": ["\\\\boxed{7}"], "answer": "7"}',
     b'{"id": 1, "completion": null, "answer": "7"}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7", "finished": 1}',
+    b'{"id": 1, "answer": "7"}',
+    b'{"id": 1, "completion": "\\\\boxed{7}"}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"',
     b'{"id": 1, "completion": "' + b"x" * (70 * 2**20) + b'\\\\boxed{7}", "answer": "7"}',
 ]
@@ -103,6 +105,7 @@ ODD_IDS = [
     (b'"\\u0000\\n"', "\x00\n"),
     (b"9" * 5000, "9" * 5000),
     (b"[1, {}]", [1, {}]),
+    (b"Infinity", "inf"),
     (b"NaN", "nan"),
     (b"-0.0", -0.0),
     ('"\u202e7"'.encode(), "\u202e7"),
@@ -110,8 +113,9 @@ ODD_IDS = [
 ]
 
 
-def test_hostile_lines_through_the_command(tmp_path: Path) -> None:
-    cases = [case for case in hostile_inputs.hostile_cases(500) if len(str(case.gold)) < 10**6]
+@pytest.mark.parametrize("count", [80, pytest.param(500, marks=pytest.mark.long)])
+def test_hostile_lines_through_the_command(tmp_path: Path, count: int) -> None:
+    cases = [case for case in hostile_inputs.hostile_cases(count) if len(str(case.gold)) < 10**6]
     lines, expected = [b"\xef\xbb\xbf" + GOOD + b"\r\n"], [("good", {"correct"})]
     for index, case in enumerate(cases):
         row = {"id": index, "completion": case.completion, "answer": case.gold}
@@ -121,23 +125,25 @@ def test_hostile_lines_through_the_command(tmp_path: Path) -> None:
         bad = BAD_LINES[index % len(BAD_LINES)] if index < len(BAD_LINES) else b"{" * (index % 90 + 1)
         lines += [bad + b"\n", GOOD + b"\n", b"  \r\n"]
         expected += [(None, {"error"}), ("good", {"correct"})]
+    lines.append(GOOD.replace(b"so ", b"\xff\xfe so ") + b"\n")
+    lines.append(b'{"id": "odd", "completion": "\\\\boxed{\\udfff}", "answer": "7"}\n')
+    expected += [("good", {"correct"}), ("odd", {"wrong"})]
     for written, read in ODD_IDS:
         lines.append(GOOD.replace(b'"good"', written) + b"\n")
         expected.append((read, {"correct"}))
     lines[-1] = lines[-1].rstrip(b"\n")
     source = tmp_path / "lines.jsonl"
     source.write_bytes(b"".join(lines))
-    started = time.perf_counter()
     with open(source, "rb") as stdin, open(tmp_path / "out", "wb") as stdout:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rloop_core", "verify", "--workers", "2", "--timeout", "2"],
+            [sys.executable, "-m", "rloop_core", "verify", "--workers", "2", "--timeout", "0.5"],
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
         )
         with peaks_of(os.getpid()) as peaks:
-            _, errors = process.communicate(timeout=180)
+            _, errors = process.communicate()
     assert process.returncode == 0 and errors == b""
     rows = [json.loads(line) for line in (tmp_path / "out").read_bytes().splitlines()]
     assert len(rows) == len(expected)
@@ -147,4 +153,3 @@ def test_hostile_lines_through_the_command(tmp_path: Path) -> None:
         assert row["verdict"] not in ("error", "timeout") or row["reason"]
     workers = {pid: peak for pid, peak in peaks.items() if pid != process.pid}
     assert max(workers.values()) < GIB_KB
-    assert time.perf_counter() - started < 180

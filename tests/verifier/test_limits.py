@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,10 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
     [
         ("9^{9^9}", "exponent"),
         ("9**9**9", "exponent"),
+        ("9^9^9", "exponent"),
+        ("9^{9!}", "exponent"),
+        ("10^{1000000}", "exponent"),
+        ("2\\left(9^{9^9}\\right)", "exponent"),
         ("9^{9!!}", "double factorial"),
         ("9^{1,000,000}", "exponent"),
         ("9^{1000{,}000}", "exponent"),
@@ -33,8 +36,13 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
         ("1e999999", "exponent"),
         ("((9^{999})^{999})^{999}", "digits"),
         ("x^{x^{x^{x^{x}}}}", "tower"),
+        ("2^{2^{2^{2^{2}}}}", "tower|exponent"),
         ("\\exp(\\exp(\\exp(\\exp(9))))", "tower"),
         ("10^9!", "factorial"),
+        ("10^{9}!", "factorial"),
+        ("((9!)!)!", "factorial"),
+        ("9!!!!", "factorial"),
+        ("100000!", "factorial"),
         ("(10\\cdot 10^8)!", "factorial"),
         ("((3!)!)!", "factorial"),
         ("n!!", "factorial"),
@@ -67,6 +75,12 @@ def test_what_could_take_for_ever_is_refused(text: str, reason: str) -> None:
     "text",
     [
         "2^{2^{7}}",
+        "2^{2^{n}}",
+        "2^{3^{4}}",
+        "x^{y^{z}}",
+        "e^{x^2}",
+        "2014!",
+        "\\binom{100}{50}",
         "2^{99999}",
         "e^{23110}",
         "\\frac{1}{2014!^{2014}}",
@@ -107,25 +121,10 @@ def test_no_gold_of_the_problem_sets_is_refused() -> None:
     assert [gold for gold in every if unreadable(gold) or beyond_limits(normalise(gold))] == []
 
 
-def test_the_limits_cost_little_for_any_text() -> None:
-    for unit in (
-        "(",
-        "{",
-        "1+",
-        "^",
-        "_",
-        "\\binom",
-        "\\frac",
-        "x!",
-        "9^",
-        "|",
-        "&",
-        "\\left(",
-        "1,",
-        "\\sum_",
-        "\u0667",
-    ):
-        text = (unit * MAX_CHARS)[:MAX_CHARS]
-        started = time.process_time()
-        beyond_limits(text)
-        assert time.process_time() - started < 0.5
+UNITS = ("(", "{", "1+", "^", "_", "\\binom", "\\frac", "x!", "9^", "|", "&", "\\left(", "1,", "\\sum_", "\u0667")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_limits_keep_nobody_busy(unit: str) -> None:
+    beyond_limits((unit * MAX_CHARS)[:MAX_CHARS])

@@ -15,13 +15,9 @@ import pytest
 from rloop_core.verifier import Verifier, stream, verify_stream
 from rloop_core.verifier import lines as line_reading
 from rloop_core.verifier.lines import LineReader
-from rloop_core.verifier.stream import encode_row, verify_batch
+from rloop_core.verifier.stream import verify_batch
 
-
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier() as one:
-        yield one
+pytestmark = pytest.mark.process
 
 
 def lines(*rows: Any) -> list[bytes]:
@@ -45,40 +41,6 @@ def test_rows_keep_their_order_and_ids(verifier: Verifier) -> None:
     ]
 
 
-def test_bad_lines_give_a_reason_in_place(verifier: Verifier) -> None:
-    fine = {"id": "ok", "completion": "\\boxed{7}", "answer": "7"}
-    bad = [
-        b"{not json\n",
-        b"[1, 2]\n",
-        b"\xff\xfe\n",
-        b"[" * 100_000 + b"\n",
-        b"\x00\n",
-        b"9" * 10_000 + b"\n",
-        {"id": "x", "answer": "7"},
-        {"id": "x", "completion": 7, "answer": "7"},
-        {"id": "x", "completion": "\\boxed{7}"},
-        {"id": "x", "completion": "\\boxed{7}", "answer": {}},
-        {"id": "x", "completion": "\\boxed{7}", "answer": ""},
-        {"id": "x", "completion": "\\boxed{7}", "answer": "7", "finished": "yes"},
-        b'{"completion": "\\\\boxed{7}", "answer": NaN}\n',
-        b'{"completion": "\\\\boxed{7}", "answer": 1e999}\n',
-        b'{"completion": "\\\\boxed{6}", "completion": "\\\\boxed{7}", "answer": "7"}\n',
-        b'{"completion": "\\\\boxed{7}", "answer": "7"',
-    ]
-    for one in bad:
-        first, second, third = verify_stream(lines(fine, one, fine), verifier)
-        assert first["correct"]
-        assert third["correct"]
-        assert second["verdict"] == "error"
-        assert second["reason"]
-        json.dumps(second)
-
-
-def test_invalid_utf8_inside_a_completion_is_still_judged(verifier: Verifier) -> None:
-    line = b'{"id": 1, "completion": "\xff\xfe \\\\boxed{7}", "answer": "7"}\n'
-    assert next(verify_stream([line], verifier))["correct"]
-
-
 def test_blank_lines_are_skipped_however_many(verifier: Verifier) -> None:
     rows = [b"\n"] * 2000 + lines({"id": 1, "completion": "\\boxed{7}", "answer": "7"}) + [b"  \n"] * 2000
     assert len(list(verify_stream(rows, verifier))) == 1
@@ -88,11 +50,11 @@ def test_blank_lines_are_skipped_however_many(verifier: Verifier) -> None:
 def test_memory_does_not_grow_with_the_stream(verifier: Verifier) -> None:
     def endless(count: int) -> Iterator[bytes]:
         for i in range(count):
-            yield json.dumps({"id": i, "completion": "x" * 2000 + f"\\boxed{{{i}}}", "answer": str(i)}).encode()
+            yield json.dumps({"id": i, "completion": "x" * 5000 + f"\\boxed{{{i}}}", "answer": str(i)}).encode()
 
     tracemalloc.start()
     try:
-        assert sum(row["correct"] for row in verify_stream(endless(10_000), verifier)) == 10_000
+        assert sum(row["correct"] for row in verify_stream(endless(4_000), verifier)) == 4_000
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     finally:
         tracemalloc.stop()
@@ -118,25 +80,6 @@ def test_each_reason_says_what_is_wrong(verifier: Verifier) -> None:
         "the answer has an exponent above 100000",
         "",
     ]
-
-
-def test_ids_and_answers_come_back_whatever_they_hold(verifier: Verifier) -> None:
-    row = '{"id": %s, "completion": "\\\\boxed{%s}", "answer": "7"}'
-    for written, read in (
-        ('"\\ud800"', "\ud800"),
-        ("9" * 6000, "9" * 6000),
-        ("[1.5, {}]", [1.5, {}]),
-        ("Infinity", "inf"),
-    ):
-        for answer, extracted in (("7", "7"), ("\\udfff", "\udfff"), ("\\u0000", "\x00"), ("\u202e7", "\u202e7")):
-            (judged,) = verify_stream([(row % (written, answer)).encode()], verifier)
-            echoed = json.loads(encode_row(judged))
-            assert (echoed["id"], echoed["extracted"]) == (read, extracted)
-
-
-def test_a_byte_order_mark_and_windows_line_ends(verifier: Verifier) -> None:
-    row = json.dumps({"id": 1, "completion": "\\boxed{7}", "answer": "7"}).encode() + b"\r\n"
-    assert [one["correct"] for one in verify_stream([b"\xef\xbb\xbf" + row, row], verifier)] == [True, True]
 
 
 def reader_of(content: bytes, tmp_path: Path) -> LineReader:
@@ -165,11 +108,11 @@ def test_a_line_beyond_the_limit_is_one_error_and_little_memory(
     monkeypatch.setattr(line_reading, "MAX_LINE_BYTES", 3 * 2**20)
     monkeypatch.setattr(stream, "MAX_LINE_BYTES", 3 * 2**20)
     fine = b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"}'
-    reader = reader_of(fine + b"\n" + b"x" * (60 * 2**20) + b"\n" + fine, tmp_path)
+    reader = reader_of(fine + b"\n" + b"x" * (30 * 2**20) + b"\n" + fine, tmp_path)
     tracemalloc.start()
     try:
         rows = [row for batch in reader.batches() for row in verify_batch(batch, verifier)]
-        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+        assert tracemalloc.get_traced_memory()[1] < 15 * 2**20
     finally:
         tracemalloc.stop()
     assert [row["verdict"] for row in rows] == ["correct", "error", "correct"]
