@@ -42,6 +42,7 @@ class FaultyS3:
         stale: Share of listings that are stale besides: there are few of them.
         gone: While set, every connection is broken at once.
         keep_of_uploads: Share of an uploaded body that reaches the server, which then reports success.
+        lenient: Create an object for everybody who asks at the same time, as Swift does.
         flip: Alter one bit of uploads of at least so many bytes; 0 for none.
         seen: Requests by method, and faults by name.
         most: The most requests that were under way at a time.
@@ -49,7 +50,7 @@ class FaultyS3:
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
         self.rate, self.faults, self.stale, self.keep_of_uploads, self.flip = 0.0, FAULTS, 0.0, 1.0, 0
-        self.gone = threading.Event()
+        self.lenient, self.gone = False, threading.Event()
         self.seen: Counter[str] = Counter()
         self.most = self._now = 0
         self.server_at = (host, port)
@@ -146,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve  # noqa: N815 - the base class's names
 
     def _ask(self, body: bytes) -> Answer:
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+        left_out = ("expect", "if-none-match") if self.proxy.lenient else ("expect",)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
         spoilt = self._spoilt(body) if self.command == "PUT" and len(body) > 100 else body
         if spoilt != body:
             headers = {name: value for name, value in headers.items() if not _is_sum(name)}

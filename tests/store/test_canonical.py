@@ -70,6 +70,7 @@ def test_the_bytes_are_a_format_not_an_accident():
     assert fingerprint(value) == hashlib.sha256(canonical_json(value)).hexdigest()
 
 
+@pytest.mark.process
 def test_another_process_with_another_hash_seed_agrees():
     value = {"stage": "rft", "config": {"b": 0.1, "a": [1, "x"]}}
     code = f"from rloop_core.store import fingerprint; print(fingerprint({value!r}))"

@@ -21,7 +21,7 @@ from tests.chaos.damage import spoil
 from tests.chaos.flow import run
 from tests.chaos.verdict import what_is_wrong, what_it_is
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1200)]
 DAMAGES = ("flip", "truncate", "delete")
 INFORMATIVE = ("run.json", "data.json")
 
@@ -72,14 +72,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_every_spoilt_file_of_a_store_on_disk_is_found_named_and_made_again(
-    how: str, short: None, tmp_path: Path
-) -> None:
-    finished = FinishedRun(tmp_path, str(tmp_path / "store"))
-    _spoil_each(finished, how)
-
-
 def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the_next_stage(
     short: None, tmp_path: Path
 ) -> None:
@@ -90,30 +82,37 @@ def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the
     assert finished.wrong() == []
 
 
-def test_every_spoilt_object_is_found_though_there_are_intact_copies_of_it(
-    short: None, tmp_path: Path, s3_server: str
+@pytest.mark.parametrize(
+    ("where", "every", "ways"),
+    [
+        ("disk", 2, 1),
+        ("s3", 13, 1),
+        pytest.param("disk", 1, 3, marks=pytest.mark.long),
+        pytest.param("s3", 1, 1, marks=pytest.mark.long),
+    ],
+)
+def test_every_spoilt_file_is_found_named_and_made_again_though_there_are_intact_copies_of_it(
+    where: str, every: int, ways: int, short: None, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    finished = FinishedRun(tmp_path, f"{s3_server}/{uuid.uuid4().hex}")
+    """Of what is not on this disk, copies are kept."""
+    remote = f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}" if where == "s3" else None
+    finished = FinishedRun(tmp_path, remote or str(tmp_path / "store"))
     finished.start()
-    assert any((tmp_path / "scratch" / "cache").rglob("*.parquet"))
-    for place, how in enumerate(DAMAGES):
-        _spoil_each(finished, how, slice(place, None, len(DAMAGES)))
-
-
-def _spoil_each(finished: FinishedRun, how: str, which: slice = slice(None)) -> None:
-    draw = random.Random(how)
-    keys = finished.keys()
+    assert not remote or any((tmp_path / "scratch" / "cache").rglob("*.parquet"))
+    keys, draw = finished.keys(), random.Random(0)
     assert len(keys) > 25
-    for key in keys[which]:
-        did = spoil(how, finished.store, key, draw)
-        if "decontamination" in key:  # a finished run has no use for it: have the sets compared again
-            finished.store.delete(f"{finished.config.name}/data.json")
-        if how != "delete":
-            assert _named_by_status(finished, key), did
-        said = finished.start()
-        assert finished.wrong() == [], (did, said)
-        assert finished.keys() == keys, (did, said)
-        _check_named(key, how, did, said)
+    for place, key in enumerate(keys[::every]):
+        for turn in range(ways):
+            how = DAMAGES[(place + turn) % len(DAMAGES)]
+            did = spoil(how, finished.store, key, draw)
+            if "decontamination" in key:  # a finished run has no use for it: have the sets compared again
+                finished.store.delete(f"{finished.config.name}/data.json")
+            if how != "delete":
+                assert _named_by_status(finished, key), did
+            said = finished.start()
+            assert finished.wrong() == [], (did, said)
+            assert finished.keys() == keys, (did, said)
+            _check_named(key, how, did, said)
 
 
 def _check_named(key: str, how: str, did: str, said: list[str]) -> None:

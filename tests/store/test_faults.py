@@ -18,6 +18,7 @@ import pytest
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, publish, read_manifest, s3
 from rloop_core.store.faults import is_passing, persist
+from tests.faults.conftest import wait_until
 from tests.store.faulty_s3 import FaultyS3
 
 HERE = ("run", 0, "rft")
@@ -30,9 +31,10 @@ def remote(faulty: FaultyS3, s3_server: str) -> Store:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Multipart transfers with files of a size that suits a test."""
-    monkeypatch.setattr(s3, "PART_BYTES", 5 << 20)
-    monkeypatch.setattr(s3, "RANGE_BYTES", 5 << 20)
+    """Multipart transfers with files of a size that suits a test, on a server that takes parts so small."""
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 1 << 20)
+    monkeypatch.setattr(s3, "PART_BYTES", 1 << 20)
+    monkeypatch.setattr(s3, "RANGE_BYTES", 1 << 20)
 
 
 @pytest.fixture
@@ -69,9 +71,9 @@ def published(store: Store, folder: Path) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_every_fourth_request_fails_and_nothing_is_lost_or_doubled(remote, faulty, small_parts, tmp_path, seed):
-    folder = made(tmp_path / "out", 11_000_000, 70_000, 0)
+    folder = made(tmp_path / "out", 2_300_000, 70_000, 0)
     faulty.rate = 1 / 4
     faulty._random.seed(seed)
     remote.write_bytes("run/run.json", b"{}")
@@ -106,10 +108,8 @@ def test_patience_ends_with_an_error_of_its_own_that_keeps_what_is_finished(one_
     remote.write_bytes("a", b"1")
     faulty.gone.set()
     store = Store(remote.uri, 1.0)
-    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="does not answer") as caught:
         store.read_bytes("a")
-    assert time.monotonic() - began < 60
     assert caught.value.exit_code == 4
     assert caught.value.field == store.uri_of("a")
     with pytest.raises(StoreUnavailable):
@@ -136,7 +136,7 @@ def test_a_server_that_swallows_half_of_every_upload_is_found_out(remote, faulty
     assert read_manifest(remote, *HERE) is None
 
 
-@pytest.mark.parametrize("size", [50_000, 11_000_000], ids=["one-part", "three-parts"])
+@pytest.mark.parametrize("size", [50_000, 2_300_000], ids=["one-part", "three-parts"])
 def test_a_bit_that_falls_over_on_the_way_up_is_found_out(remote, faulty, small_parts, tmp_path, size):
     folder = made(tmp_path / "out", size)
     faulty.flip = 40_000
@@ -147,7 +147,7 @@ def test_a_bit_that_falls_over_on_the_way_up_is_found_out(remote, faulty, small_
     assert read_manifest(remote, *HERE) is not None
 
 
-@pytest.mark.parametrize("size", [50_000, 11_000_000], ids=["one-part", "three-parts"])
+@pytest.mark.parametrize("size", [50_000, 2_300_000], ids=["one-part", "three-parts"])
 def test_a_sum_that_proves_nothing_makes_it_read_back(remote, faulty, small_parts, tmp_path, monkeypatch, size):
     """As with encryption by KMS, where the ETag is no MD5."""
     folder = made(tmp_path / "out", size)
@@ -163,7 +163,7 @@ def test_a_sum_that_proves_nothing_makes_it_read_back(remote, faulty, small_part
 
 
 def test_large_files_move_in_parts_side_by_side(remote, faulty, small_parts, tmp_path):
-    source = made(tmp_path / "out", 31_000_000) / "file-0"
+    source = made(tmp_path / "out", 6_200_000) / "file-0"
     remote.upload(source, "big")
     assert faulty.seen["PUT"] == 6
     assert faulty.seen["POST"] == 2, "one to begin, one to complete"
@@ -177,7 +177,7 @@ def test_large_files_move_in_parts_side_by_side(remote, faulty, small_parts, tmp
 def test_a_connection_that_breaks_costs_a_few_parts_and_not_the_whole_file(
     one_attempt, remote, faulty, small_parts, tmp_path
 ):
-    source = made(tmp_path / "out", 31_000_000) / "file-0"
+    source = made(tmp_path / "out", 6_200_000) / "file-0"
     remote.upload(source, "big")
     faulty.rate, faulty.faults = 0.3, ("cut",)
     remote.download("big", tmp_path / "copy")
@@ -243,10 +243,7 @@ def test_a_lease_outlives_a_store_that_is_gone(one_attempt, remote, faulty):
             time.sleep(2.2)
         lease.ensure_held()
         before = json.loads(remote.read_bytes("run/lease.json"))["beats"]
-        deadline = time.monotonic() + 20
-        while json.loads(remote.read_bytes("run/lease.json"))["beats"] <= before:
-            assert time.monotonic() < deadline, "it does not beat any more"
-            time.sleep(0.1)
+        wait_until(lambda: json.loads(remote.read_bytes("run/lease.json"))["beats"] > before, "a beat", every=0.1)
     assert not remote.exists("run/lease.json")
 
 
@@ -279,8 +276,8 @@ def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt
     try:
         while not remote.exists("run/lease.json"):
             time.sleep(0.05)
-        with gone_for(faulty, 3.0):
-            assert Lease(remote, "run", heartbeat=0.1, patience=1.5).living_holder() == "process 1 on node7"
+        with gone_for(faulty, 6.0):
+            assert Lease(remote, "run", heartbeat=0.1, patience=5.0).living_holder() == "process 1 on node7"
     finally:
         stop.set()
         holder.join()
@@ -288,17 +285,21 @@ def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt
 
 def test_a_request_that_is_never_answered_is_asked_again(remote, faulty, monkeypatch):
     monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
-    store = Store(remote.uri, 20.0)
+    store = Store(remote.uri, 120.0)
     store.write_bytes("a", b"1")
-    slow, first = time.sleep, threading.Event()
+    sleep, first, again = time.sleep, threading.Event(), threading.Event()
 
-    def sleep(seconds: float) -> None:
-        slow(2.0 if seconds == 0.3 and not first.is_set() else seconds)
-        if seconds == 0.3:
+    def held(seconds: float) -> None:
+        """The first request is not answered before it was asked once more."""
+        if seconds != 0.3:
+            sleep(seconds)
+        elif not first.is_set():
             first.set()
-            faulty.rate = 0.0
+            again.wait(60)
+        else:
+            again.set()
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "sleep", held)
     faulty.rate, faulty.faults = 1.0, ("slow",)
     assert store.read_bytes("a") == b"1"
-    assert first.is_set()
+    assert again.is_set()

@@ -90,7 +90,7 @@ OTHERS = ["report/report.html", "compare-x/a.csv", "notes.txt", "iteration-000/n
           "iteration-000/distil/a", "iteration-00x/rft/a", "base/rft.old/a", "problems/readme.json"]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stages=st.lists(STAGE, max_size=5, unique_by=lambda one: (one["iteration"], one["stage"])),
     others=st.lists(st.sampled_from(OTHERS), unique=True, max_size=4),
@@ -254,7 +254,7 @@ def test_beside_somebody_who_publishes_without_pause_nothing_named_is_lost(local
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for _ in range(15):
+        for _ in range(8):
             delete_garbage(local, find_garbage(local, [], HOUR), HOUR)
     finally:
         stop.set()
@@ -288,7 +288,10 @@ def test_a_file_dated_in_the_future_is_young(local):
     assert sum(one.younger for one in found) == 1
 
 
-@pytest.mark.parametrize(("server", "dated_long_ago"), [("s3_server", 1), ("swift_here", 0)])
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("server", "dated_long_ago"), [("s3_server", 1), pytest.param("swift_here", 0, marks=pytest.mark.long)]
+)
 def test_on_s3_uploads_and_orphans_go_in_few_requests(server, dated_long_ago, request, tmp_path):
     import boto3
 

@@ -45,9 +45,19 @@ def test_a_second_holder_in_the_same_process_is_refused(store):
         assert store.exists(KEY)
 
 
-def test_of_those_who_take_it_together_one_is_left_to_publish(swift_here):
-    """Also on a server that lets several through at once: who was overwritten learns it before it publishes."""
-    store = Store(f"{swift_here.uri}/{uuid.uuid4().hex}")
+@pytest.fixture(params=["moto", pytest.param("swift", marks=pytest.mark.long)])
+def lenient(request: pytest.FixtureRequest) -> Store:
+    """A store on a server that lets several create the same object at once."""
+    if request.param == "swift":
+        return Store(f"{request.getfixturevalue('swift_here').uri}/{uuid.uuid4().hex}")
+    request.getfixturevalue("faulty").lenient = True
+    return Store(f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
+
+
+@pytest.mark.process
+def test_of_those_who_take_it_together_one_is_left_to_publish(lenient):
+    """Who was overwritten learns it before it publishes."""
+    store = lenient
     began, entered, left = threading.Barrier(5), threading.Barrier(5), []
 
     def take(number: int) -> None:
@@ -84,9 +94,7 @@ def test_a_killed_holders_lease_is_taken_over_at_once(local, start_holder):
     assert first.stdout and first.stdout.readline() == "held\n"
     first.send_signal(signal.SIGKILL)
     first.wait()
-    began = time.monotonic()
-    with Lease(local, "run", patience=60.0) as lease:
-        assert time.monotonic() - began < 30, "it did not wait out the patience"
+    with Lease(local, "run", patience=3600.0) as lease:  # which it does not wait out
         lease.ensure_held()
         assert local.list("") == [KEY]
 
@@ -104,7 +112,7 @@ def test_a_silent_holder_elsewhere_is_taken_over_after_the_patience(store):
     told: list[str] = []
     began = time.monotonic()
     with Lease(store, "run", heartbeat=0.1, patience=0.4, tell=told.append) as lease:
-        assert 0.4 <= time.monotonic() - began < 30
+        assert time.monotonic() - began >= 0.4
         lease.ensure_held()
     assert "node7" in told[0]
 
@@ -122,7 +130,7 @@ def test_a_beating_holder_elsewhere_is_refused(local):
     thread = threading.Thread(target=beat)
     thread.start()
     try:
-        with pytest.raises(LeaseError, match="on node7"), Lease(local, "run", heartbeat=0.1, patience=5.0):
+        with pytest.raises(LeaseError, match="on node7"), Lease(local, "run", heartbeat=0.1, patience=60.0):
             pass
     finally:
         stop.set()
@@ -148,7 +156,7 @@ def test_a_holder_that_was_overtaken_stops_before_it_publishes(store):
 def test_the_heartbeat_notices_too_and_stops_beating(local):
     with Lease(local, "run", heartbeat=0.05) as lease:
         foreign(local)
-        time.sleep(0.3)
+        wait_until(lambda: "lease-run" not in {one.name for one in threading.enumerate()}, "the heart to stop")
         assert json.loads(local.read_bytes(KEY))["token"] == "elsewhere"
         local.delete(KEY)
         with pytest.raises(LeaseError):

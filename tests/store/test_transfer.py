@@ -35,10 +35,10 @@ print(peak() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 def test_memory_does_not_grow_with_the_file(s3_server: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    source.write_bytes(b"x" * 100 * _MIB)
+    source.write_bytes(b"x" * 64 * _MIB)
     command = [sys.executable, "-c", _MOVE, f"{s3_server}/{uuid.uuid4().hex}", str(source), str(tmp_path / "target")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
-    assert (tmp_path / "target").stat().st_size == 100 * _MIB
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (tmp_path / "target").stat().st_size == 64 * _MIB
     assert float(done.stdout) < 40, f"{float(done.stdout):.0f} MiB"
 
 

@@ -98,7 +98,7 @@ PLAIN = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     drawn=ROLLOUTS,
     threshold=THRESHOLDS,
@@ -188,11 +188,11 @@ def test_a_threshold_of_one_takes_every_solved_problem(rollout) -> None:
 
 
 def test_the_cap_draws_by_seed_and_not_by_time(rollout) -> None:
-    rows = band(rollout, {"p": (60, 700)})
-    draws = [run_filter(rows, FilterSettings(seed=seed))[1] for seed in range(12)]
+    rows = band(rollout, {"p": (60, 610)})
+    draws = [run_filter(rows, FilterSettings(seed=seed))[1] for seed in range(6)]
     assert all(len(found) == 8 for found in draws)
     assert draws[0] != draws[1]
-    mean = sum(row["completion_ids"][0] for found in draws for row in found) / 96
+    mean = sum(row["completion_ids"][0] for found in draws for row in found) / 48
     assert 20 < mean < 40  # of 0..59; the earliest eight would give 3.5
 
 

@@ -46,7 +46,7 @@ def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: 
         write_shard(tmp_path, 3, 0, 2, [rollout(attempt=2)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, data) -> None:
     """Each start goes on after a checkpoint, under the next attempt, and is killed within a shard."""
