@@ -39,7 +39,7 @@ class GraderProcess:
 
     def __init__(self, python: Path, judge: str, limit: float) -> None:
         self._command = [str(python), "-P", str(SERVE), judge]
-        self._limit = limit
+        self.limit = limit
         self._process: subprocess.Popen[bytes] | None = None
         self._read = b""
 
@@ -50,14 +50,14 @@ class GraderProcess:
         try:
             process.stdin.write(json.dumps(row).encode() + b"\n")
             process.stdin.flush()
-            reply = self._next(self._limit)
+            reply = self._next(self.limit)
         except OSError:
             reply = None
         if isinstance(reply, dict):
             return Reply(reply["id"], reply["correct"], reply["extracted"], reply["note"])
         hung = process.poll() is None
         self.close()
-        return Reply(row["id"], None, None, f"killed after {self._limit:g} s" if hung else "its process died")
+        return Reply(row["id"], None, None, f"killed after {self.limit:g} s" if hung else "its process died")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

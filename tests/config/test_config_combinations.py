@@ -104,6 +104,7 @@ def test_updates_cover_the_rl_step_in_whole_groups_or_the_config_is_refused(prob
         assert caught.value.field in ("explore.group_size", "explore.mini_batch_rollouts")
 
 
+@pytest.mark.process
 def test_reading_a_config_loads_nothing_heavy():
     code = (
         "import sys; from rloop_core.config import make_config; make_config({'problems': {'source': 'gsm8k'}});"

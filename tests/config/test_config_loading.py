@@ -12,16 +12,13 @@ from rloop_core.config import load_config, make_config
 from rloop_core.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "deployments" / "configs").glob("*.yaml"))
+assert CONFIGS
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_configs_load(path):
     config = load_config(path)
     assert make_config(config.model_dump(mode="json")) == config
-
-
-def test_there_are_shipped_configs():
-    assert CONFIGS
 
 
 @pytest.mark.parametrize(

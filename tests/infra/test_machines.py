@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, SMOKE, command_environment
-from tests.infra.test_manifests import _CONTAINER, KUSTOMIZATION, MANIFESTS
+from tests.infra.test_manifests import KUSTOMIZATION, MANIFESTS, check_container
 from tests.infra.test_tools import _tool, _versions
 from tests.processes import still_running
 
@@ -37,6 +37,7 @@ until wait; do :; done
 """
 
 
+@pytest.mark.process
 def test_shellcheck_finds_nothing_in_the_scripts() -> None:
     container = POD["containers"][0]
     for script in (SBATCH.read_text(), f"#!/bin/bash\n{container['args'][2]}"):
@@ -47,10 +48,8 @@ def test_shellcheck_finds_nothing_in_the_scripts() -> None:
 
 
 def test_the_manifests_fit_kubernetes_own_schema_and_each_other() -> None:
-    import jsonschema
-
     (container,) = POD["containers"]
-    jsonschema.validate(container, _CONTAINER)
+    check_container(container)
     job, service = OBJECTS["Job"]["spec"], OBJECTS["Service"]
     settings = OBJECTS["ConfigMap"]["data"]
     assert job["completions"] == job["parallelism"] == int(settings["MACHINES"])

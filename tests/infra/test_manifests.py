@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -28,64 +27,17 @@ APIS = {
     "Role": "rbac.authorization.k8s.io/v1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
 }
-_NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
-_QUANTITY = {"type": "string", "pattern": "^[0-9]+(m|Mi|Gi)?$"}
-_RESOURCES = {"type": "object", "additionalProperties": _QUANTITY}
-_CONTAINER = {
-    "type": "object",
-    "required": ["name", "image", "resources", "securityContext"],
-    "additionalProperties": False,
-    "properties": {
-        "name": _NAME,
-        "image": {"type": "string", "pattern": r":\S*\d+\.\d+"},
-        "args": {"type": "array", "items": {"type": "string"}},
-        "env": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "additionalProperties": False,
-                "properties": {"name": {"pattern": "^[A-Z_]+$"}, "value": {"type": "string"}, "valueFrom": {}},
-                "oneOf": [{"required": ["value"]}, {"required": ["valueFrom"]}],
-            },
-        },
-        "envFrom": {"type": "array"},
-        "ports": {"type": "array", "items": {"required": ["containerPort"]}},
-        "livenessProbe": {"type": "object", "required": ["httpGet", "periodSeconds"]},
-        "readinessProbe": {"type": "object", "required": ["periodSeconds"]},
-        "securityContext": {
-            "const": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        },
-        "resources": {
-            "type": "object",
-            "required": ["requests", "limits"],
-            "properties": {"requests": _RESOURCES, "limits": {**_RESOURCES, "required": ["memory"]}},
-        },
-        "volumeMounts": {"type": "array", "items": {"required": ["name", "mountPath"]}},
-    },
-}
-WORKLOAD = {
-    "type": "object",
-    "required": ["replicas", "selector", "template"],
-    "properties": {
-        "template": {
-            "required": ["metadata", "spec"],
-            "properties": {
-                "spec": {
-                    "required": ["securityContext", "containers"],
-                    "properties": {
-                        "containers": {"type": "array", "items": _CONTAINER, "minItems": 1},
-                        "securityContext": {
-                            "required": ["runAsNonRoot", "runAsUser"],
-                            "properties": {"runAsNonRoot": {"const": True}, "runAsUser": {"minimum": 1}},
-                        },
-                    },
-                }
-            },
-        }
-    },
-}
 WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deployment", "StatefulSet")]
+
+
+def check_container(container: dict[str, Any]) -> None:
+    """What Kubernetes' own schema (`test_tools`) leaves open."""
+    assert re.search(r":\S*\d+\.\d+", container["image"])
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
+    assert all(("value" in one) != ("valueFrom" in one) for one in container.get("env", []))
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container.get(probe, {"periodSeconds": 1})["periodSeconds"]
 
 
 def _named(kind: str) -> set[str]:
@@ -96,7 +48,6 @@ def test_every_file_is_in_the_kustomization_and_every_object_has_its_api_and_nam
     assert {path.name for path in FOLDER.glob("*.yaml")} == {*KUSTOMIZATION["resources"], "kustomization.yaml"}
     for manifest in MANIFESTS:
         assert manifest["apiVersion"] == APIS[manifest["kind"]]
-        jsonschema.validate(manifest["metadata"]["name"], _NAME)
     names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in MANIFESTS]
     assert len(names) == len(set(names))
 
@@ -104,13 +55,16 @@ def test_every_file_is_in_the_kustomization_and_every_object_has_its_api_and_nam
 @pytest.mark.parametrize("manifest", WORKLOADS, ids=lambda manifest: manifest["metadata"]["name"])
 def test_a_workload_is_whole_and_points_at_what_is_there(manifest: dict[str, Any]) -> None:
     spec = manifest["spec"]
-    jsonschema.validate(spec, WORKLOAD)
+    assert "replicas" in spec and spec["template"]["spec"]["containers"]
+    secured = spec["template"]["spec"]["securityContext"]
+    assert secured["runAsNonRoot"] is True and secured["runAsUser"] >= 1
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
     pod = spec["template"]["spec"]
     assert pod.get("serviceAccountName", "none") in _named("ServiceAccount") or not pod["automountServiceAccountToken"]
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     volumes |= {claim["metadata"]["name"]: {} for claim in spec.get("volumeClaimTemplates", [])}
     for container in pod["containers"]:
+        check_container(container)
         assert {mount["name"] for mount in container.get("volumeMounts", [])} == set(volumes)
     for volume in volumes.values():
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
@@ -143,6 +97,7 @@ def test_secrets_are_named_and_never_made_here() -> None:
         assert f"create secret generic {name} " in guide
 
 
+@pytest.mark.process
 def test_kubectl_builds_it_in_one_namespace() -> None:
     if not shutil.which("kubectl"):
         pytest.skip("no kubectl here")

@@ -32,5 +32,5 @@ def rloop_node(config: Config, folder: Path, *options: str) -> Iterator[subproce
         process.terminate()
         assert process.stdout
         print(process.stdout.read())
-        process.wait(20)
+        process.wait(120)
         assert not still_running(below)

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 import pytest
-import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from rloop_core.config import ProblemSource
@@ -45,13 +44,14 @@ def test_seeds_sizes_and_knobs_decide_what_is_generated() -> None:
     assert "refuses" in refusal(source("chain_sum", params={"min_terms": 9, "max_terms": 3}))
 
 
+@pytest.mark.process
 def test_another_process_generates_the_same_problems() -> None:
     code = (
         "import sys\nfrom rloop_core.config import ProblemSource\nfrom rloop_core.problems import load_problems\n"
         "for task in sys.argv[1:]:\n"
-        "    print(load_problems(ProblemSource(source=f'reasoning_gym:{task}', size=20, seed=7)).digest)\n"
+        "    print(load_problems(ProblemSource(source=f'reasoning_gym:{task}', size=3, seed=7)).digest)\n"
     )
-    here = [load_problems(source(task, size=20, seed=7)).digest for task in NUMERIC]
+    here = [load_problems(source(task, size=3, seed=7)).digest for task in NUMERIC]
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
     done = subprocess.run(
         [sys.executable, "-c", code, *NUMERIC], capture_output=True, text=True, check=True, env=environment
@@ -59,10 +59,11 @@ def test_another_process_generates_the_same_problems() -> None:
     assert done.stdout.split() == here
 
 
+@pytest.mark.process
 def test_the_golds_of_numeric_tasks_verify_and_need_no_warning() -> None:
     with Verifier() as verifier:
         for task in NUMERIC:
-            loaded = load_problems(source(task, size=20, seed=1))
+            loaded = load_problems(source(task, size=10, seed=1))
             assert self_check(loaded, verifier) == [], task
             assert loaded.warnings == (), task
 
@@ -72,16 +73,6 @@ def test_tasks_with_many_right_answers_are_refused(task: str) -> None:
     line = refusal(source(task))
     assert f"a problem of reasoning_gym's {task} has many right answers" in line
     assert "reasoning_gym:chain_sum" in line
-
-
-def test_a_countdown_gold_is_one_answer_of_many() -> None:
-    """Why it is refused: the task accepts what its own gold does not equal."""
-    countdown = reasoning_gym.create_dataset("countdown", seed=1, size=20)
-    accepted = 0
-    for entry in countdown:
-        other = f"0 + {entry['answer']}" if "0" in entry["question"] else f"({entry['answer']})"
-        accepted += other != entry["answer"] and countdown.score_answer(other, entry) == 1.0
-    assert accepted > 10
 
 
 def test_values_that_lack_the_form_a_task_asks_for_are_warned_of() -> None:

@@ -35,6 +35,7 @@ def test_what_computes_on_a_gpu_needs_a_slot_and_a_run_on_the_cpu_none(monkeypat
     assert limit_of(small_config(placement={"concurrency_limit": "half-a-node"}), "explore") == "half-a-node"
 
 
+@pytest.mark.process
 def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: Path) -> None:
     notes: list[str] = []
     began = time.monotonic()
@@ -47,6 +48,7 @@ def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: P
     assert len(notes) == 1 and "does not answer" in notes[0]
 
 
+@pytest.mark.process
 def test_each_reason_to_wait_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([503, 503, 423, 503, 423])
     monkeypatch.setattr(slots, "_ASK_SECONDS", 0.0)
