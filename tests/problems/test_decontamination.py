@@ -209,9 +209,9 @@ def real() -> Callable[[str], ProblemSet]:
         # Three GSM8K problems are others with changed names and numbers; two of MATH-500 are in Omni-MATH word by word.
         pytest.param("gsm8k_train", "gsm8k_test", {("overlap", False): 3}, 1, marks=pytest.mark.long),
         ("omni_math_rule", "math500", {("equal", True): 2}, 5),
-        ("omni_math_rule", "aime24", {}, 1),
+        pytest.param("omni_math_rule", "aime24", {}, 1, marks=pytest.mark.long),
         ("math500", "aime24", {}, 0),
-        ("math500", "gsm8k_test", {}, 0),
+        pytest.param("math500", "gsm8k_test", {}, 0, marks=pytest.mark.long),
     ],
 )
 def test_real_sets_share_what_a_reader_found(real, training, against, pairs, near):

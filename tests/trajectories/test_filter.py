@@ -98,7 +98,7 @@ PLAIN = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(
     drawn=ROLLOUTS,
     threshold=THRESHOLDS,
