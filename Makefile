@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
+.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,11 @@ demo: $(STAMP) ## Three RLoop iterations of the bundled policy on this machine, 
 study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
-test: $(VENV)/.dev ## Unit, property and fault tests: a quarter of an hour on two cores
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+quick: $(VENV)/.dev ## The tests that start no process and no server and train nothing: a minute on two cores
+	$(BIN)/python -m pytest -n 2 -m 'not long and not process and not vllm'
+
+test: $(VENV)/.dev ## All tests but the long ones: five minutes on two cores
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 faults: $(VENV)/.dev ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
 	$(BIN)/python -m pytest -m long

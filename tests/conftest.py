@@ -6,6 +6,7 @@ import atexit
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,19 +34,57 @@ from tests.swift import Swift, swift_server
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
 
+settings.register_profile("default", deadline=None)
 settings.register_profile("thorough", max_examples=2000, deadline=None)  # pytest --hypothesis-profile=thorough
+settings.load_profile("default")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test workers share two cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-LONGEST = ("study/test_study.py", "flows/", "faults/", "stages/test_ranks.py", "store/test_damaged_run.py", "chaos/")
+LONGEST = ("flows/", "faults/", "stages/test_ranks.py", "chaos/", "dapo/", "security/")
+STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
+"""Fixtures that start a process or a server, or train."""
+_STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
+_ALL_START = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(process|long|vllm)\b", re.MULTILINE)
+_quick: list[str] = []
+"""The quick test under way, if one is."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that no test process is left alone with one at the end."""
+    """Mark what asks for a process; begin with the files that take longest, so that none is left alone at the end."""
+    for item in items:
+        kind = item.callspec.params.get("store") if hasattr(item, "callspec") else None
+        if STARTERS & {*getattr(item, "fixturenames", ())} or kind in ("s3", "swift"):
+            item.add_marker(pytest.mark.process)
     items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONGEST))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make quick` does not import files all of whose tests start something: most of them load torch or Prefect."""
+    if collection_path.suffix == ".py" and "not process" in config.option.markexpr:
+        return bool(_ALL_START.search(collection_path.read_text())) or None
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Watch that a quick test starts no process and no server."""
+    if not any(item.get_closest_marker(name) for name in ("process", "long", "vllm")):
+        _quick.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        _quick.clear()
+
+
+def _refuse_starts(event: str, arguments: object) -> None:
+    if _quick and event in _STARTS:
+        raise RuntimeError(f"{_quick[0]} starts a process or a server ({event}): mark it `process`")
+
+
+sys.addaudithook(_refuse_starts)
 
 
 def small_config(**overrides: Any) -> Config:

@@ -21,6 +21,8 @@ from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.dapo.killed import check_killed_equals_whole
 
+pytestmark = pytest.mark.process
+
 LORA = {"rank": 4, "alpha": 8.0}
 
 

@@ -14,6 +14,8 @@ from tests.faults.conftest import Disturbed, wait_until
 from tests.processes import still_running
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
+pytestmark = pytest.mark.process
+
 LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.1}
 STAGES = ("explore", "harvest", "filter", "rft")
 

@@ -32,7 +32,7 @@ def jaccard(left: list, right: list, n: int) -> float:
 
 
 @given(evaluations(), st.sampled_from([1, 2, 3]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_equals_the_definition_with_sets(problems, n: int) -> None:
     found = similarity(problems, n)
     steps = len(problems[0])

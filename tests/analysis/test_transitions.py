@@ -25,7 +25,7 @@ def counts(draw) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(counts(), st.sampled_from(RULES))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_matrices_equal_counting_cell_by_cell(table, name: str) -> None:
     n, c = table
     rule = SolvedRule(name)

@@ -27,6 +27,8 @@ from rloop_core.dapo import explore as exploration
 from rloop_core.organism import bundled_policy_path
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-m", "benchmarks.gpu"]
 
 
@@ -53,7 +55,6 @@ def marked(environment: dict[str, str] | None, mark: Path) -> bool:
     return (environment or {}).get("GPU_CHECK_MARK") == str(mark)
 
 
-@pytest.mark.process
 def test_help_names_every_part_with_its_time_and_loads_no_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "benchmarks.gpu", "--help"], cwd=ROOT, capture_output=True, text=True
@@ -95,7 +96,6 @@ def test_without_a_gpu_it_says_what_can_be_done_instead(
     assert not list(tmp_path.rglob("*.json"))
 
 
-@pytest.mark.process
 def test_a_part_over_its_limit_is_a_row_and_leaves_no_process(tmp_path: Path) -> None:
     done = call("memory", "--small", "--limit", "1", "--out", str(tmp_path), GPU_CHECK_MARK=str(tmp_path))
     assert done.returncode == 1
@@ -105,7 +105,6 @@ def test_a_part_over_its_limit_is_a_row_and_leaves_no_process(tmp_path: Path) ->
     assert not [one for one in psutil.process_iter(["environ"]) if marked(one.info["environ"], tmp_path)]
 
 
-@pytest.mark.process
 def test_a_part_that_fails_is_a_row_with_its_reason_and_no_traceback(tmp_path: Path) -> None:
     done = call("study", "--small", "--set", "explore.steps=many", "--out", str(tmp_path))
     assert done.returncode == 1
@@ -116,7 +115,6 @@ def test_a_part_that_fails_is_a_row_with_its_reason_and_no_traceback(tmp_path: P
     assert "Traceback" in (tmp_path / "logs/study.log").read_text()
 
 
-@pytest.mark.process
 def test_a_part_that_is_killed_is_a_row_with_the_signal(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "memory", "--small", "--out", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -199,7 +197,6 @@ def asked(**environment: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-@pytest.mark.process
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_the_driver_is_asked_by_nvml(tmp_path: Path) -> None:
     (tmp_path / "driver.c").write_text(DRIVER)
@@ -211,7 +208,6 @@ def test_the_driver_is_asked_by_nvml(tmp_path: Path) -> None:
         assert asked(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=hidden) == "None None"
 
 
-@pytest.mark.process
 @pytest.mark.skipif(gpu() is not None, reason="NVML answers here")
 def test_without_nvml_nvidia_smi_is_asked(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
@@ -223,7 +219,6 @@ def test_without_nvml_nvidia_smi_is_asked(tmp_path: Path) -> None:
     assert asked(PATH=f"{tmp_path}:{os.environ['PATH']}") == "None None"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("kind", ["recorded", pytest.param("bare", marks=pytest.mark.long)])
 def test_both_trainers_play_their_turns_with_vllm_s_rollouts(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from tests.chaos.wrongs import WRONGS
 from tests.conftest import ROOT
 from tests.swift import Swift
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(2400)]
 
 
 def _played(folder: Path, *arguments: str, server: Swift | None = None) -> list[dict[str, Any]]:

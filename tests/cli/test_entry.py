@@ -20,6 +20,7 @@ def exit_code(args):
     return end.value.code
 
 
+@pytest.mark.process
 def test_help_imports_nothing_heavy():
     code = (
         "import sys\nfrom rloop_core.cli import main\n"
@@ -42,6 +43,7 @@ def test_every_command_explains_itself_with_an_example(name):
     assert any(line.startswith("    ") and f"rloop {name}" in line for line in lines)
 
 
+@pytest.mark.process
 def test_version_and_module():
     assert __version__ in CliRunner().invoke(group, ["--version"]).output
     done = subprocess.run([sys.executable, "-m", "rloop_core", "--version"], capture_output=True, text=True, check=True)

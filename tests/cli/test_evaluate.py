@@ -16,6 +16,8 @@ from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, ProblemsError, StageError
 from rloop_core.evaluation import outcomes
 
+pytestmark = pytest.mark.process
+
 ARGS = ["evaluate", "--model", "bundled", "--samples", "4", "--max-tokens", "48", "--batch", "8", "--json"]
 
 

@@ -17,6 +17,8 @@ from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Lease, Store
 from tests.conftest import ROOT, small_config
 
+pytestmark = pytest.mark.process
+
 HALF = "run/iteration-000/rft/half"
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.processes import still_running
 
+pytestmark = pytest.mark.process
+
 # A flow whose engine, once interrupted, logs a lot and then waits for a server that is gone.
 STUBBORN = """
 import subprocess, sys, time

@@ -32,6 +32,7 @@ def test_verify_keeps_order_and_survives_bad_lines():
     assert rows[0] == {"id": "a", "correct": True, "verdict": "correct", "extracted": "7"}
 
 
+@pytest.mark.process
 def test_verify_ends_quietly_when_its_reader_goes_away():
     row = json.dumps({"id": 1, "completion": "\\boxed{7}", "answer": "7"})
     script = f"yes '{row}' | head -20000 | {sys.executable} -m rloop_core verify | head -1"
@@ -47,6 +48,7 @@ def verify(*options: str, **how) -> subprocess.Popen:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
 
+@pytest.mark.process
 def test_verify_answers_each_line_while_the_caller_waits():
     process = verify()
     for i in range(3):
@@ -56,6 +58,7 @@ def test_verify_answers_each_line_while_the_caller_waits():
     assert process.communicate(timeout=60) == (b"", b"") and process.returncode == 0
 
 
+@pytest.mark.process
 def test_verify_is_quiet_about_ctrl_c_and_keeps_what_it_wrote():
     process = verify()
     process.stdin.write(b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"}\n')
@@ -66,6 +69,7 @@ def test_verify_is_quiet_about_ctrl_c_and_keeps_what_it_wrote():
     assert (process.returncode, errors) == (130, b"rloop: interrupted; lines judged: 1\n")
 
 
+@pytest.mark.process
 def test_verify_nothing_and_odd_characters():
     assert verify().communicate(b"", timeout=60) == (b"", b"")
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
@@ -171,6 +175,7 @@ def test_score_names_a_bad_line_unless_told_to_skip_it(tmp_path, bad, what):
     assert json.loads(skipped.output)["malformed_skipped"] == 1
 
 
+@pytest.mark.process
 def test_score_reads_odd_but_whole_lines(tmp_path):
     """A byte order mark, halves of characters, invalid UTF-8, and numbers that Python refuses to convert."""
     rows = [

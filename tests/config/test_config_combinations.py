@@ -86,7 +86,7 @@ def test_the_context_read_from_a_model_is_checked_the_same_way():
     assert "2047" in caught.value.fix
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     problems=st.integers(1, 40),
     group=st.integers(2, 12),

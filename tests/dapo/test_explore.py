@@ -18,6 +18,8 @@ from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
 from tests.dapo.killed import check_killed_equals_whole
 
+pytestmark = pytest.mark.process
+
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]

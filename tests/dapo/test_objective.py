@@ -14,6 +14,8 @@ from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
+pytestmark = pytest.mark.process
+
 
 def _log_probs(logits: np.ndarray, tokens: np.ndarray, temperature: float) -> np.ndarray:
     """log pi(token) for logits (B, T, V) and tokens (B, T)."""

@@ -33,6 +33,8 @@ from rloop_core.store import Store
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
+pytestmark = pytest.mark.process
+
 VLLM = {"steps": 2, "engine": "vllm"}
 
 

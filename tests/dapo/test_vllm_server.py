@@ -35,6 +35,8 @@ from tests.dapo.protocol_server import PolicyServer, serving
 from tests.faults.conftest import wait_until
 from tests.wide_policy import widen
 
+pytestmark = pytest.mark.process
+
 
 def served_config(url: str, **explore: Any) -> Config:
     settings = {"steps": 2, "engine": "vllm", **explore}

@@ -11,7 +11,7 @@ from rloop_core.evaluation.bootstrap import interval, intervals, intervals_over_
 VALUES = st.lists(st.integers(0, 32), min_size=2, max_size=60).map(lambda hits: np.array(hits) / 32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values=VALUES, seed=st.integers(0, 5))
 def test_the_interval_holds_the_mean_and_a_seed_fixes_it(values: np.ndarray, seed: int) -> None:
     found = interval(values, seed=seed, resamples=2000)
@@ -21,7 +21,7 @@ def test_the_interval_holds_the_mean_and_a_seed_fixes_it(values: np.ndarray, see
     assert interval(values, seed=seed, resamples=2000) == found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(values=VALUES.filter(lambda v: v.std() > 0.1))
 def test_the_interval_shrinks_with_the_root_of_the_number_of_problems(values: np.ndarray) -> None:
     few, many = interval(values, resamples=4000), interval(np.tile(values, 16), resamples=4000)
@@ -35,7 +35,7 @@ def test_it_is_the_normal_interval_where_that_holds() -> None:
     assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(values=VALUES)
 def test_a_policy_does_not_differ_from_itself(values: np.ndarray) -> None:
     found = paired_difference(values, values, resamples=500)

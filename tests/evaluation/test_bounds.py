@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
@@ -19,7 +19,6 @@ def evaluations(draw) -> tuple[int, list[int], int]:
 
 
 @given(evaluations())
-@settings(deadline=None)
 def test_real_samples_are_always_within(evaluation) -> None:
     n, correct, k = evaluation
     avg, pass_n, pass_k = avg_at_k(n, correct).mean(), pass_at_k(n, correct, n).mean(), pass_at_k(n, correct, k).mean()
@@ -28,7 +27,6 @@ def test_real_samples_are_always_within(evaluation) -> None:
     check_consistent(avg, {k: pass_k, n: pass_n}, n)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 40), st.integers(1, 20), st.integers(1, 20), st.data())
 def test_both_bounds_are_reached(n: int, solved: int, unsolved: int, data) -> None:
     k, c, full = data.draw(st.integers(1, n)), data.draw(st.integers(1, n)), data.draw(st.integers(0, solved))

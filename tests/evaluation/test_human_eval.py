@@ -20,7 +20,7 @@ def evaluations(draw) -> tuple[list[int], list[int], int]:
 
 
 @given(evaluations())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_unequal_numbers_of_samples(evaluation) -> None:
     n, c, k = evaluation
     assert pass_at_k(n, c, k).tolist() == pytest.approx(estimate_pass_at_k(n, c, k).tolist(), rel=0, abs=1e-12)

@@ -25,7 +25,7 @@ def by_counting(correct: int, wrong: list[int], silent: int, k: int) -> float:
 @given(
     st.integers(0, 4), st.lists(st.integers(1, 3), max_size=3), st.integers(0, 2), st.data()
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_equals_the_share_of_all_draws(correct: int, wrong: list[int], silent: int, data) -> None:
     total = correct + sum(wrong) + silent
     if not total:

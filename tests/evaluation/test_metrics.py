@@ -5,7 +5,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
@@ -18,7 +18,6 @@ def draws(draw: st.DrawFn) -> tuple[int, int, int]:
     return n, draw(st.integers(0, n)), draw(st.integers(1, n))
 
 
-@settings(deadline=None)
 @given(draws())
 def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -> None:
     n, c, k = nck
@@ -26,7 +25,6 @@ def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -
     assert abs(float(pass_at_k(n, c, k)) - float(exact)) <= 1e-12
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.data())
 def test_the_ends_are_any_correct_and_the_mean(n: int, data: st.DataObject) -> None:
     c = data.draw(st.integers(0, n))

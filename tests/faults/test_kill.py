@@ -12,6 +12,8 @@ from tests.conftest import manifest_digests
 from tests.faults.conftest import Disturbed, wait_until
 from tests.processes import still_running
 
+pytestmark = pytest.mark.process
+
 
 def _in_the_middle_of(run: Disturbed, stage: str) -> bool:
     """Whether a stage has begun to compute; exploration once its first checkpoint is whole."""

@@ -21,6 +21,8 @@ from rloop_core.problems import load_problems
 from tests.conftest import ROOT, SMOKE, manifest_digests, read_only, run_rloop
 from tests.disks import small_disk
 
+pytestmark = pytest.mark.process
+
 GOOD = '{"problem": "1 + 1 =", "answer": "2"}'
 NO_EVALUATION = ("--set", "evaluate.sets=[]")
 NEVER_ENOUGH = ("--set", "filter.min_attempts=1000")

@@ -14,6 +14,8 @@ from rloop_core.errors import ConfigError
 from tests.conftest import embedded_prefect
 from tests.report.paired import make_pair, pair_config
 
+pytestmark = pytest.mark.process
+
 
 def test_the_flow_writes_the_page_and_fails_on_arms_that_are_not_comparable(tmp_path: Path) -> None:
     config = pair_config(1)

@@ -11,6 +11,8 @@ from rloop_core.config import load_config
 from rloop_core.problems import load_problems
 from tests.conftest import SMOKE, run_rloop
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def dirty(tmp_path: Path) -> list[str]:

@@ -14,6 +14,8 @@ from tasks.credentials import BLOCK, VARIABLES, _checked
 from tests.flows.server import prefect_server
 from tests.swift import Swift
 
+pytestmark = pytest.mark.process
+
 _SAVE = """
 import sys
 from prefect.blocks.system import Secret

@@ -15,6 +15,8 @@ from rloop_core.config import load_config
 from tests.conftest import ROOT
 from tests.flows.server import Server, prefect_server
 
+pytestmark = pytest.mark.process
+
 RUNS = {"rloop/iterate", "rloop/iterate-cpu", "rloop/nightly", "vanilla-rl/control"}
 STAGES = {"rloop-stage/rloop-cpu", "rloop-stage/rloop-gpu"}
 DEPLOYMENTS = RUNS | STAGES | {"compare/arms", "evaluate/model"}

@@ -15,6 +15,8 @@ import pytest
 from tests.flows.server import Server, prefect_server
 from tests.flows.turns import all_slots_taken, spans_held
 
+pytestmark = pytest.mark.process
+
 SMALL = ["explore.steps=2", "evaluate.samples=2", "evaluate.k=[1, 2]"]
 
 

@@ -13,6 +13,8 @@ import pytest
 from flows.empty_database import EmptyDatabase
 from tests.conftest import ROOT, command_environment
 
+pytestmark = pytest.mark.process
+
 _ASK = """
 import sys, time, httpx
 from flows.embedded import prefect_api, server_ahead

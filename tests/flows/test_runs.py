@@ -18,6 +18,8 @@ from rloop_core.stages.errand import place_of
 from rloop_core.stages.order import stages_of
 from tests.conftest import ROOT, SMOKE, command_environment, embedded_prefect, manifest_digests, run_rloop
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def finished(finished_smoke: Path) -> Path:

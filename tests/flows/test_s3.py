@@ -10,6 +10,8 @@ import pytest
 
 from tests.conftest import SMOKE, start_rloop
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.long
 def test_a_run_on_s3_resumes_from_the_bucket_alone(s3_server: str, tmp_path: Path) -> None:

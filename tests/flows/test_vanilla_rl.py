@@ -13,6 +13,8 @@ from rloop_core.config import as_vanilla, load_config
 from rloop_core.stages.order import stages_of
 from tests.conftest import SMOKE, run_rloop
 
+pytestmark = pytest.mark.process
+
 SNAPSHOTS = ("--set", "explore.snapshot_every=3", "--set", "evaluate.snapshots=true", "--json")
 
 

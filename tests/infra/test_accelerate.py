@@ -40,6 +40,7 @@ def test_the_launcher_takes_it_for_what_it_is(path: Path) -> None:
         assert args.offload_optimizer_device == ("cpu" if "offload" in path.stem else "none")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("machine", [0, 1])
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_on_several_machines_each_starts_its_own_share_and_nobody_else_s(path: Path, machine: int) -> None:

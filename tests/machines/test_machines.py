@@ -27,6 +27,8 @@ from tests.machines.node import rloop_node
 from tests.processes import still_running
 from tests.stages.running import at_first_step, ensure, in_step, rank, ranks_below, ranks_config
 
+pytestmark = pytest.mark.process
+
 
 def _config(folder: Path, **placement: Any) -> Config:
     """Two ranks: on one machine, or with `machines=2` on two."""
@@ -206,7 +208,6 @@ def test_a_config_of_several_machines_needs_a_shared_folder_and_equal_shares(tmp
         _config(tmp_path, machines=2, scratch=None)
 
 
-@pytest.mark.process
 def test_a_node_ends_when_nobody_comes_and_refuses_a_run_of_one_machine(tmp_path: Path) -> None:
     with rloop_node(_config(tmp_path, machines=2), tmp_path, "--idle", "0.01") as node:
         assert node.stdout and "no run showed itself for" in node.stdout.read()

@@ -8,7 +8,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -58,7 +58,6 @@ def test_every_prompt_keeps_its_trailing_newline(shipped: PreTrainedTokenizerBas
         assert ids != shipped(prompt.rstrip("\n"))["input_ids"]
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_comes_back(shipped: PreTrainedTokenizerBase, text: str) -> None:
     assert shipped.decode(shipped(text)["input_ids"]) == unicodedata.normalize("NFC", text)

@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rloop_core.organism.shares import main
@@ -18,7 +18,6 @@ from rloop_core.organism.styles import MIXTURE, RARE, WRITERS, Style, answer_of,
 terms = st.lists(st.integers(-99, 99), min_size=2, max_size=8)
 
 
-@settings(deadline=None)
 @given(terms, st.sampled_from(sorted(WRITERS)), st.integers(0, 2**31))
 def test_every_style_is_recognised_has_an_answer_and_is_right_without_wrong_steps(
     numbers: list[int], name: str, seed: int
@@ -33,7 +32,6 @@ def test_a_wrong_step_is_followed_to_a_wrong_answer() -> None:
     assert answer_of(text) != 7
 
 
-@settings(deadline=None)
 @given(terms)
 def test_every_line_of_the_running_style_is_true(numbers: list[int]) -> None:
     for line in write(Style("running", 1.0), numbers, Random(0)).splitlines()[:-1]:
@@ -41,7 +39,6 @@ def test_every_line_of_the_running_style_is_true(numbers: list[int]) -> None:
         assert eval(left) == int(right)
 
 
-@settings(deadline=None)
 @given(terms, st.sampled_from(sorted(WRITERS)))
 def test_a_sign_blind_style_never_writes_a_negative_result(numbers: list[int], name: str) -> None:
     text = write(Style(name, 1.0, sign_blind=True), numbers, Random(0))

@@ -168,7 +168,7 @@ def reference(training: list[str], evaluation: list[str], n: int, share: float) 
     return pairs
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**9), n=st.integers(3, 6), share=st.sampled_from([0.2, 0.4, 0.6, 0.9]))
 def test_equals_a_reference_that_compares_every_pair(seed, n, share):
     rng = random.Random(seed)
@@ -181,7 +181,7 @@ def test_equals_a_reference_that_compares_every_pair(seed, n, share):
     assert decided == reference(training, evaluation, n, share)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**9))
 def test_equal_texts_contaminate_both_ways_and_order_does_not_matter(seed):
     rng = random.Random(seed)

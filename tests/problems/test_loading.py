@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rloop_core.errors import ProblemsError
@@ -136,7 +136,6 @@ def test_the_digest_follows_ids_golds_and_order(tmp_path: Path) -> None:
     assert load_problems(write(tmp_path / "4.jsonl", a, {"problem": "b", "answer": "3"})).digest != first
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1))
 def test_ids_ignore_case_spacing_and_compatibility_forms(text: str) -> None:
     assert len(problem_id(text)) == 16

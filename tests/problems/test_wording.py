@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rloop_core.problems import render
@@ -90,7 +90,6 @@ def test_conditions_on_unknowns_stay() -> None:
 
 
 @pytest.mark.parametrize("template", ["boxed", "answer-line", "plain"])
-@settings(deadline=None)
 @given(text=st.text(st.sampled_from(string.ascii_letters + string.digits + " .,$+-=(){}\\"), max_size=200))
 def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
     told = f"In a garden {text} stand trees"  # so that the template does not complete a half-open formula
@@ -98,7 +97,6 @@ def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
         assert words(render(told, template)) == words(told)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_any_text_has_words_that_do_not_depend_on_case_or_space(text: str) -> None:
     assert words(text) == words(text)

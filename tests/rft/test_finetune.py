@@ -13,6 +13,8 @@ from rloop_core.rft import RFTJob, finetune
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from tests.conftest import encoded, small_config
 
+pytestmark = pytest.mark.process
+
 
 def _trajectories(config: Config, count: int) -> tuple[list[list[int]], list[list[int]]]:
     tokenizer = load_tokenizer(bundled_policy_path())

@@ -26,6 +26,8 @@ from tests.conftest import encoded, small_config
 from tests.processes import still_running
 from tests.security.sockets import listeners, open_unix_sockets, tree
 
+pytestmark = pytest.mark.process
+
 HOW = SamplingSettings(samples=6, temperature=1.0, top_p=1.0, max_tokens=40, batch=20, seed=5)
 TWO = small_config(placement={"engines": 2, "engine_stall_minutes": 0.05})
 

@@ -14,6 +14,8 @@ from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.rollout.sampler import TransformersSampler
 from tests.conftest import encoded, small_config
 
+pytestmark = pytest.mark.process
+
 TOKENIZER = load_tokenizer(bundled_policy_path())
 
 

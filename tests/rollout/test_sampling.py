@@ -17,6 +17,8 @@ from rloop_core.rollout.prompts import encode_problems
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
+pytestmark = pytest.mark.process
+
 SETTINGS = SamplingSettings(samples=3, temperature=1.0, top_p=1.0, max_tokens=40, batch=7, seed=5)
 
 

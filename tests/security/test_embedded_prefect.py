@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import ROOT, command_environment, small_config
 
+pytestmark = pytest.mark.process
+
 _RUN = """
 import json, sys
 import httpx

@@ -18,6 +18,8 @@ from tests.machines.node import rloop_node
 from tests.security.sockets import Listener, Payload, listeners, open_unix_sockets, poison, tree
 from tests.stages.running import ensure, ranks_config
 
+pytestmark = pytest.mark.process
+
 _RUN_IDS = ("explore", "none")
 """Of our own agent and of accelerate's."""
 

@@ -23,6 +23,8 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import BorrowedLease, Lease, Store, fingerprint, manifest_key
 from tests.conftest import ROOT, small_config
 
+pytestmark = pytest.mark.process
+
 HOLD = """
 import sys, time
 from rloop_core.store import Lease, Store

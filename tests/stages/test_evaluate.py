@@ -23,6 +23,8 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import BASE_ITERATION, Manifest, Store
 from tests.conftest import small_config
 
+pytestmark = pytest.mark.process
+
 SUMS = {"source": "reasoning_gym:chain_sum", "size": 6, "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1}}
 
 

@@ -15,6 +15,8 @@ from rloop_core.stages.job import StageJob
 from rloop_core.stages.process import run_in_process, warm_up
 from tests.conftest import small_config
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.timeout(600)
 def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that_stage(tmp_path: Path) -> None:

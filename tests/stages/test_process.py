@@ -23,6 +23,8 @@ from rloop_core.store import Lease, Store
 from tests.conftest import small_config
 from tests.processes import still_running
 
+pytestmark = pytest.mark.process
+
 
 def _stage_with_grandchildren(folder: Path) -> int:
     """A stage that starts a child in a session of its own, which ignores SIGTERM, and then hangs."""

@@ -28,6 +28,8 @@ from tests.conftest import ROOT, encoded
 from tests.machines.node import rloop_node
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:

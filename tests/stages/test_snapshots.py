@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from rloop_core.stages.difference import difference
 from rloop_core.stages.execute import execute
@@ -15,6 +16,8 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
+
+pytestmark = pytest.mark.process
 
 
 def _here(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.faults.conftest import wait_until
 from tests.processes import still_running
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="marks are read from Linux's /proc")
+pytestmark = pytest.mark.process
 
 
 def _owner(*arguments: str) -> subprocess.Popen[bytes]:

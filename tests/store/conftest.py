@@ -43,11 +43,9 @@ def swift_here(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Iterator[Swift]
     S3FileSystem.clear_instance_cache()
 
 
-@pytest.fixture(params=["path", "file", "memory", "s3", "swift"])
+@pytest.fixture(params=["file", "memory", "s3", pytest.param("swift", marks=pytest.mark.long)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A fresh store of each kind."""
-    if request.param == "path":
-        return Store(str(tmp_path / "store"))
+    """A fresh store of each kind; on a plain path, it is `local`."""
     if request.param == "file":
         return Store(f"file://{tmp_path}/store")
     if request.param == "memory":

@@ -28,27 +28,27 @@ def reordered(value):
     return [reordered(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(MAPPINGS)
 def test_the_order_of_keys_does_not_matter_at_any_depth(value):
     assert canonical_json(reordered(value)) == canonical_json(value)
     assert fingerprint(reordered(value)) == fingerprint(value)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(PLAIN)
 def test_nothing_is_lost_or_converted(value):
     assert json.loads(canonical_json(value)) == value
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(PLAIN, PLAIN)
 def test_different_values_have_different_bytes(one, other):
     if json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):
         assert canonical_json(one) != canonical_json(other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}])
 )
@@ -87,7 +87,7 @@ def test_another_process_with_another_hash_seed_agrees():
     assert found == {fingerprint(value)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.dictionaries(TEXT, TEXT, min_size=1, max_size=6), st.randoms())
 def test_an_artifacts_digest_ignores_the_order_of_files_and_nothing_else(files, random):
     pairs = list(files.items())
@@ -100,7 +100,7 @@ def test_an_artifacts_digest_ignores_the_order_of_files_and_nothing_else(files, 
     assert content_digest(pairs[1:]) != digest
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(max_size=100))
 def test_a_files_hash_is_plain_sha256(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("hash") / "file"
@@ -108,7 +108,7 @@ def test_a_files_hash_is_plain_sha256(tmp_path_factory, data):
     assert file_sha256(path) == hashlib.sha256(data).hexdigest()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**40), st.lists(TEXT | st.integers(0, 99), max_size=3))
 def test_seeds_are_31_bits_and_depend_on_every_name(seed, names):
     derived = derive_seed(seed, *names)

@@ -90,7 +90,7 @@ OTHERS = ["report/report.html", "compare-x/a.csv", "notes.txt", "iteration-000/n
           "iteration-000/distil/a", "iteration-00x/rft/a", "base/rft.old/a", "problems/readme.json"]  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stages=st.lists(STAGE, max_size=5, unique_by=lambda one: (one["iteration"], one["stage"])),
     others=st.lists(st.sampled_from(OTHERS), unique=True, max_size=4),

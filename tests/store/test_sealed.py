@@ -19,7 +19,7 @@ def _flipped(text: bytes, bit: int) -> bytes:
     return text[:place] + bytes([text[place] ^ 1 << number]) + text[place + 1 :]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6))
 def test_a_bit_of_a_sealed_record(bit: int) -> None:
     text = seal(CONTENT, indent=1)
@@ -29,7 +29,7 @@ def test_a_bit_of_a_sealed_record(bit: int) -> None:
 
 
 @given(bit=st.integers(0, 10**6))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_bit_of_a_manifest(bit: int, local: Store, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / "file").write_text("content")

@@ -43,6 +43,7 @@ def test_a_folder_below_a_file(tmp_path):
     assert "Not a directory" in str(refusal(str(tmp_path / "file" / "store")))
 
 
+@pytest.mark.process
 def test_a_read_only_folder(tmp_path):
     folder = tmp_path / "store"
     folder.mkdir()

@@ -51,7 +51,7 @@ def test_the_interval_over_seeds_is_students():
     assert seed_effect([0.3]).low is None and seed_effect([0.3]).sign == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TABLES)
 def test_the_interval_holds_the_mean_and_turns_with_its_sign(table):
     found, turned = (crossed_effects(values, resamples=200)[0] for values in (table, -table))

@@ -20,6 +20,8 @@ from tests.conftest import ROOT, SMOKE, command_environment, run_rloop
 from tests.faults.conftest import wait_until
 from tests.processes import still_running
 
+pytestmark = pytest.mark.process
+
 RUNS = ("tiny-rloop-1", "tiny-vanilla-rl-1", "tiny-all-1")
 
 

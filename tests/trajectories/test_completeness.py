@@ -57,7 +57,7 @@ def test_a_group_that_lies_in_two_files_is_whole(rows) -> None:
     assert prove([*late, *cut]) == prove(rows) == prove([*cut[1:], *late, cut[0]])
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(index=st.integers(0, STEPS * RANKS * GROUPS * SIZE - 1))
 def test_any_removed_or_doubled_row_is_found_and_its_group_named(rows, index: int) -> None:
     group = rows[index]["group_id"]

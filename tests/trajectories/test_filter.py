@@ -98,7 +98,7 @@ PLAIN = [
 ]
 
 
-@settings(max_examples=18, deadline=None)
+@settings(max_examples=18)
 @given(
     drawn=ROLLOUTS,
     threshold=THRESHOLDS,

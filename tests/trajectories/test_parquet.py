@@ -20,7 +20,7 @@ def numbers(count: int) -> pa.Table:
     return pa.table({"x": np.arange(count), "s": [f"row {i % 7}" for i in range(count)]}).cast(NUMBERS)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(rows=st.integers(0, 3 * ROW_GROUP_ROWS), cuts=st.lists(st.integers(0, 3 * ROW_GROUP_ROWS), max_size=5))
 def test_bytes_depend_on_the_rows_and_not_on_how_they_arrive(rows: int, cuts: list[int]) -> None:
     table = numbers(rows)
@@ -43,7 +43,7 @@ def test_an_error_inside_the_block_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), rows=st.integers(1, 3 * ROW_GROUP_ROWS), size=st.integers(1, 700))
 def test_gathering_gives_the_rows_in_the_order_asked_for(seed: int, rows: int, size: int) -> None:
     order = np.random.default_rng(seed).permutation(rows)[: rows // 2 + 1]

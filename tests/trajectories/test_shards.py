@@ -12,7 +12,6 @@ from rloop_core.errors import StageError
 from rloop_core.trajectories.shards import ShardName, seal_shards, winning_shards, write_shard
 
 
-@settings(deadline=None)
 @given(step=st.integers(1, 10**7), rank=st.integers(0, 300), attempt=st.none() | st.integers(0, 5000))
 def test_names_parse_to_what_they_were_formatted_from(step: int, rank: int, attempt: int | None) -> None:
     name = ShardName(step, rank, attempt)
@@ -47,7 +46,7 @@ def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: 
         write_shard(tmp_path, 3, 0, 2, [rollout(attempt=2)])
 
 
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=7)
 @given(data=st.data())
 def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, data) -> None:
     """Each start goes on after a checkpoint, under the next attempt, and is killed within a shard."""
@@ -84,7 +83,6 @@ def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, 
         assert set(pq.read_table(sealed[0])["attempt"].to_pylist()) == {0}
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
 def test_the_last_attempt_wins_whatever_the_order_of_names(keys: list[tuple[int, int, int]]) -> None:
     winners = winning_shards([ShardName(*key).format() for key in keys])

@@ -48,7 +48,7 @@ seeds = st.integers(0, 2**32)
 
 
 @needs_workers
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seeds)
 def test_verdicts_are_symmetric_and_do_not_change_with_the_notation_around(verifier: Verifier, seed: int) -> None:
     pairs = [pair._replace(answer=pair.answer.strip(" .")) for pair in random_pairs(seed, 15)]
@@ -62,7 +62,7 @@ def test_verdicts_are_symmetric_and_do_not_change_with_the_notation_around(verif
 
 
 @needs_workers
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds)
 def test_every_answer_equals_itself(verifier: Verifier, seed: int) -> None:
     pairs = [pair._replace(gold=pair.answer) for pair in random_pairs(seed, 25)]

@@ -175,7 +175,7 @@ def test_numbers_and_formulas_in_any_notation_need_no_engine(answer: str, gold: 
 small = st.integers(-9, 9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(small, small, small, small, st.sampled_from([-1, 2, 3, 5, 6, 7]))
 def test_quotients_of_surds_are_exact(a: int, b: int, c: int, d: int, root: int) -> None:
     """(a + b r)/(c + d r) = ((ac - bd n) + (bc - ad) r)/(c^2 - n d^2), with r the root of n."""
@@ -246,20 +246,20 @@ def _spellings(value: Fraction) -> st.SearchStrategy[str]:
 fractions = st.fractions(max_denominator=10_000).filter(lambda value: abs(value.numerator) < 10**12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(fractions.flatmap(lambda value: st.tuples(_spellings(value), _spellings(value))))
 def test_equal_values_in_any_two_spellings_are_equal(pair: tuple[str, str]) -> None:
     assert equal(*pair) is True
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(fractions, fractions, st.data())
 def test_unequal_values_are_never_equal(left: Fraction, right: Fraction, data: st.DataObject) -> None:
     if left != right:
         assert equal(data.draw(_spellings(left)), data.draw(_spellings(right))) is False
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_any_text_is_read_without_an_exception(text: str) -> None:
     plain = normalise(text)
