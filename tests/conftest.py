@@ -43,7 +43,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test workers share two core
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-LONGEST = ("flows/", "faults/", "stages/test_ranks.py", "chaos/", "dapo/", "security/")
+LONGEST = (
+    *("flows/test_runs", "flows/test_deployed_run", "chaos/", "stages/test_ranks", "faults/", "flows/test_deploy"),
+    *("flows/", "dapo/", "security/", "study/", "adapters/", "rollout/", "trackers/", "verifier/", "store/", "report/"),
+)
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
 """Fixtures that start a process or a server, or train."""
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
@@ -58,7 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = item.callspec.params.get("store") if hasattr(item, "callspec") else None
         if STARTERS & {*getattr(item, "fixturenames", ())} or kind in ("s3", "swift"):
             item.add_marker(pytest.mark.process)
-    items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONGEST))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in item.nodeid), len(LONGEST))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -205,6 +212,15 @@ def embedded_prefect() -> None:
     until_exit.callback(home.cleanup)
     until_exit.enter_context(prefect_api())
     atexit.register(until_exit.close)
+
+
+@pytest.fixture
+def copy(finished_smoke: Path, tmp_path: Path) -> Path:
+    """The finished smoke run in `store`, to be disturbed; another test may be reading the one it is copied from."""
+    shutil.copytree(
+        finished_smoke / "store", tmp_path / "store", symlinks=True, ignore=shutil.ignore_patterns("lease*")
+    )
+    return tmp_path
 
 
 def run_rloop(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -79,9 +79,10 @@ def test_3_random_fault_schedules_with_the_real_stages(tmp_path: Path) -> None:
     _check(_played(tmp_path, "--real", "--count", "3"), 3)
 
 
+@pytest.mark.long
 def test_of_processes_that_start_one_run_at_the_same_moment_one_computes(tmp_path: Path) -> None:
     """The others are refused, by a line that names who computes; no stage is begun twice."""
-    _check_refusals(_played(tmp_path, "--together", "2", "--count", "1"), 1)
+    _check_refusals(_played(tmp_path, "--together", "3", "--count", "5"), 5)
 
 
 @pytest.mark.long

@@ -74,6 +74,7 @@ def without_place(result):
     return {name: value for name, value in result.items() if name != "out"}
 
 
+@pytest.mark.long
 def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
     many = [*ARGS, "--problems", str(problems), "--samples", "64"]
     whole = json.loads(CliRunner().invoke(group, [*many, "--out", str(tmp_path / "whole")]).output)

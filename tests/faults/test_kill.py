@@ -31,6 +31,7 @@ STAGES += ["iteration-000/rft", "iteration-001/explore", "iteration-000/evaluate
 def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
     disturbed: Disturbed, undisturbed: dict[str, str], stages: list[str]
 ) -> None:
+    disturbed.options = () if len(stages) > 1 else ("--iterations", "1")
     killed = set()
     for stage in stages:
         kept = disturbed.manifests()
@@ -45,7 +46,8 @@ def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
     assert killed == {stage.split("/")[1] for stage in stages}
     disturbed.start()
     assert disturbed.finish() == 0, disturbed.log.read_text()
-    assert manifest_digests(disturbed.store, "smoke") == undisturbed
+    digests = manifest_digests(disturbed.store, "smoke")
+    assert digests == {name: undisturbed[name] for name in digests} and len(digests) >= 6
 
 
 @pytest.mark.long

@@ -28,13 +28,6 @@ NO_EVALUATION = ("--set", "evaluate.sets=[]")
 NEVER_ENOUGH = ("--set", "filter.min_attempts=1000")
 
 
-@pytest.fixture
-def copy(finished_smoke: Path, tmp_path: Path) -> Path:
-    """The finished run, to be disturbed."""
-    shutil.copytree(finished_smoke / "store", tmp_path / "store", symlinks=True)
-    return tmp_path
-
-
 def _first_iteration(store: Path) -> dict[str, str]:
     """Digests of what a run of one iteration leaves."""
     return {name: digest for name, digest in manifest_digests(store, "smoke").items() if "iteration-001" not in name}

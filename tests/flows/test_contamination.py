@@ -27,8 +27,8 @@ def dirty(tmp_path: Path) -> list[str]:
     )
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps({"problem": text, "answer": gold}) + "\n" for text, gold in rows))
-    source = json.dumps({"source": str(path), "name": "train"})
-    return ["run", "--config", str(SMOKE), "--iterations", "1", "--set", f"problems={source}"]
+    fields = [f"problems={json.dumps({'source': str(path), 'name': 'train'})}", "explore.steps=1", "iterations=1"]
+    return ["run", "--config", str(SMOKE), *(part for field in fields for part in ("--set", field))]
 
 
 def test_contamination_is_said_and_reported_with_and_without(tmp_path: Path, dirty: list[str]) -> None:

@@ -74,6 +74,7 @@ def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty
     assert "left     deployment  rloop/iterate  (kept: store s3://bucket/runs)" in words
 
 
+@pytest.mark.long
 def test_prefects_own_command_makes_the_same_deployments(server: Server) -> None:
     file = "deployments/prefect.yaml"
     done = server.call("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file, COLUMNS="200")

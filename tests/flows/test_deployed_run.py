@@ -63,26 +63,40 @@ def _log(server: Server, run: dict[str, Any]) -> list[str]:
     return [one["message"] for one in server.post("/logs/filter", asked).json()]
 
 
-def test_a_deployed_run_completes_through_the_worker_and_the_next_shows_cached(server: Server) -> None:
-    limited = [*SMALL, "placement.concurrency_limit=rloop-gpu"]
-    asked = {"config_file": "smoke", "name": "first", "iterations": 1, "overrides": limited}
+ASKED = {
+    "config_file": "smoke",
+    "name": "first",
+    "iterations": 1,
+    "overrides": [*SMALL, "placement.concurrency_limit=rloop-gpu"],
+}
+STAGES = {"explore-000", "harvest-000", "filter-000", "rft-000", "evaluate-base", "evaluate-000"}
+
+
+@pytest.fixture(scope="module")
+def first(server: Server) -> dict[str, Any]:
+    """A finished run, which had to wait for its turn."""
     with all_slots_taken(server, "rloop-gpu"):
-        number = server.start("rloop/iterate", **asked)
+        number = server.start("rloop/iterate", **ASKED)
         _wait_for_a_slot(server, number)
-    first = server.wait(number)
+    return server.wait(number)
+
+
+def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict[str, Any]) -> None:
     assert (first["state_name"], first["name"]) == ("Completed", "first"), first["state"]["message"]
     states = _states(server, first)
-    stages = {"explore-000", "harvest-000", "filter-000", "rft-000", "evaluate-base", "evaluate-000"}
-    assert stages <= set(states) and {states[stage] for stage in stages} == {"Completed"}
+    assert states.keys() >= STAGES and {states[stage] for stage in STAGES} == {"Completed"}
     run: Path = server.folder / "store/first"
     assert json.loads((run / "run.json").read_text())["config"]["explore"]["steps"] == 2
-    assert len(list(run.rglob("manifest.json"))) == len(stages)
+    assert len(list(run.rglob("manifest.json"))) == len(STAGES)
     _check_what_the_ui_shows(server, first)
 
-    with all_slots_taken(server, "rloop-gpu"):  # what is in the store needs none
-        second = _run(server, "rloop/iterate", **asked)
+
+@pytest.mark.long
+def test_the_same_run_again_shows_cached_and_needs_no_slot(server: Server, first: dict[str, Any]) -> None:
+    with all_slots_taken(server, "rloop-gpu"):
+        second = _run(server, "rloop/iterate", **ASKED)
     again = _states(server, second)
-    assert {again[stage] for stage in stages} == {"Cached"}
+    assert {again[stage] for stage in STAGES} == {"Cached"}
     assert second["state"]["message"] == first["state"]["message"]
     drawn = {artifact["key"] for artifact in _artifacts(server, second)}
     assert "first-report" in drawn and not any(key.endswith("-figure") for key in drawn)
@@ -140,12 +154,14 @@ def _check_what_the_ui_shows(server: Server, run: dict[str, Any]) -> None:
     assert not any("FutureWarning" in line or "{'loss'" in line for line in lines)
 
 
+@pytest.mark.long
 def test_what_no_schema_can_tell_fails_the_run_with_the_field_and_the_fix(server: Server) -> None:
     failed = _run(server, "rloop/iterate", config_file="smoke", overrides=["explore.group_size=7"])
     assert failed["state_name"] == "Failed"
     assert re.fullmatch(r"explore\.group_size: 7 does not divide .* \(fix: .*\)", failed["state"]["message"])
 
 
+@pytest.mark.long
 def test_a_deployed_evaluation_says_where_its_samples_are(server: Server) -> None:
     out = server.folder / "evaluation"
     asked = {"problems": "reasoning_gym:chain_sum", "limit": 3, "samples": 2, "template": "plain", "max_tokens": 24}

@@ -70,6 +70,7 @@ def test_fine_tuning_by_two_processes_differs_from_one_by_rounding_alone(
     assert moved > 1e-4 and apart < 0.02 * moved
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_two_machines_of_one_process_explore_as_one_of_two(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
     shared = {"machines": 2, "scratch": str(tmp_path / "scratch"), "machines_address": "127.0.0.1"}
@@ -79,25 +80,31 @@ def test_two_machines_of_one_process_explore_as_one_of_two(undisturbed: tuple[Pa
 
 
 @pytest.mark.timeout(600)
-def test_ranks_that_die_or_hang_end_the_stage_and_are_named_and_the_next_start_ends_as_if_nothing_had_been(
+def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as_if_nothing_had_been(
     undisturbed: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    def send(number: signal.Signals) -> Callable[[], None]:
-        return lambda: os.kill(rank(1).pid, number)
-
     config = ranks_config(tmp_path, 2)
     with pytest.raises(
         StageCrashed, match=r"rank 1 ended without a result \(SIGKILL\): killed by somebody.* if it is memory, .*lower "
     ):
-        ensure(config, "explore", listen=in_step(2, send(signal.SIGKILL)))
-    silent = r"made no progress for 30 s .*; rank 1 has shown no sign of life for \d+ s .*, last in .* of .*rloop_core/"
-    with pytest.raises(StageCrashed, match=silent):
-        ensure(config, "explore", listen=in_step(3, send(signal.SIGSTOP)), stall=30)
-    assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
+        ensure(config, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
     with pytest.raises(StageError, match=r"placement.processes: .*begun with 2 processes.*with 1 \(fix: set it back"):
         ensure(ranks_config(tmp_path, 1), "explore")
     work = next((tmp_path / ".scratch/ranks/iteration-000/explore").iterdir())
     assert "[rank 1] " in (work / "stage.log").read_text()
+    assert ensure(config, "explore") == undisturbed[1][:1]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_rank_that_hangs_is_named_when_the_stage_has_made_no_progress(
+    undisturbed: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    config = ranks_config(tmp_path, 2)
+    silent = r"made no progress for 30 s .*; rank 1 has shown no sign of life for \d+ s .*, last in .* of .*rloop_core/"
+    with pytest.raises(StageCrashed, match=silent):
+        ensure(config, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=30)
+    assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
     assert ensure(config, "explore") == undisturbed[1][:1]
 
 
