@@ -47,7 +47,7 @@ def without_pandas() -> Iterator[None]:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """No garbage is collected in the block: a tenth of the time that large libraries take to load.
+    """No garbage is collected in the block: a tenth to a quarter of the time that large libraries take to load.
 
     Modules that load leave little garbage, but each collection goes through all of them.
     """

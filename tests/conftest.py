@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import json
 import os
@@ -66,6 +67,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> int:
     return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in item.nodeid), len(LONGEST))
+
+
+def pytest_configure() -> None:
+    """Import the tests, and all the libraries that they load, without collecting garbage: a fifth sooner."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect again, but nothing of what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -5,9 +5,11 @@ Importing starts no thread and touches no accelerator, which is what makes forki
 
 from __future__ import annotations
 
+import gc
 import os
 from importlib import import_module
 
+from rloop_core.imports import without_collections
 from rloop_core.strays import owner_is_gone
 
 _LIBRARIES = (
@@ -20,8 +22,10 @@ _LIBRARIES = (
     "rloop_core.stages.execute",
 )
 
-for _library in _LIBRARIES:
-    # While it imports, a fork server does not notice that its caller is gone, and holds the caller's output open.
-    if owner_is_gone():
-        os._exit(0)
-    import_module(_library)
+with without_collections():
+    for _library in _LIBRARIES:
+        # While it imports, a fork server does not notice that its caller is gone, and holds the caller's output open.
+        if owner_is_gone():
+            os._exit(0)
+        import_module(_library)
+gc.freeze()  # no stage collects, and so copies, what all of them share

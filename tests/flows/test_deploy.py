@@ -74,14 +74,6 @@ def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty
     assert "left     deployment  rloop/iterate  (kept: store s3://bucket/runs)" in words
 
 
-@pytest.mark.long
-def test_prefects_own_command_makes_the_same_deployments(server: Server) -> None:
-    file = "deployments/prefect.yaml"
-    done = server.call("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file, COLUMNS="200")
-    assert done.stdout.count("successfully created") == len(DEPLOYMENTS)
-    assert _actions(_deploy(server)) == {"left"}
-
-
 def test_the_operators_settings_stay_and_everything_else_is_put_right(server: Server) -> None:
     nightly = _deployment(server, "rloop/nightly")
     assert not nightly["schedules"][0]["active"]
@@ -90,12 +82,16 @@ def test_the_operators_settings_stay_and_everything_else_is_put_right(server: Se
     server.patch("/work_pools/rloop-gpu", {"concurrency_limit": 7, "description": "somebody's"})
     changes = _deploy(server)
     assert changes["rloop-gpu"]["details"] == ["description", "kept: limit 7"]
-    assert changes["rloop/nightly"]["details"] == ["tags", "kept: schedule nightly is on"]
+    assert changes["rloop/nightly"]["details"] == [
+        "tags",
+        "kept: store s3://bucket/runs",
+        "kept: schedule nightly is on",
+    ]
     assert {name for name, one in changes.items() if one["action"] == "changed"} == {"rloop-gpu", "rloop/nightly"}
     assert server.get("/work_pools/rloop-gpu")["concurrency_limit"] == 7
     nightly = _deployment(server, "rloop/nightly")
     assert nightly["schedules"][0]["active"] and nightly["tags"] == ["rloop"]
-    assert nightly["parameters"] == {"config_file": "qwen2.5-math-7b", "name": "nightly"}
+    assert nightly["parameters"] == {"store": "s3://bucket/runs", "config_file": "qwen2.5-math-7b", "name": "nightly"}
 
 
 def test_the_server_holds_no_path_of_this_machine(server: Server) -> None:
@@ -182,3 +178,11 @@ def test_what_goes_wrong_is_said_in_one_line(server: Server) -> None:
     for words, done in cases.items():
         assert done.returncode == 2 and words in done.stderr, done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.long
+def test_prefects_own_command_makes_the_same_deployments(server: Server) -> None:
+    file = "deployments/prefect.yaml"
+    done = server.call("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file, COLUMNS="200")
+    assert done.stdout.count("successfully created") == len(DEPLOYMENTS)
+    assert _actions(_deploy(server)) == {"left"}
