@@ -36,7 +36,7 @@ test: $(VENV)/.dev ## All tests but the long ones: five minutes on two cores
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 faults: $(VENV)/.dev ## The tests that take minutes: Prefect's worker, server and database killed, S3 and real stages under faults, ablations
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 3 --dist loadfile
 
 wrongs: $(VENV)/.dev ## Wrongs planted one at a time in a copy of the project: the tests must notice each; WITH="--only NAME": some
 	$(BIN)/python -m tests.wrongs $(WITH)
