@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -71,10 +70,8 @@ def test_a_database_of_this_version_is_prepared_and_any_other_is_not(
 
 def test_a_server_begun_for_nothing_is_ended_at_once(tmp_path: Path) -> None:
     script = "from flows.embedded import server_ahead\nwith server_ahead() as server:\n    print(server.process.pid)"
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=command_environment(tmp_path), capture_output=True, text=True,
         timeout=60, check=True,
     )  # fmt: skip
-    assert time.monotonic() - began < 30
     assert not Path(f"/proc/{int(done.stdout)}").exists()

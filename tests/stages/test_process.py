@@ -154,16 +154,14 @@ def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> N
         )  # fmt: skip
 
 
-def test_a_stage_told_to_stop_ends_within_seconds(job: StageJob) -> None:
+def test_a_stage_told_to_stop_ends(job: StageJob) -> None:
     steps: list[int] = []
-    started = time.monotonic()
 
     def tell(event: dict[str, object]) -> None:
         steps.append(1)
 
     with pytest.raises(StageError, match="was told to stop"):
         run_in_process(job, tell, should_stop=lambda: len(steps) >= 2)
-    assert time.monotonic() - started < 60
     assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
 
 
