@@ -46,8 +46,9 @@ def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
     assert killed == {stage.split("/")[1] for stage in stages}
     disturbed.start()
     assert disturbed.finish() == 0, disturbed.log.read_text()
-    digests = manifest_digests(disturbed.store, "smoke")
-    assert digests == {name: undisturbed[name] for name in digests} and len(digests) >= 6
+    left_out = "iteration-001/" if disturbed.options else "nothing"
+    wanted = {name: digest for name, digest in undisturbed.items() if not name.startswith(left_out)}
+    assert manifest_digests(disturbed.store, "smoke") == wanted
 
 
 @pytest.mark.long
