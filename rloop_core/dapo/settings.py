@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
-
-from trl import GRPOConfig
+from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
 
 
 def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool) -> GRPOConfig:
@@ -24,6 +25,8 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         world_size: Ranks that share the work.
         use_cpu: Keep off accelerators even where there is one.
     """
+    from trl import GRPOConfig
+
     explore = config.explore
     micro = config.placement.micro_batch_rollouts or explore.mini_batch_rollouts // world_size
     accumulation = explore.mini_batch_rollouts // (micro * world_size)

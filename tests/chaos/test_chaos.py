@@ -18,7 +18,7 @@ from tests.chaos.wrongs import WRONGS
 from tests.conftest import ROOT
 from tests.swift import Swift
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 
 
 def _played(folder: Path, *arguments: str, server: Swift | None = None) -> list[dict[str, Any]]:
@@ -59,33 +59,24 @@ KINDS = [
 ]
 
 
-def test_2_random_fault_schedules_on_disk(tmp_path: Path) -> None:
-    _check(_played(tmp_path, "--seed", "1000", "--count", "2"), 2)
-
-
-@pytest.mark.long
 def test_200_random_fault_schedules_on_disk(tmp_path: Path) -> None:
     _check(_played(tmp_path, "--count", "200", "--players", "4"), 200, *KINDS)
 
 
-@pytest.mark.long
 def test_10_random_fault_schedules_on_s3(tmp_path: Path, swift: Swift) -> None:
     lines = _played(tmp_path, "--count", "10", server=swift)
     _check(lines, 10, "S3 500", "S3 503", "S3 reset", "S3 lost", "S3 cut", "S3 slow", "S3 half")
 
 
-@pytest.mark.long
 def test_3_random_fault_schedules_with_the_real_stages(tmp_path: Path) -> None:
     _check(_played(tmp_path, "--real", "--count", "3"), 3)
 
 
-@pytest.mark.long
 def test_of_processes_that_start_one_run_at_the_same_moment_one_computes(tmp_path: Path) -> None:
     """The others are refused, by a line that names who computes; no stage is begun twice."""
     _check_refusals(_played(tmp_path, "--together", "3", "--count", "5"), 5)
 
 
-@pytest.mark.long
 def test_of_two_processes_that_start_one_run_on_s3_one_computes(tmp_path: Path, swift: Swift) -> None:
     _check_refusals(_played(tmp_path, "--together", "2", "--count", "2", server=swift), 1)
 
@@ -96,7 +87,6 @@ def _check_refusals(lines: list[dict[str, Any]], at_least: int) -> None:
     assert sum(one["happened"].get("refused", 0) for one in played) >= at_least
 
 
-@pytest.mark.long
 def test_runs_that_are_wrong_on_purpose_are_found(tmp_path: Path) -> None:
     """The harness' own trial: a bad resume of each stage, lost and doubled shards, damage believed, no lease."""
     lines = _played(tmp_path, "--self-check")

