@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 DEEPEST = 64
 """Levels of lists and objects; the project's own files have fewer than ten, and a config may have `config.DEEPEST`."""
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
     """The value of a JSON text (UTF-8).
+
+    Args:
+        text: The text.
+        finite: Refuse Python's `NaN` and `Infinity`, and numbers too large for a float.
 
     Raises:
         ValueError: It is no JSON, or what `check_plain` refuses.
     """
+    floats: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite} if finite else {}
     try:
-        value = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
+        value = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text, **floats)
     except RecursionError:
         raise ValueError(f"nested deeper than {DEEPEST} levels") from None
     check_plain(value)
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
     return value
 
 

@@ -124,7 +124,7 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
             "was altered: its own hash differs", field=store.uri_of(key), fix="the stage is run again"
         )
     try:
-        parse_json(text)
+        parse_json(text, finite=True)
         manifest = Manifest.model_validate_json(text)
     except ValueError as error:  # ValidationError is one
         if (newer := _schema_version(text)) > SCHEMA_VERSION:

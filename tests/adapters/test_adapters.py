@@ -79,6 +79,7 @@ def test_the_merged_policy_is_plain_and_answers_as_the_adapted_one(
         assert torch.allclose(value.float(), by_peft[name].float(), atol=1e-6 if dtype == "float32" else 0.02), name
 
 
+@pytest.mark.long
 def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
     make_job: Callable[..., ExploreJob], verifier: Verifier
 ) -> None:

@@ -120,6 +120,7 @@ def kept_run(root: Path) -> Store:
         {"counts": {"problems": "many"}},
         {"counts": {"problems": 10**30}},
         {"seconds": 1e999},
+        {"metrics": {"loss": 1e999}},
         {"metrics": json.loads("[" * 100 + "]" * 100)},
         {"created_at": "\ud800"},
     ],

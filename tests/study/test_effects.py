@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy.stats import ttest_1samp
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
@@ -42,6 +41,8 @@ def test_percentiles_are_those_of_every_possible_resample():
 
 
 def test_the_interval_over_seeds_is_students():
+    from scipy.stats import ttest_1samp
+
     own = np.array([0.1, 0.3, 0.2, 0.6, 0.4])
     expected = ttest_1samp(own, 0).confidence_interval(0.95)
     for found in (seed_effect(own), one(np.repeat(own[:, None], 9, axis=1))):
