@@ -1,7 +1,7 @@
 """Plant wrongs one at a time in a copy of the project, and see which tests notice: `make wrongs`.
 
-Each wrong is tried with the quick tests, and what they miss with the rest of `make test`. 1 when one is not noticed, or nothing is planted
-and a test fails.
+Each wrong is tried with the quick tests, and what they miss with the rest of `make test`. 1 when one is not noticed, or
+nothing is planted and a test fails.
 """
 
 from __future__ import annotations
