@@ -1,23 +1,19 @@
-"""A slot of a named limit of the Prefect server, held while a stage computes: so many stages on GPUs at a time.
+"""A slot of a concurrency limit of the Prefect server, held while a stage computes: so many stages on GPUs at a time.
 
-A run never dies of it. A slot that cannot be kept, because the server restarted or is gone, is taken again when it can
-be; the stage goes on meanwhile.
+Prefect's own `concurrency` takes, renews and releases it. What is added: who waits says why, and can be told to stop;
+and no stage ends because its server is away.
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import copy_context
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.logging import get_run_logger
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.sync import concurrency
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import RESUMES, StageError
@@ -27,13 +23,12 @@ from tasks.audience import is_watched
 
 GPU_LIMIT = "rloop-gpu"
 """The limit of stages that compute on a GPU; `rloop deploy` makes it, inactive."""
-LEASE_SECONDS = 120.0
-"""A slot whose holder was killed is free again after so long."""
-_RENEW_SECONDS = 20.0
+LEASE_SECONDS = 300.0
+"""A slot whose holder was killed is free again after so long. It outlives a server that is away for a minute."""
+_REQUEST_SECONDS = 10.0
 _ASK_SECONDS = 3.0
 _NOTE_SECONDS = 300.0
-_REQUEST_SECONDS = 10.0
-_LOCKED, _GONE, _TOO_MANY = 423, 410, 422
+_LOCKED, _TOO_MANY = 423, 422
 _COMPUTING = ("explore", "rft", "evaluate")
 Event = dict[str, Any]
 
@@ -54,7 +49,7 @@ def run_in_turn(
     def note(line: str) -> None:
         tell({"kind": "note", "note": line})
 
-    with slot(name, f"{job.run}: {job.stage} {job.iteration}", note, get_run_logger().warning, should_stop):
+    with slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
         return run_in_process(job, tell, should_stop=should_stop, **limits)
 
 
@@ -77,11 +72,7 @@ def on_gpu(config: Config) -> bool:
 
 @contextmanager
 def slot(
-    name: str,
-    holder: str,
-    note: Callable[[str], None],
-    warn: Callable[[str], None],
-    should_stop: Callable[[], bool] = lambda: False,
+    name: str, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Hold a slot of a limit while the block runs, and wait for one first; a limit that does not exist holds nobody up.
 
@@ -89,107 +80,63 @@ def slot(
         name: Of the limit.
         holder: Who waits, for the error of one that is told to stop.
         note: Takes lines about waiting.
-        warn: Takes a line about a slot that was lost, from another thread.
         should_stop: Asked while it waits.
 
     Raises:
         StageError: It was told to stop before its turn.
     """
-    with get_client(sync_client=True, httpx_settings={"timeout": _REQUEST_SECONDS}) as client:
-        held = _Slot(client, name)
-        with _asking_once():
-            _wait_for(held, holder, note, should_stop)
-            keep = copy_context()
-        keeper = threading.Thread(target=keep.run, args=(held.keep, warn), name="rloop-slot", daemon=True)
-        keeper.start()
+    held = _wait_for(name, holder, note, should_stop)
+    try:
+        yield
+    finally:
         try:
-            yield
-        finally:
-            held.stop()
-            keeper.join(_REQUEST_SECONDS)
-            with _asking_once():
-                held.release()
-
-
-def _asking_once() -> AbstractContextManager[object]:
-    """The client gives up after one try: the loops here ask again, and look in between whether they are to stop."""
-    return temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0})
-
-
-class _Slot:
-    """A slot, or the wish for one.
-
-    Args:
-        client: Talks to the server; used by one thread at a time.
-        name: Of the limit.
-    """
-
-    def __init__(self, client: SyncPrefectClient, name: str) -> None:
-        self._client = client
-        self.name = name
-        self._lease: UUID | None = None
-        self._stop = threading.Event()
-
-    def take(self) -> str | None:
-        """Why the stage has to wait; None once it has a slot, or where there is no such limit, or it is off."""
-        try:
-            answer = self._client.increment_concurrency_slots_with_lease([self.name], 1, "concurrency", LEASE_SECONDS)
-        except httpx.HTTPStatusError as error:
-            code = error.response.status_code
-            if code in (_LOCKED, _TOO_MANY):
-                return "other stages hold them all"
-            return f"the Prefect server answers {code}"
+            held.__exit__(None, None, None)
         except httpx.HTTPError as error:
-            return f"the Prefect server does not answer ({type(error).__name__})"
-        self._lease = UUID(answer.json()["lease_id"])
-        return None
-
-    def keep(self, warn: Callable[[str], None]) -> None:
-        """Renew the lease until `stop`; one that is lost is taken anew when there is a slot."""
-        told = False
-        while not self._stop.wait(_RENEW_SECONDS):
-            try:
-                if self._lease is not None:
-                    self._client.renew_concurrency_lease(self._lease, LEASE_SECONDS)
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code == _GONE:
-                    self._lease = None
-            except httpx.HTTPError:
-                continue  # the server is away; the lease may outlive that
-            if self._lease is None and self.take() and not told:
-                told = True
-                warn(f"the server has lost this stage's slot of {self.name}: it goes on without one for the time being")
-
-    def stop(self) -> None:
-        """End `keep`."""
-        self._stop.set()
-
-    def release(self) -> None:
-        """Give the slot back; one that cannot be is free when its lease ends."""
-        if self._lease is None:
-            return
-        with suppress(httpx.HTTPError):
-            self._client.release_concurrency_slots_with_lease(self._lease)
+            note(f"could not give its slot of {name} back, which is free within {LEASE_SECONDS:.0f} s: {error}")
 
 
-def _wait_for(held: _Slot, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
+def _wait_for(
+    name: str, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool]
+) -> AbstractContextManager[None]:
+    """A slot that is held, whose `__exit__` gives it back."""
     began = time.monotonic()
-    noted = 0.0
-    said: set[str] = set()
-    while why := held.take():
-        waited = time.monotonic() - began
-        if why not in said or waited - noted > _NOTE_SECONDS:
-            said = {why} if waited - noted > _NOTE_SECONDS else {*said, why}
-            noted = waited
-            since = f" for {waited / 60:.0f} min" if waited > 60 else ""
-            note(f"waiting{since} for a slot of the concurrency limit {held.name}: {why}")
+    told: dict[str, float] = {}
+    while True:
+        # One try, so that what it waits for can be said and the wait can be ended.
+        held = concurrency(
+            name,
+            timeout_seconds=_REQUEST_SECONDS,
+            max_retries=0,
+            lease_duration=LEASE_SECONDS,
+            raise_on_lease_renewal_failure=False,
+        )
+        try:
+            held.__enter__()
+        except (ConcurrencySlotAcquisitionError, TimeoutError) as error:
+            why = _reason(error)
+        else:
+            break
         asked = time.monotonic()
+        if why not in told or asked - told[why] > _NOTE_SECONDS:
+            told[why] = asked
+            since = f" for {(asked - began) / 60:.0f} min" if asked - began > 60 else ""
+            note(f"waiting{since} for a slot of the concurrency limit {name}: {why}")
         while time.monotonic() - asked < _ASK_SECONDS:
             if should_stop():
                 raise StageError("was told to stop before its turn", field=holder, fix=RESUMES)
             time.sleep(0.2)
-    if said:
-        note(f"has a slot of {held.name} after {time.monotonic() - began:.0f} s")
+    if told:
+        note(f"has a slot of {name} after {time.monotonic() - began:.0f} s")
+    return held
+
+
+def _reason(error: Exception) -> str:
+    """Why there was no slot."""
+    cause = error.__cause__
+    if not isinstance(cause, httpx.HTTPStatusError):
+        return f"the Prefect server does not answer ({type(cause).__name__})"
+    code = cause.response.status_code
+    return "other stages hold them all" if code in (_LOCKED, _TOO_MANY) else f"the Prefect server answers {code}"
 
 
 def _has_gpu() -> bool:

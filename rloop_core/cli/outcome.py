@@ -13,8 +13,8 @@ from rloop_core.config import Config
 from rloop_core.imports import without_pandas
 
 
-def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) -> dict[str, Any]:
-    """The run's result as plain values; writes its report."""
+def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path, *, report: bool = True) -> dict[str, Any]:
+    """The run's result as plain values; with `report`, writes its report."""
     from rloop_core.report.evaluation import evaluation_rows
     from rloop_core.report.reading import read_run
     from rloop_core.report.selection import selected
@@ -29,7 +29,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
     with without_pandas():
         rows = evaluation_rows(run)
         chosen = run.read("what to select from", lambda: selected(run), None)
-    page = write_report(store, [as_read], None, cache, keep_current=True)
+    page = write_report(store, [as_read], None, cache, keep_current=True) if report else None
     return {
         "run": config.name,
         "store": store.uri,
@@ -41,7 +41,7 @@ def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path) ->
         "evaluation": [row.to_dict() for row in rows],
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
-        "report": str(page),
+        "report": str(page) if page else None,
         "seconds": round(seconds, 1),
         "notes": run.notes,
     }
@@ -64,7 +64,8 @@ def show_outcome(outcome: Mapping[str, Any], out: Any) -> None:
     elif outcome["stages_cached"]:
         names = [stage_name(one["stage"], one["iteration"]) for one in outcome["stages_run"]]
         out.print(f"ran {len(names)} stages; {outcome['stages_cached']} were in the store")
-    out.print(Text(f"report: {outcome['report']}"))
+    if outcome["report"]:
+        out.print(Text(f"report: {outcome['report']}"))
     out.print(f"total: {duration(outcome['seconds'])}")
 
 

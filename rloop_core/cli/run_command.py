@@ -47,11 +47,13 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
 @set_option
 @run_options
 @click.option("--quiet", is_flag=True, help="No progress; only what came out.")
+@click.option("--no-report", is_flag=True, help="Draw no report; `rloop report` does, at any time.")
 @json_option
 def command(
     config_file: str,
     overrides: tuple[str, ...],
     quiet: bool,
+    no_report: bool,
     as_json: bool,
     **which: Any,
 ) -> None:
@@ -74,7 +76,7 @@ def command(
     started = time.monotonic()
     with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
         flow(config, watcher.on_event)
-    outcome = outcome_of(config, watcher, time.monotonic() - started, cache_folder())
+    outcome = outcome_of(config, watcher, time.monotonic() - started, cache_folder(), report=not no_report)
     if as_json:
         print_json(outcome)
     else:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests
 
-SMOKE_RUN = ["run", "--config", str(SMOKE)]
+SMOKE_RUN = ["run", "--config", str(SMOKE), "--no-report"]
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,8 @@ def _first_iteration(store: Path) -> dict[str, str]:
 
 
 def _arguments(folder: Path, *more: str, store: str | None = None) -> list[str]:
-    return ["run", "--config", str(SMOKE), "--iterations", "1", "--store", store or str(folder / "store"), *more]
+    store = store or str(folder / "store")
+    return ["run", "--config", str(SMOKE), "--no-report", "--iterations", "1", "--store", store, *more]
 
 
 def _start(folder: Path, *more: str, store: str | None = None, check: bool = True):

@@ -20,8 +20,11 @@ from tests.conftest import ROOT, SMOKE, command_environment, embedded_prefect, m
 pytestmark = pytest.mark.process
 
 
+QUICK = ("--no-report", "--json")
+
+
 def _again(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"), "--json", *arguments)
+    done = run_rloop("run", "--config", str(SMOKE), "--store", str(folder / "store"), *QUICK, *arguments)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

@@ -15,7 +15,7 @@ from tests.conftest import SMOKE, run_rloop
 
 pytestmark = pytest.mark.process
 
-SNAPSHOTS = ("--set", "explore.snapshot_every=3", "--set", "evaluate.snapshots=true", "--json")
+SNAPSHOTS = ("--set", "explore.snapshot_every=3", "--set", "evaluate.snapshots=true", "--no-report", "--json")
 
 
 @pytest.fixture(scope="module")
