@@ -86,7 +86,7 @@ def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the
     ("where", "every", "ways"),
     [
         ("disk", 2, 1),
-        ("s3", 13, 1),
+        ("s3", 29, 1),
         pytest.param("disk", 1, 3, marks=pytest.mark.long),
         pytest.param("s3", 1, 1, marks=pytest.mark.long),
     ],

@@ -119,6 +119,7 @@ def test_a_run_s_config_can_be_run_by_hand(finished: Path) -> None:
     assert json.loads(status.stdout)["config"]["name"] == "tiny-all-1"
 
 
+@pytest.mark.long
 def test_a_run_that_fails_is_named_and_stops_no_other(study: Path, tmp_path: Path) -> None:
     content = yaml.safe_load((study / "study.yaml").read_text())
     content["name"] = "broken"
