@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
