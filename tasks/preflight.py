@@ -2,8 +2,8 @@
 
 from prefect.logging import get_run_logger
 
-from tasks.elsewhere import check_pools
 from tasks.labels import untagged_task
+from tasks.remote import check_pools
 from tasks.session import RunSession
 from tasks.shown import shown
 from tasks.stages import RETRIES

@@ -102,13 +102,13 @@ def open_run(config: Config) -> Iterator[RunSession]:
         return
 
     def tell(line: str) -> None:
-        _announce("run", 0, {"kind": "note", "note": line})
+        announce("run", 0, {"kind": "note", "note": line})
 
     # A store that never answered is more likely misspelt than gone: only one that was there is waited for.
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
     with Lease(store, config.name, tell=tell) as lease:
-        session = RunSession(config, StageRunner(config, store, lease, _announce, launch=_launch, pools=_pools(config)))
+        session = RunSession(config, StageRunner(config, store, lease, announce, launch=_launch, in_pool=_in_pool))
         _open[key] = session
         hasty = False
         try:
@@ -129,13 +129,11 @@ def _launch(*given: Any, **named: Any) -> StageOutcome:
     return run_in_turn(*given, **named)
 
 
-def _pools(config: Config) -> Any:
-    """Where stages can be sent, if any are to be; Prefect is loaded for that, and not before it is needed."""
-    if not config.placement.pools:
-        return None
-    from tasks.elsewhere import PrefectPools
+def _in_pool(*given: Any, **named: Any) -> bool:
+    """A stage on a worker of another pool; Prefect is loaded by then."""
+    from tasks.remote import compute_in_pool
 
-    return PrefectPools()
+    return compute_in_pool(*given, **named)
 
 
 @contextmanager
@@ -160,7 +158,8 @@ def watched_by(listener: Listener) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-def _announce(stage: str, iteration: int, event: dict[str, Any]) -> None:
+def announce(stage: str, iteration: int, event: dict[str, Any]) -> None:
+    """Tell everybody who watches this process's runs of an event."""
     with _lock:
         for listener in _listeners:
             listener(stage, iteration, event)

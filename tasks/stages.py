@@ -7,7 +7,7 @@ from prefect.runtime import task_run
 from prefect.states import Completed
 
 from rloop_core.errors import StageCrashed, StoreUnavailable
-from rloop_core.stages.errand import place_of
+from rloop_core.stages.job import place_of
 from tasks.events import warn_if_carried
 from tasks.labels import UntaggedTask, untagged_task
 from tasks.results import show_result

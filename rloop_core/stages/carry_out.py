@@ -1,4 +1,4 @@
-"""An errand as its worker sees it: compute, publish under the run's lease, and say how far it is."""
+"""A stage as the worker that another pool's run asked sees it: compute, and publish under the run's lease."""
 
 from __future__ import annotations
 
@@ -7,25 +7,21 @@ import fcntl
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rloop_core.config import make_config
-from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError, error_as_data
-from rloop_core.stages.errand import Errand, Report
+from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
 from rloop_core.stages.process import run_in_process
+from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.runner import Launcher, StageRunner
 from rloop_core.store import BorrowedLease, Manifest, Store
 
 Event = dict[str, Any]
 
-BEAT_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
 _BRIEF_SECONDS = 10.0
-_KEPT_EVENTS = 200
-_FORWARDED = ("step", "note")  # a log is read where it is
 _LOCK_SECONDS = 60.0
 
 
@@ -33,118 +29,71 @@ class NoLongerWanted(StageError):  # noqa: N818 - says what is the case
     """The run that asked is over, or has asked another; nothing was published."""
 
 
-def carry_out(errand: Errand, listen: Callable[[Event], None], launch: Launcher = run_in_process) -> Manifest:
-    """Make the artifact that an errand asks for.
+def carry_out(
+    remote: RemoteStage,
+    order: Order,
+    listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
+    launch: Launcher = run_in_process,
+) -> Manifest:
+    """Make the artifact that a run ordered.
 
     Args:
-        errand: The errand.
-        listen: Called with every event of the stage.
-        launch: Runs a job and returns its outcome, as `StageRunner` has it.
+        remote: The stage.
+        order: What `remote.take` returned.
+        listen: Called with (stage, iteration, event), as `StageRunner` has it.
+        launch: Runs a job and returns its outcome, likewise.
 
     Raises:
-        NoLongerWanted: The run that asked has ended, or no longer wants it; the stage's processes are ended.
+        NoLongerWanted: The run has ended, or no longer wants it; the stage's processes are ended.
         RLoopError: The stage failed, and its run was told.
     """
-    order = errand.take()
     config = make_config(order.config)
-    patience = config.placement.store_patience_seconds
-    store = Store(errand.store.uri, patience, lambda line: reporter.add({"kind": "note", "note": line}))
-    lease = BorrowedLease(store, errand.run, order.token)
-    reporter = _Reporter(errand, lease)
 
-    def tell(stage: str, iteration: int, event: Event) -> None:
-        listen(event)
-        reporter.add(event)
+    def note(line: str) -> None:
+        listen(remote.stage, remote.iteration, {"kind": "note", "note": line})
 
-    runner = StageRunner(config, store, lease, tell, launch)
-    try:
-        with reporter.reporting(), _alone(runner.scratch() / errand.run, errand, lambda: reporter.is_over):
-            return runner.make(errand.stage, errand.iteration, order.fingerprint, lambda: reporter.is_over)
-    except StageError as error:
-        if reporter.is_over:
-            what, fix = "the run that asked for this no longer wants it", "start the run again: it goes on"
-            raise NoLongerWanted(what, field=error.field, fix=fix) from error
-        raise
-
-
-class _Reporter:
-    """Says every few seconds that somebody is at it, and notices that nobody wants it any more.
-
-    Args:
-        errand: The errand.
-        lease: Of the run that asked.
-    """
-
-    def __init__(self, errand: Errand, lease: BorrowedLease) -> None:
-        self._errand = errand.hasty(_BRIEF_SECONDS)
-        self._patient = errand
-        self._lease = lease
-        self._events: deque[tuple[int, Event]] = deque(maxlen=_KEPT_EVENTS)
-        self._count = 0
-        self._beats = 0
-        self._fresh = False
-        self._stop = threading.Event()
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the errand was withdrawn, or its run has ended."""
-        return self._over.is_set()
-
-    def add(self, event: Event) -> None:
-        """Have the run told of an event."""
-        if event.get("kind") in _FORWARDED:
-            with self._lock:
-                self._events.append((self._count, event))
-                self._count += 1
-                self._fresh = True
-
-    @contextlib.contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Report while the block runs, and how it ended when it is left."""
-        thread = threading.Thread(target=self._beat, name="errand", daemon=True)
-        thread.start()
-        error: dict[str, Any] | None = None
+    store = Store(remote.store.uri, config.placement.store_patience_seconds, note)
+    lease = BorrowedLease(store, remote.run, order.token)
+    runner = StageRunner(config, store, lease, listen, launch)
+    with _watching(remote.hasty(_BRIEF_SECONDS), lease) as over:
         try:
-            yield
-        except RLoopError as ours:
-            error = error_as_data(ours)
-            raise
-        except BaseException as other:
-            # What ends this process from outside says nothing about the stage: another try may help.
-            error = error_as_data(StageCrashed(f"{type(other).__name__}: {other}"))
-            raise
-        finally:
-            self._stop.set()
-            thread.join()
-            if not self.is_over:
-                with contextlib.suppress(StoreError):
-                    self._patient.write(self._report(ended=True, error=error))
-
-    def _beat(self) -> None:
-        spoke = 0.0
-        while not self._stop.wait(_PAUSE_SECONDS):
+            with _alone(runner.scratch() / remote.run, remote, over.is_set):
+                return runner.make(remote.stage, remote.iteration, order.fingerprint, over.is_set)
+        except RLoopError as error:
+            if over.is_set():
+                what, fix = "the run that asked for this no longer wants it", "start the run again: it goes on"
+                raise NoLongerWanted(what, field=error.field, fix=fix) from error
             with contextlib.suppress(StoreError):
-                if self._lease.is_over() or not self._errand.is_wanted():
-                    self._over.set()
-                    return
-                if self._fresh or time.monotonic() - spoke > BEAT_SECONDS:
-                    spoke = time.monotonic()
-                    self._errand.write(self._report())
-
-    def _report(self, ended: bool = False, error: dict[str, Any] | None = None) -> Report:
-        with self._lock:
-            self._beats += 1
-            self._fresh = False
-            return Report(self._beats, list(self._events), ended, error)
+                remote.fail(error)
+            raise
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, errand: Errand, should_stop: Callable[[], bool]) -> Iterator[None]:
+def _watching(remote: RemoteStage, lease: BorrowedLease) -> Iterator[threading.Event]:
+    """An event that is set once the order is withdrawn or its run has ended; the block need not wait for it."""
+    over, stop = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(_PAUSE_SECONDS):
+            with contextlib.suppress(StoreError):
+                if lease.is_over() or not remote.is_wanted():
+                    over.set()
+                    return
+
+    thread = threading.Thread(target=watch, name="order", daemon=True)
+    thread.start()
+    try:
+        yield over
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, remote: RemoteStage, should_stop: Callable[[], bool]) -> Iterator[None]:
     """Hold this machine's work folder of the stage: an earlier try may need a moment until its processes have ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / f"{errand.stage}-{errand.iteration}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(folder / f"{remote.stage}-{remote.iteration}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:

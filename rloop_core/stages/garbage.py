@@ -36,7 +36,7 @@ Why = Literal[
     "of an artifact that was superseded or never finished",
     "a problem set that nothing reads",
     "left by a write that was killed",
-    "an errand of a run that is over",
+    "an order of a run that is over",
     "an upload that was never completed",
     "scratch of a finished stage",
 ]
@@ -143,8 +143,8 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
             continue
         if key.rpartition("/")[2].startswith(TEMPORARY) or (claim and claim[1] != lease):
             items.append(Item(entry, "left by a write that was killed"))
-        elif key.startswith("errands/"):  # nobody holds the run, so nobody waits for it
-            items.append(Item(entry, "an errand of a run that is over"))
+        elif key.startswith(("orders/", "errands/")):  # nobody holds the run, so nobody waits for it
+            items.append(Item(entry, "an order of a run that is over"))
         elif place and manifests[place] != "unreadable":
             items.append(Item(entry, "of an artifact that was superseded or never finished"))
     items += _unused_problems(store, run, entries, manifests, garbage)

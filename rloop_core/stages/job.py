@@ -119,6 +119,11 @@ class StageOutcome:
     drawn_by: str | None = None
 
 
+def place_of(iteration: int) -> str:
+    """`000`, or `base` for what belongs to theta_0."""
+    return "base" if iteration < 0 else f"{iteration:03d}"
+
+
 def ranks_of(job: StageJob) -> int:
     """Processes that a job is to have, on all machines together."""
     return int(job.config["placement"].get("processes", 1)) if job.stage in STAGES_WITH_RANKS else 1

@@ -19,12 +19,11 @@ from rloop_core.files import replace_text
 from rloop_core.machines.head import check_machines
 from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.difference import difference
-from rloop_core.stages.elsewhere import Pools, follow
-from rloop_core.stages.errand import Errand, Order
 from rloop_core.stages.identity import identity_of, missing_stages
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
+from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
     BorrowedLease,
@@ -43,6 +42,8 @@ from rloop_core.store import (
 
 Event = dict[str, Any]
 Launcher = Callable[..., StageOutcome]
+PoolLauncher = Callable[..., bool]
+"""`tasks.remote.compute_in_pool`: Prefect is no business of this package."""
 _HEALING_ROUNDS = 3
 
 
@@ -70,7 +71,7 @@ class StageRunner:
         lease: Held while artifacts are published; None only for readers that compute nothing.
         listen: Called with (stage, iteration, event) for progress and notes.
         launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
-        pools: Where the stages go that `placement.pools` names; None computes all of them here.
+        in_pool: Has the stages that `placement.pools` names computed there; None computes all of them here.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StageRunner:
         lease: Lease | BorrowedLease | None,
         listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
         launch: Launcher = run_in_process,
-        pools: Pools | None = None,
+        in_pool: PoolLauncher | None = None,
     ) -> None:
         self.config = config
         self.store = store
@@ -89,7 +90,7 @@ class StageRunner:
         self._lease = lease
         self._listen = listen
         self._launch = launch
-        self._pools = pools
+        self._in_pool = in_pool
 
     def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
         """The stage's artifact, computed only if the store does not hold it whole under the same fingerprint.
@@ -108,7 +109,7 @@ class StageRunner:
                 return self._saw(StageResult(found, True, why))
             self._tell(stage, iteration, {"kind": "start", "note": why})
             try:
-                manifest = self._elsewhere(stage, iteration, identity, should_stop) or self._compute(
+                manifest = self._remote(stage, iteration, identity, should_stop) or self._compute(
                     stage, iteration, refs, identity, should_stop
                 )
             except ArtifactDamaged as damage:
@@ -240,26 +241,26 @@ class StageRunner:
                     return manifest, f"adopted from {run}, {manifest.digest[:12]}"
         return None
 
-    def _elsewhere(
+    def _remote(
         self, stage: str, iteration: int, identity: dict[str, Any], should_stop: Callable[[], bool]
     ) -> Manifest | None:
         """The artifact as a worker of the stage's own pool published it; None where the stage is computed here."""
         placement = self.config.placement
         pool = placement.pools.get(stage)  # type: ignore[call-overload]
-        if pool is None or self._pools is None or self._pools.is_here(pool):
+        if pool is None or self._in_pool is None:
             return None
         if not isinstance(self._lease, Lease):
             raise StageError("is sent elsewhere by nobody but the holder of the run's lease", field=stage)
         wanted = fingerprint(identity)
-        follow(
-            Errand.new(self.store, self.config.name, stage, iteration),
-            Order(self.config.model_dump(mode="json"), wanted, self._lease.token),
-            self._pools,
+        if not self._in_pool(
             pool,
+            RemoteStage.new(self.store, self.config.name, stage, iteration),
+            Order(self.config.model_dump(mode="json"), wanted, self._lease.token),
             self._on((stage, iteration)),
             untaken_seconds=placement.stage_stall_minutes and placement.stage_stall_minutes * 60,
             should_stop=should_stop,
-        )
+        ):
+            return None
         manifest = read_manifest(self.store, self.config.name, iteration, stage)
         if manifest is None or manifest.fingerprint != wanted:
             what = f"pool {pool} says that it is done, and the store holds no such artifact"

@@ -101,7 +101,7 @@ def test_stages_of_another_pool_give_the_same_digests_and_are_started_again_when
         ("filter-000", "Completed", "rloop-cpu"),
     ], "rft stays with the run, which is in rloop-gpu already"
     assert all(one["parent_task_run_id"] and "rloop" not in one["tags"] for one in sent)
-    assert not list((server.folder / "store/apart").glob("errands/*/*"))
+    assert not list((server.folder / "store/apart").glob("orders/*/*"))
     assert manifest_digests(server.folder / "store", "apart") == _digests_inline(config, tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_cancelling_the_run_ends_its_stage_elsewhere(server: Server) -> None:
     number = _start(server, _config(server, "cancelled", {"explore": "rloop-cpu"}, steps=500))
     stage = _until(lambda: _sent(server, "cancelled", "Running"), "the stage elsewhere", server)[0]
     logs = {"logs": {"flow_run_id": {"any_": [stage["id"]]}}}
-    _until(lambda: "1 of 500" in str(server.post("/logs/filter", logs).json()), "an RL step", server)
+    _until(lambda: "RL step 1/500" in str(server.post("/logs/filter", logs).json()), "an RL step", server)
     below = _processes(stage["id"])
     server.post(f"/flow_runs/{number}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
     assert server.wait(number, PATIENCE)["state_name"] == "Cancelled"

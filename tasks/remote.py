@@ -1,0 +1,213 @@
+"""Stages on other work pools: each a flow run of the deployment `rloop-stage/<pool>`, in the UI below the run's own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect import get_client
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.deployments import run_deployment
+from prefect.events.filters import EventFilter, EventNameFilter, EventResourceFilter
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.states import Cancelling, Crashed
+
+from rloop_core.config import Config
+from rloop_core.errors import RESUMES, ConfigError, StageCrashed, StageError, StoreError
+from rloop_core.stages.remote import Order, RemoteStage
+
+FLOW = "rloop-stage"
+UNTAKEN_SECONDS = 60.0
+"""When to say that no worker has taken a stage; again after twice as long, and so on."""
+SILENT_SECONDS = 150.0
+"""A flow run without a heartbeat for so long is taken for dead; they come every 30 s."""
+ASK_SECONDS = 3.0
+_BRIEF_SECONDS = 10.0
+_TROUBLE = (httpx.HTTPError, OSError)
+Event = dict[str, Any]
+
+
+def compute_in_pool(
+    pool: str,
+    remote: RemoteStage,
+    order: Order,
+    tell: Callable[[Event], None],
+    *,
+    untaken_seconds: float | None,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Have a stage computed by a worker of a pool and wait until it has ended; leaving in any other way stops it.
+
+    Args:
+        pool: The work pool.
+        remote: The stage.
+        order: What is asked for.
+        tell: Called with notes.
+        untaken_seconds: Give up when no worker has taken it for so long; None waits for ever.
+        should_stop: Asked several times a second; True stops it.
+
+    Returns:
+        False where the pool is the run's own, and nothing was done: the run would wait for its own slot.
+
+    Raises:
+        RLoopError: The stage's own error, as it raised it.
+        ConfigError: The server has no such deployment.
+        StageCrashed: Whoever was at it ended without an answer, fell silent, or never came; trying again may help.
+        StageError: It was told to stop.
+    """
+    if pool == _own_pool():
+        return False
+    remote.order(order)
+    try:
+        sent = _send(pool, remote)
+        try:
+            _wait(sent, pool, remote, tell, untaken_seconds, should_stop)
+        except BaseException:
+            _cancel(sent)
+            raise
+    finally:
+        try:
+            remote.hasty(_BRIEF_SECONDS).withdraw()
+        except StoreError:
+            tell({"kind": "note", "note": "the order could not be withdrawn: `rloop gc` removes what is left of it"})
+    return True
+
+
+def check_pools(config: Config) -> None:
+    """Refuse a pool that the server has no deployment for, before anything is computed.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    for stage, pool in config.placement.pools.items():
+        if pool != _own_pool():
+            try:
+                with get_client(sync_client=True) as client:
+                    client.read_deployment_by_name(f"{FLOW}/{pool}")
+            except ObjectNotFound as error:
+                raise _no_deployment(pool, stage) from error
+
+
+def _send(pool: str, remote: RemoteStage) -> UUID:
+    """The id of the stage's new flow run."""
+    parameters: dict[str, Any] = {
+        "store": remote.store.uri,
+        "run": remote.run,
+        "stage": remote.stage,
+        "iteration": remote.iteration,
+        "order": remote.name,
+    }
+    # Not `rloop`: what the server does by itself about crashed runs is for runs, and a run starts its stages again.
+    tags = [tag for tag in flow_run.tags or () if tag != "rloop"]
+    try:
+        sent: FlowRun = run_deployment(f"{FLOW}/{pool}", parameters=parameters, timeout=0, tags=tags)  # type: ignore[assignment]
+    except ObjectNotFound as error:
+        raise _no_deployment(pool, remote.stage) from error
+    except _TROUBLE as error:
+        raise StageCrashed(f"the Prefect server does not answer: {error}", field=f"pool {pool}") from error
+    return sent.id
+
+
+def _wait(
+    sent: UUID,
+    pool: str,
+    remote: RemoteStage,
+    tell: Callable[[Event], None],
+    untaken_seconds: float | None,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Until the flow run has ended well; see `compute_in_pool`."""
+    field = f"{remote.run}: {remote.stage} in pool {pool}"
+    waited, next_note = 0.0, UNTAKEN_SECONDS
+    silent, heartbeat = 0.0, None
+    looked = time.monotonic()
+    while True:
+        now = time.monotonic()
+        try:
+            with get_client(sync_client=True, httpx_settings={"timeout": _BRIEF_SECONDS}) as client:
+                state = client.read_flow_run(sent).state
+                latest = client.read_events(_heartbeats(sent), limit=1).events
+        except ObjectNotFound:
+            state, latest = Crashed(message="it was deleted"), []
+        except _TROUBLE:
+            state, latest, looked = None, [], now  # time in which the server does not answer is nobody's silence
+        passed, looked = now - looked, now
+        if state is not None and state.is_final():
+            return _end(state, remote, field)
+        if state is not None and (state.is_scheduled() or state.is_pending()):
+            waited += passed
+            if waited > next_note:
+                start = f"prefect worker start --pool {pool}"
+                note = f"no worker of pool {pool} has taken it for {next_note:.0f} s (start one: {start})"
+                tell({"kind": "note", "note": note})
+                next_note *= 2
+            if untaken_seconds and waited > untaken_seconds:
+                what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
+                raise StageCrashed(what, field=field, fix=f"start a worker of pool {pool}, and the run again")
+        elif state is not None and latest:  # a pool of one's own may have switched heartbeats off
+            silent = silent + passed if latest[0].id == heartbeat else 0.0
+            heartbeat = latest[0].id
+            if silent > SILENT_SECONDS:
+                what = f"its flow run has sent no heartbeat for {SILENT_SECONDS:.0f} s"
+                raise StageCrashed(what, field=field, fix=RESUMES)
+        while time.monotonic() - now < ASK_SECONDS:
+            if should_stop():
+                raise StageError("was told to stop", field=field, fix=RESUMES)
+            time.sleep(0.2)
+
+
+def _end(state: State[Any], remote: RemoteStage, field: str) -> None:
+    """Nothing where the flow run completed; else the stage's own error, or that there is none."""
+    if state.is_completed():
+        return
+    if error := remote.error():
+        raise error
+    how = f"{state.name}: {state.message}" if state.message else state.name
+    raise StageCrashed(f"ended without a result ({how})", field=field, fix=RESUMES)
+
+
+def _heartbeats(sent: UUID) -> EventFilter:
+    return EventFilter(
+        event=EventNameFilter(name=["prefect.flow-run.heartbeat"]),
+        resource=EventResourceFilter(id=[f"prefect.flow-run.{sent}"]),
+    )
+
+
+def _cancel(sent: UUID) -> None:
+    """Have the flow run stopped. If that fails, its order is gone all the same, and it ends by itself."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(sent).state
+            if state is None or not state.is_final():
+                client.set_flow_run_state(sent, Cancelling(message="its run no longer waits for it"))
+    except (*_TROUBLE, ObjectNotFound):
+        return
+
+
+def _no_deployment(pool: str, stage: str) -> ConfigError:
+    what = f"the Prefect server has no deployment {FLOW}/{pool}"
+    fix = "rloop deploy makes those of its own pools; or leave the stage out, and it is computed with the run"
+    return ConfigError(what, field=f"placement.pools.{stage}", fix=fix)
+
+
+@cache
+def _own_pool() -> str | None:
+    """The work pool whose worker started this process; None when no worker did.
+
+    Raises:
+        StageCrashed: The server does not answer; another try may help.
+    """
+    number = os.environ.get("PREFECT__FLOW_RUN_ID")
+    if not number:
+        return None
+    try:
+        with get_client(sync_client=True) as client:
+            return client.read_flow_run(UUID(number)).work_pool_name
+    except _TROUBLE as error:
+        raise StageCrashed(f"the Prefect server does not answer: {error}", field="placement.pools") from error
