@@ -40,7 +40,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "drawn_by": run.drawn_by,
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
-        "notes": [note for note in run.notes if not note.startswith("The run is not complete")],
+        "notes": [note for note in run.notes if note != run.incomplete],
     }
 
 

@@ -31,6 +31,7 @@ class RunRecord:
         store: Where it lives.
         manifests: What exists, by (iteration, stage); iteration -1 holds the evaluation of theta_0.
         notes: What a reader should know: missing stages, damaged artifacts, contaminated training problems.
+        incomplete: The one of the notes that names missing stages, for a page that shows them in another way.
         data: What preflight found out about its problems; None when it has not come so far.
     """
 
@@ -40,6 +41,7 @@ class RunRecord:
     cache: Path
     manifests: dict[tuple[int, str], Manifest]
     notes: list[str] = field(default_factory=list)
+    incomplete: str | None = None
     data: DataRecord | None = None
     _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
@@ -157,7 +159,8 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
     missing = [stage_name(*key) for key in stages_of(run.config) if key not in run.manifests]
     if missing:
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
-        run.note(f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet.")
+        run.incomplete = f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet."
+        run.note(run.incomplete)
     if run.data and (sentence := run.data.sentence()):
         run.note(f"{sentence}.")
     return run

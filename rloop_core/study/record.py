@@ -195,7 +195,7 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
         found = read_run(store, run.config.name, cache)
         record.progress.append(RunState(run.arm, run.seed, found.name, len(found.manifests), stages))
         record.add(run, found)
-        notes = [note for note in found.notes if not note.startswith("The run is not complete")]
+        notes = [note for note in found.notes if note != found.incomplete]
         for note in [*notes, *_other_config(run.config, found.config)]:
             told.setdefault(note, []).append(found.name)
     record.notes += [f"{', '.join(names)}: {note}" for note, names in told.items()]
