@@ -125,6 +125,11 @@ def cause_of(error: BaseException | None) -> RLoopError | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a device, or the machine, had no memory left; asked by name, for torch may not be loaded."""
-    name = type(error).__name__
-    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    """Whether a device, or the machine, had no memory left; asked by name, for torch may not be loaded.
+
+    On a CPU torch raises a plain RuntimeError: its allocator's "can't allocate memory", or oneDNN's "could not create a
+    primitive".
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "could not create a primitive"))

@@ -59,6 +59,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.timeout(7200)
 def test_200_random_fault_schedules_on_disk(tmp_path: Path) -> None:
     _check(_played(tmp_path, "--count", "200", "--players", "4"), 200, *KINDS)
 
