@@ -125,22 +125,17 @@ def _wait(
     """Until the flow run has ended well; see `compute_in_pool`."""
     field = f"{remote.run}: {remote.stage} in pool {pool}"
     waited, next_note = 0.0, UNTAKEN_SECONDS
-    silent, heartbeat = 0.0, None
+    silent, heard = 0.0, None
     looked = time.monotonic()
     while True:
         now = time.monotonic()
-        try:
-            with get_client(sync_client=True, httpx_settings={"timeout": _BRIEF_SECONDS}) as client:
-                state = client.read_flow_run(sent).state
-                latest = client.read_events(_heartbeats(sent), limit=1).events
-        except ObjectNotFound:
-            state, latest = Crashed(message="it was deleted"), []
-        except _TROUBLE:
-            state, latest, looked = None, [], now  # time in which the server does not answer is nobody's silence
+        state, heartbeat = _look(sent)
         passed, looked = now - looked, now
-        if state is not None and state.is_final():
+        if state is None:
+            pass  # time in which the server does not answer is nobody's silence
+        elif state.is_final():
             return _end(state, remote, field)
-        if state is not None and (state.is_scheduled() or state.is_pending()):
+        elif _is_untaken(state):
             waited += passed
             if waited > next_note:
                 start = f"prefect worker start --pool {pool}"
@@ -150,9 +145,9 @@ def _wait(
             if untaken_seconds and waited > untaken_seconds:
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
                 raise StageCrashed(what, field=field, fix=f"start a worker of pool {pool}, and the run again")
-        elif state is not None and latest:  # a pool of one's own may have switched heartbeats off
-            silent = silent + passed if latest[0].id == heartbeat else 0.0
-            heartbeat = latest[0].id
+        elif heartbeat:  # a pool of one's own may have switched them off
+            silent = silent + passed if heartbeat == heard else 0.0
+            heard = heartbeat
             if silent > SILENT_SECONDS:
                 what = f"its flow run has sent no heartbeat for {SILENT_SECONDS:.0f} s"
                 raise StageCrashed(what, field=field, fix=RESUMES)
@@ -172,11 +167,27 @@ def _end(state: State[Any], remote: RemoteStage, field: str) -> None:
     raise StageCrashed(f"ended without a result ({how})", field=field, fix=RESUMES)
 
 
-def _heartbeats(sent: UUID) -> EventFilter:
-    return EventFilter(
+def _look(sent: UUID) -> tuple[State[Any] | None, UUID | None]:
+    """The flow run's state, None where the server does not answer; and the last heartbeat of one that was taken."""
+    heartbeats = EventFilter(
         event=EventNameFilter(name=["prefect.flow-run.heartbeat"]),
         resource=EventResourceFilter(id=[f"prefect.flow-run.{sent}"]),
     )
+    try:
+        with get_client(sync_client=True, httpx_settings={"timeout": _BRIEF_SECONDS}) as client:
+            state = client.read_flow_run(sent).state
+            if state is None or state.is_final() or _is_untaken(state):
+                return state, None
+            latest = client.read_events(heartbeats, limit=1).events
+    except ObjectNotFound:
+        return Crashed(message="it was deleted"), None
+    except _TROUBLE:
+        return None, None
+    return state, latest[0].id if latest else None
+
+
+def _is_untaken(state: State[Any]) -> bool:
+    return state.is_scheduled() or state.is_pending()
 
 
 def _cancel(sent: UUID) -> None:
