@@ -86,6 +86,18 @@ class StageCrashed(StageError):  # noqa: N818
     """A stage's process ended without an answer of its own; starting it again may help."""
 
 
+class PeerLost(StageCrashed):
+    """A rank ended because it had lost another one, which is the cause."""
+
+
+class MachineLost(StageCrashed):
+    """One of a run's machines is gone, or stands still."""
+
+
+class Stopped(StageError):  # noqa: N818
+    """A stage was told to end before it was done."""
+
+
 class VerifierError(RLoopError):
     """The verifier itself, not an answer, failed."""
 

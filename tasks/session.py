@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
-from rloop_core.machines.post import presence
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key
@@ -112,7 +111,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
         _open[key] = session
         hasty = False
         try:
-            with presence(config), _stopping_on_error(session):
+            with _stopping_on_error(session):
                 yield session
         except BaseException as error:
             hasty = not isinstance(error, Exception)
@@ -120,6 +119,10 @@ def open_run(config: Config) -> Iterator[RunSession]:
         finally:
             del _open[key]
             session.close(hasty)
+            if config.placement.machines > 1:
+                from rloop_core.cluster import leave_cluster
+
+                leave_cluster()
 
 
 def _launch(*given: Any, **named: Any) -> StageOutcome:

@@ -15,7 +15,6 @@ from rloop_core.errors import RLoopError
 
 COMMANDS: dict[str, str] = {
     "run": "Run or resume: explore, harvest, filter, rft, evaluate, again and again.",
-    "node": "Lend this machine to a run that several machines compute.",
     "plan": "Dry run: rollouts, tokens, storage, memory and hours; touches nothing.",
     "status": "Which stages are done, running or missing, with their key figures.",
     "problems": "What is in a problem set: counts, duplicates, golds that cannot be trusted.",

@@ -84,6 +84,13 @@ from rloop_core.verifier.policies import Policies
     metavar="I/N",
     help="Sample only the I-th of N shares of the batches, for N machines at a time.",
 )
+@click.option(
+    "--machines",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Share the batches among so many machines of the Ray cluster at RAY_ADDRESS (rloop[cluster]); all see --out.",
+)
 @policy_option
 @json_option
 def command(
@@ -103,6 +110,7 @@ def command(
     out: Path | None,
     seed: int,
     shard: tuple[int, int],
+    machines: int,
     policies: Policies,
     as_json: bool,
 ) -> None:
@@ -112,9 +120,9 @@ def command(
     Every sample is stored (parquet) as soon as its batch is done: the same command started again after an interruption
     goes on with the next batch.
 
-    With --shard, several machines share the work; a batch is drawn alike whoever draws it. The share that finds all
-    batches in --out reports. Without a shared folder, gather the files of all `samples` folders in one and start the
-    command without --shard: it draws what is missing, if anything.
+    With --machines, or --shard on each of them, several machines share the work; a batch is drawn alike whoever draws
+    it. The share that finds all batches in --out reports. Without a shared folder, gather the files of all `samples`
+    folders in one and start the command without --shard: it draws what is missing, if anything.
 
     \b
     Examples:
@@ -123,7 +131,7 @@ def command(
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
     from rloop_core.cli.scoring import default_ks, show_summary
-    from rloop_core.cli.standalone import Request, evaluate
+    from rloop_core.cli.standalone import Request, evaluate, evaluate_on_machines
     from rloop_core.errors import ConfigError
     from rloop_core.organism import POLICIES
 
@@ -150,7 +158,7 @@ def command(
         engine,
         engines,
     )
-    result = evaluate(request, out)
+    result = evaluate_on_machines(request, out, machines) if machines > 1 else evaluate(request, out)
     if as_json:
         print_json(result)
     elif result["missing"]:

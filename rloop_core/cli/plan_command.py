@@ -174,7 +174,7 @@ def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
     for line in settings:
         out.print(Text(line), soft_wrap=True)
     if any("placement.machines" in (row["settings"] or {}) for row in machines):
-        out.print(Text("  placement.scratch is a folder that all machines see; `rloop node` lends each of the others"))
+        out.print(Text("  placement.scratch is a folder that all machines see; `ray start` lends each of the others"))
 
 
 def _grid(rows: list[tuple[str, str]]) -> Any:

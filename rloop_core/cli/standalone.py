@@ -7,18 +7,21 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config, Impossible, check_context, make_config
-from rloop_core.errors import ConfigError
+from rloop_core.errors import ConfigError, RLoopError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
 _DEFAULT_TOKENS = 2048
+_PATIENCE_SECONDS = 600.0
+"""Wait so long for other machines."""
 _SETTINGS = "settings.json"
 
 
@@ -97,6 +100,49 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
     if not missing:
         replace_text(out / "metrics.json", json.dumps(result, indent=1))
     return result
+
+
+def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> dict[str, Any]:
+    """The same on several machines of a Ray cluster, each with its share of the batches.
+
+    Args:
+        request: Of all.
+        out: Folder that all of them see.
+        machines: How many, this one included.
+
+    Raises:
+        RLoopError: As `evaluate` and `join_cluster`; it names the machine.
+    """
+    if out is None or request.share != (1, 1):
+        fix = "name one with --out, and leave --shard out"
+        raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
+    from rloop_core.cluster import join_cluster
+    from rloop_core.stages.process import warm_up
+
+    def say(line: str) -> None:
+        print(f"rloop: {line}", file=sys.stderr)
+
+    warm_up()
+    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
+    out = out.expanduser().absolute()
+    own, *others = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
+    with cluster.calls([partial(_share, one, out) for one in others]) as calls:
+        try:
+            drawn = evaluate(own, out)
+            calls.wait(lambda: False)
+        except RLoopError as error:
+            raise calls.cause(error) from error
+    batches = drawn["batches"]
+    from rloop_core.rollout.judged import own_batches
+
+    shares = [(cluster.name(at), len(own_batches(batches, (at + 1, machines)))) for at in range(machines)]
+    say("drawn: " + ", ".join(f"{count} batches on {name}" for name, count in shares))
+    return evaluate(request, out)
+
+
+def _share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
+    """On a further machine; one that must stop is ended with its process."""
+    return int(evaluate(request, out)["missing"])
 
 
 def _summary(shards: list[Path], request: Request) -> dict[str, Any]:

@@ -48,17 +48,12 @@ class PlacementConfig(Section):
 
     Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
     machines: Count = 1
-    """Machines that share the processes out, equally many each: `rloop run` on the first, `rloop node` on the others.
+    """Machines of a Ray cluster (rloop[cluster]) that share the processes out, equally many each, and the batches of
+    harvest and evaluate: the run's own, and others that `ray start` lends.
 
     They share `scratch`, under the same path on all of them. How ranks are spread over machines changes no digest."""
-    machines_address: str | None = None
-    """Host name or address of the first machine as the others reach it, perhaps with a port that is open between them
-    (`node-1:29500`); null = the address of its default route and any free port."""
     machines_patience_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """Wait so long for the other machines, before the run and before each stage that trains."""
-    machines_silence_seconds: Annotated[float, Field(ge=5)] = 60.0
-    """A machine that shows no sign of life in `scratch` for so long is taken for dead. Network file systems show
-    changes late: not below 60 there."""
+    """Wait so long for the other machines, before the run and when one was lost."""
     accelerate_config: str | None = None
     """Config file of `accelerate launch`, as in infra/accelerate, for several processes or for one that keeps states in
     the host's memory; null = torchrun and plain DDP for several."""

@@ -138,7 +138,7 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
         lines.append(
             "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
             f"evaluate {engines} engine{'s share' if engines > 1 else ' draws'} the batches, on one machine. More than "
-            f"{constants.GPUS_A_MACHINE} are several machines: placement.machines, and `rloop node` on all but one."
+            f"{constants.GPUS_A_MACHINE} are several machines: placement.machines, lent by `ray start`."
         )
     return lines
 

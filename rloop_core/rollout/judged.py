@@ -66,15 +66,14 @@ class JudgedSampler:
             label: Prefix of the group ids.
             tell: Called with (batches done, batches) after each batch.
             first_rank: `rank` of the first batch in the record; a batch is a share of the work, as a rank is.
-            share: (i, n) draws the batches i, i + n, i + 2n and so on, counted from 1. A batch is the same whoever
-                draws it.
+            share: See `own_batches`. A batch is the same whoever draws it.
 
         Returns:
             The shards of all batches, in order; those of other shares may be missing.
         """
         batches = len(plan_batches(problems, settings))
         paths = [folder / ShardName(step, first_rank + index, 0).format() for index in range(batches)]
-        own = range(share[0] - 1, batches, share[1])
+        own = own_batches(batches, share)
         missing = [index for index in own if not paths[index].exists()]
         done = len(own) - len(missing)
         if done:
@@ -85,7 +84,7 @@ class JudgedSampler:
             write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
             done += 1
             tell(done, len(own))
-        if lost := [path.name for path in paths[share[0] - 1 :: share[1]] if not path.exists()]:
+        if lost := [paths[index].name for index in own if not paths[index].exists()]:
             raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=label)
         return paths
 
@@ -101,6 +100,11 @@ class JudgedSampler:
         return [
             _row(completion, judgement, label) for completion, judgement in zip(completions, judgements, strict=True)
         ]
+
+
+def own_batches(batches: int, share: tuple[int, int]) -> range:
+    """Numbers of the batches that are the i-th of n shares (i, n), i counted from 1: i - 1, i - 1 + n and so on."""
+    return range(share[0] - 1, batches, share[1])
 
 
 def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, Any]:

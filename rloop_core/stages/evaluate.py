@@ -10,7 +10,7 @@ from typing import Any
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.judged import JudgedSampler
+from rloop_core.rollout.judged import JudgedSampler, own_batches
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
@@ -26,11 +26,14 @@ def run(context: StageContext) -> StageOutcome:
     """
     roles = context.roles("problems:")
     snapshots = _snapshots(context)
-    shutil.rmtree(context.out, ignore_errors=True)
+    if not context.job.shared:
+        shutil.rmtree(context.out, ignore_errors=True)
     with context.verifier() as verifier:
         evaluation = _Evaluation(context, verifier, roles, len(snapshots) + 1)
         metrics = evaluation.of(context.folder("policy"), step=0, place=Path())
         by_step = {step: evaluation.of(folder, step, Path(folder.name)) for step, folder in snapshots.items()}
+    if context.job.shared:
+        return StageOutcome({"batches": evaluation.batches}, {})
     content = {
         "sets": metrics,
         "folders": {role.removeprefix("problems:"): _folder(index) for index, role in enumerate(roles)},
@@ -64,9 +67,10 @@ class _Evaluation:
         self._context, self._verifier, self._roles = context, verifier, roles
         self._total = policies * len(roles)
         self._done = 0
+        self.batches = 0
 
     def of(self, policy: Path, step: int, place: Path) -> dict[str, Any]:
-        """Summaries by set; samples go to `<out>/<place>/set-00/` and so on."""
+        """Summaries by set; samples go to `<out>/<place>/set-00/` and so on. Of a share it only draws the batches."""
         context = self._context
         job = context.job
         metrics: dict[str, Any] = {}
@@ -81,11 +85,15 @@ class _Evaluation:
                     step=step,
                     label=f"e{index:02d}",
                     tell=self._tell,
+                    share=context.share,
                 )
+                self._done += 1
+                if context.job.shared:
+                    self.batches += len(own_batches(len(shards), context.share))
+                    continue
                 files = consolidate(shards, context.out / place / _folder(index))
                 ks = context.config.evaluate.of(label).k
                 metrics[label] = summarise(problem_outcomes(files), ks, seed=context.config.seed)
-                self._done += 1
         return metrics
 
     def _sampling(self, label: str, step: int) -> SamplingSettings:

@@ -17,7 +17,7 @@ from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome, draws
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.stages.rank_group import join
 from rloop_core.store import Cache, Store, fetch, read_manifest
@@ -54,6 +54,11 @@ class StageContext:
     def work(self) -> Path:
         """Scratch folder; survives crashes."""
         return Path(self.job.work)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """(i, n): the i-th of n shares of the batches that the stage draws, counted from 1."""
+        return (self.job.share.machine + 1, self.job.share.machines) if self.job.share else (1, 1)
 
     @property
     def out(self) -> Path:
@@ -129,7 +134,8 @@ def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: 
     join(job, context.device, rank, ranks)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
-    if rank == 0 and not any(path.is_file() for path in context.out.rglob("*")):
+    lays_out = rank == 0 and not (job.shared and draws(job))
+    if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)
 

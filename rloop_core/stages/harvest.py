@@ -8,7 +8,7 @@ from pathlib import Path
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.judged import JudgedSampler
+from rloop_core.rollout.judged import JudgedSampler, own_batches
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
@@ -31,7 +31,10 @@ def run(context: StageContext) -> StageOutcome:
         group_size=explore.group_size,
         min_groups_per_step=explore.problems_per_step,
     )
-    extra = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
+    drawn = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
+    if context.job.shared:
+        return StageOutcome({"batches": sum(len(own_batches(len(each), context.share)) for each in drawn)}, {})
+    extra = [shard for each in drawn for shard in each]
     shutil.rmtree(context.out, ignore_errors=True)
     files = consolidate([*shards, *extra], context.out / TRAJECTORIES_FOLDER)
     rates = success_rates(files)
@@ -42,15 +45,15 @@ def run(context: StageContext) -> StageOutcome:
     return StageOutcome(counts, metrics, drawn_by=engine_name(context.config.placement.engine) if extra else None)
 
 
-def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
-    """Rollouts from the kept intermediate policies (paper 4.1), in the same schema as those of the RL steps."""
+def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
+    """The shards of rollouts of each kept intermediate policy (paper 4.1), in the schema of those of the RL steps."""
     config, placement = context.config, context.config.placement
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
         raise StageError("explore kept no snapshots", field="explore.snapshot_every", fix="set it, and run again")
     if config.harvest.snapshots == "last":
         snapshots = snapshots[-1:]
-    shards: list[Path] = []
+    shards: list[list[Path]] = []
     with context.verifier() as verifier:
         for index, snapshot in enumerate(snapshots):
             step = int(snapshot.name.removeprefix("step-"))
@@ -71,7 +74,16 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[Path]:
                 config, snapshot, context.device, context.job.run, context.job.iteration, verifier
             ) as sampler:
                 problems = encode_problems(context.problems("problems"), config.prompt, sampler.tokenizer)
-                shards += sampler.record(
-                    problems, settings, target, step=step, label=f"x{step:06d}", tell=tell, first_rank=SNAPSHOT_RANK
+                shards.append(
+                    sampler.record(
+                        problems,
+                        settings,
+                        target,
+                        step=step,
+                        label=f"x{step:06d}",
+                        tell=tell,
+                        first_rank=SNAPSHOT_RANK,
+                        share=context.share,
+                    )
                 )
     return shards

@@ -42,15 +42,17 @@ class InputRef:
 class Share:
     """What one of several machines computes of a stage.
 
+    Of a stage that trains these are its ranks, of one that draws its batches.
+
     Args:
         machine: Its number; the first, 0, is the run's own.
-        machines: How many there are.
-        endpoint: `address:port` of the first, where the others join it.
+        machines: How many there are; with 1, a part that is the whole.
+        endpoint: `address:port` of the first, where the ranks of the others join it.
     """
 
     machine: int
     machines: int
-    endpoint: str
+    endpoint: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ class StageJob:
         return Path(self.work) / f"outcome{self._suffix}.json"
 
     @property
+    def shared(self) -> bool:
+        """Whether this is a part of the stage, and others have the rest."""
+        return self.share is not None and self.share.machines > 1
+
+    @property
     def name(self) -> str:
         """`run/iteration-000/explore`, for messages."""
         place = f"iteration-{self.iteration:03d}" if self.iteration >= 0 else "base"
@@ -130,5 +137,11 @@ def ranks_of(job: StageJob) -> int:
 
 
 def machines_of(job: StageJob) -> int:
-    """Machines that are to share a job's processes out."""
-    return int(job.config["placement"].get("machines", 1)) if job.stage in STAGES_WITH_RANKS else 1
+    """Machines that are to share a job: its ranks, or the batches that it draws."""
+    shared = job.stage in STAGES_WITH_RANKS or draws(job)
+    return int(job.config["placement"].get("machines", 1)) if shared else 1
+
+
+def draws(job: StageJob) -> bool:
+    """Whether a job's time goes into drawing completions, in batches that anybody may draw."""
+    return job.stage == "evaluate" or (job.stage == "harvest" and job.config["harvest"]["snapshot_samples"] > 0)

@@ -19,7 +19,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RESUMES, StageCrashed, StageError, StoreError, error_from_data
+from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
@@ -77,12 +77,14 @@ def run_in_process(
     Raises:
         RLoopError: The stage's own error, as it raised it.
         StageCrashed: The process ended without an answer, or stood still; trying again may help.
-        StageError: It ran too long, or was told to stop.
+        Stopped: It was told to.
+        StageError: It ran too long.
     """
     limits: dict[str, Any] = {"timeout_seconds": timeout_seconds, "stall_seconds": stall_seconds}
     if job.share is None and machines_of(job) > 1:
-        from rloop_core.machines.head import run_on_machines
+        from rloop_core.stages.on_machines import run_on_machines
 
+        warm_up()  # before Ray's threads are there
         return run_on_machines(run_in_process, job, tell, should_stop=should_stop, **limits)
     job.outcome_file.unlink(missing_ok=True)
     tell({"kind": "log", "path": str(job.log_file)})
@@ -103,7 +105,7 @@ def run_in_process(
     started = moved = time.monotonic()
     kills = kernel_kills()
     reason: str | None = None
-    stalled = False
+    kind: type[StageError] = StageError
 
     def listen(event: Event) -> None:
         nonlocal moved
@@ -117,12 +119,12 @@ def run_in_process(
             if not _drain(events, listen):
                 heard = [process.sentinel]
             if should_stop():
-                reason = "was told to stop"
+                reason, kind = "was told to stop", Stopped
             elif timeout_seconds and time.monotonic() - started > timeout_seconds:
                 reason = f"ran longer than {timeout_seconds:.0f} s (placement.stage_timeout_minutes)"
             elif stall_seconds and time.monotonic() - moved > stall_seconds:
                 reason = f"made no progress for {stall_seconds:.0f} s (placement.stage_stall_minutes)"
-                stalled = True
+                kind = StageCrashed
             if reason:
                 break
         _drain(events, tell)
@@ -133,20 +135,15 @@ def run_in_process(
         if process.exitcode is not None and process.exitcode < 0:
             end_strays()  # the supervisor itself was killed
     if reason:
-        if stalled and (who := who_stands_still(Path(job.work))):
+        if kind is StageCrashed and (who := who_stands_still(Path(job.work))):
             reason = f"{reason}; {who}"
-        raise (StageCrashed if stalled else StageError)(reason, field=job.name, fix=RESUMES)
+        raise kind(reason, field=job.name, fix=RESUMES)
     return _outcome(job, process.exitcode, kills)
 
 
 def read_outcome(work: Path) -> StageOutcome | None:
     """The finished outcome in a work folder: computed, whether or not it was published yet."""
     return _read(work / _OUTCOME)
-
-
-def forget_outcome(work: Path) -> None:
-    """Remove the outcome, once it is published."""
-    (work / _OUTCOME).unlink(missing_ok=True)
 
 
 def _read(path: Path) -> StageOutcome | None:

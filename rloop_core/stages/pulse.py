@@ -11,8 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rloop_core.machines.beats import Beating
-
+_BEAT_SECONDS = 1.0
 _SILENT_SECONDS = 5.0
 _WAITING = ("torch/distributed/",)
 """Where the innermost frames are of a rank that waits for the others."""
@@ -21,10 +20,27 @@ _OWN = "rloop_core/"
 
 @contextlib.contextmanager
 def pulse(folder: Path, rank: int) -> Iterator[None]:
-    """While the block runs, a file of the folder shows where this rank's main thread is; a rank that dies leaves it."""
-    main = threading.main_thread().ident
-    with Beating(folder / f"rank-{rank:02d}.json", lambda: _where(sys._current_frames().get(main or 0)), rank=rank):
+    """While the block runs, a file of the folder shows where this rank's main thread is; a rank that dies leaves it.
+
+    It is written in place: network file systems notice a file that changed sooner than one that was put in its place.
+    """
+    main = threading.main_thread().ident or 0
+    path, over = folder / f"rank-{rank:02d}.json", threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with contextlib.suppress(OSError):  # a disk that is full for a moment makes a beat late
+                path.write_text(json.dumps({"rank": rank, **_where(sys._current_frames().get(main))}))
+
+    beating = threading.Thread(target=beat, name=f"beat-{path.stem}", daemon=True)
+    beating.start()
+    try:
         yield
+    finally:
+        over.set()
+        beating.join()
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def who_stands_still(work: Path) -> str:

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import RESUMES, ConfigError, RLoopError, StageCrashed, error_from_data
+from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.stages.failure import failure_of
 from rloop_core.stages.full_memory import kernel_kills, killed
@@ -33,7 +33,6 @@ Event = dict[str, Any]
 _PREFIX = "[rank ${rank}] "
 _AFTER_SECONDS = 2.0
 """A rank with an error waits so long before it ends: one that only lost a peer must not be taken for the cause."""
-_LOST = "lost another"
 _LOST_PEER = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|DistBackendError|DistNetworkError", re.I)
 
 
@@ -67,14 +66,11 @@ def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutco
         raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=RESUMES) from error
 
 
-def prepare(job: StageJob) -> Path:
-    """An empty folder for what the ranks leave for each other, and the job in it as a file, whose path is returned."""
+def prepare(job: StageJob) -> None:
+    """An empty folder for what the ranks leave for each other."""
     folder = ranks_folder(job)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
-    path = folder / "job.json"
-    replace_text(path, json.dumps(asdict(job)))
-    return path
 
 
 def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
@@ -100,16 +96,11 @@ def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
 
 
 def read_job(path: Path) -> StageJob:
-    """A job that was written as JSON for ranks that are no forks, or for other machines."""
+    """A job that was written as JSON for ranks that are no forks."""
     content = json.loads(path.read_text())
     content["inputs"] = tuple(InputRef(**ref) for ref in content["inputs"])
     content["share"] = content["share"] and Share(**content["share"])
     return StageJob(**content)
-
-
-def is_lost_peer(error: RLoopError) -> bool:
-    """Whether a stage ended here because a rank had lost another, which is the cause."""
-    return _LOST in error.what
 
 
 def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
@@ -204,8 +195,8 @@ def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> R
         return StageCrashed(what, field=job.stage, fix=fix)
     if _LOST_PEER.search(f"{data['kind']} {data['what']}"):
         who = who_stands_still(Path(job.work))
-        what = f"rank {rank} {_LOST}: {f'{who}; ' if who else ''}{data['what'][:200]}"
-        return StageCrashed(what, field=job.stage, fix=RESUMES)
+        what = f"rank {rank} lost another: {f'{who}; ' if who else ''}{data['what'][:200]}"
+        return PeerLost(what, field=job.stage, fix=RESUMES)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +17,12 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
-from rloop_core.machines.head import check_machines
 from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.difference import difference
 from rloop_core.stages.identity import identity_of, missing_stages
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
-from rloop_core.stages.process import forget_outcome, read_outcome, run_in_process
+from rloop_core.stages.process import read_outcome, run_in_process
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
@@ -176,9 +176,12 @@ class StageRunner:
             RLoopError: One clear line about the first thing that is wrong.
         """
         refs = self.check()
-        check_machines(
-            self.config, lambda line: self._tell("preflight", -1, {"kind": "note", "note": line}), should_stop
-        )
+        if self.config.placement.machines > 1:
+            from rloop_core.stages.on_machines import check_machines
+
+            check_machines(
+                self.config, lambda line: self._tell("preflight", -1, {"kind": "note", "note": line}), should_stop
+            )
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         outcome = self._launch(
@@ -289,7 +292,8 @@ class StageRunner:
                 should_stop=should_stop,
             )
         manifest = self._publish(stage, iteration, refs, identity, work / "out", outcome, versions(outcome.drawn_by))
-        forget_outcome(work)  # first, so that a crash in between leaves no outcome beside half of its files
+        with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
+            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)
         self._tell(stage, iteration, {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds})
         return manifest

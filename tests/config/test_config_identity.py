@@ -55,7 +55,6 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
     ("filter", "threshold"): [0.2],
     ("placement", "micro_batch_rollouts"): [16, 512],
     ("placement", "machines"): [2],
-    ("placement", "machines_silence_seconds"): [30.0],
     ("placement", "vllm", "server"): ["http://node-3:8000"],
     ("evaluate", "samples"): [64],
     ("evaluate", "k"): [[1, 2]],

@@ -12,7 +12,6 @@ import psutil
 import pyarrow.parquet as pq
 
 from rloop_core.config import Config
-from rloop_core.machines.post import presence
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import StageRunner
@@ -46,7 +45,7 @@ def ensure(
         return run_in_process(*given, **{**settings, "stall_seconds": stall})
 
     store = Store(config.placement.store)
-    with Lease(store, config.name) as lease, presence(config):
+    with Lease(store, config.name) as lease:
         runner = StageRunner(config, store, lease, listen, launch)
         return [runner.ensure(stage, 0).manifest.digest for stage in stages]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rloop_core.errors import StageError
 from rloop_core.evaluation import outcomes
 from rloop_core.organism import bundled_policy_path
 from rloop_core.stages.execute import execute
-from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import BASE_ITERATION, Manifest, Store
 from tests.conftest import small_config
@@ -166,6 +167,25 @@ def test_a_stage_stopped_half_way_keeps_its_batches_and_ends_alike(tmp_path: Pat
     assert seen == kept, "no finished batch was drawn again"
     assert resumed.digest == undisturbed.digest
     assert again.batches == 1 + 1 + 3  # the first set as a whole; of the second what was there, and the rest
+
+
+def test_what_several_machines_drew_by_shares_is_what_one_draws(tmp_path: Path) -> None:
+    undisturbed = evaluate(evaluation(tmp_path / "a"), tmp_path / "a")
+    drawn: list[tuple[int, int, int]] = []
+
+    class Shared(Process):
+        def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+            for number in range(3):
+                outcome = super().__call__(replace(job, share=Share(number, 3)), tell)
+                there = len(list(Path(job.work).rglob("samples/*/*/*.parquet")))
+                drawn.append((number, outcome.counts["batches"], there))
+                assert not (Path(job.work) / "out").exists(), "a share lays nothing out"
+            self.batches = 0
+            return super().__call__(job, tell, **rest)
+
+    assert evaluate(evaluation(tmp_path / "b"), tmp_path / "b", shared := Shared()).digest == undisturbed.digest
+    assert drawn == [(0, 3, 3), (1, 3, 6), (2, 2, 8)], "of 3 and 5 batches"
+    assert shared.batches == 2, "whoever lays it out found all batches of both sets"
 
 
 def test_metrics_that_exclude_each_other_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,6 @@ from rloop_core.seeds import derive_seed
 from rloop_core.trajectories.layout import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded
-from tests.machines.node import rloop_node
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 pytestmark = pytest.mark.process
@@ -68,15 +67,6 @@ def test_fine_tuning_by_two_processes_differs_from_one_by_rounding_alone(
     moved = max(float((one[name] - start[name]).abs().max()) for name in start)
     apart = max(float((one[name] - two[name]).abs().max()) for name in start)
     assert moved > 1e-4 and apart < 0.02 * moved
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_two_machines_of_one_process_explore_as_one_of_two(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
-    shared = {"machines": 2, "scratch": str(tmp_path / "scratch"), "machines_address": "127.0.0.1"}
-    config = ranks_config(tmp_path, 2, **shared)
-    with rloop_node(config, tmp_path):
-        assert ensure(config, "explore") == undisturbed[1][:1]
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,34 @@ def test_only_what_is_whole_under_the_same_config_is_cached(config: Config) -> N
     assert _run(config)[1] == [(0, "filter")]
     changed = small_config(**{**config.model_dump(mode="json"), "filter": {"threshold": 0.2}})
     assert _run(changed)[1] == [(0, "filter"), (1, "filter")]
+
+
+def test_a_kill_while_scratch_is_removed_leaves_nothing_for_a_later_start_to_go_on_from(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exploration was once made again from what was left of it, without its metrics: its artifact was damaged."""
+    begun_with: list[list[str]] = []
+
+    def launch(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+        begun_with.append([path.name for path in Path(job.work).iterdir() if path.suffix == ".jsonl"])
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            (Path(job.work) / name).touch()
+        return _write(job, tell)
+
+    def killed_in_the_middle(folder: Path, **rest: Any) -> None:
+        next(folder.rglob("metrics.jsonl")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed_in_the_middle)
+        _run(config, launch)
+    made = next(Path(config.placement.store).rglob("made.txt"))
+    content = made.read_text()
+    made.write_text("damaged")
+    _run(config, launch)
+    assert made.read_text() == content
+    assert begun_with[:2] == [[], []], "with nothing of the first time"
+    assert not list(Path(config.placement.store).rglob("*.jsonl")), "nor does anything of it stay"
 
 
 def test_what_has_no_manifest_is_missing_and_so_is_all_that_builds_on_it(config: Config) -> None:

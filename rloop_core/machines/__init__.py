@@ -1,1 +1,0 @@
-"""Several machines for one stage: `rloop run` on the first, `rloop node` on the others."""

@@ -1,0 +1,242 @@
+"""Two machines of a Ray cluster, a raylet each: what they compute together, and that nothing outlives them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rloop_core.config import Config, make_config
+from rloop_core.errors import ConfigError, MachineLost, StageCrashed
+from rloop_core.stages.on_machines import check_machines
+from tests.cluster.raylets import Raylets, raylets
+from tests.conftest import ROOT, call_rloop
+from tests.processes import still_running
+from tests.stages.running import at_first_step, ensure, in_step, rank, ranks_below, ranks_config
+
+pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.timeout(1200)]
+STEPS = 40
+STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
+
+
+@pytest.fixture(scope="module")
+def first() -> Iterator[Raylets]:
+    with raylets() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def second(first: Raylets) -> psutil.Process:
+    """The raylet of the further machine; a new one where the last was lost."""
+    return first.second()
+
+
+def _config(folder: Path, **placement: Any) -> Config:
+    """An iteration of two ranks that keeps a snapshot and samples it: on one machine, or with `machines=2` on two."""
+    shared = {"scratch": str(folder / "scratch"), "machines_patience_minutes": 2.0, "generation_batch": 8}
+    config = ranks_config(folder / "store", 2, steps=STEPS, **shared, **placement)
+    data = config.model_dump(mode="json")
+    data["explore"]["snapshot_every"] = STEPS // 2
+    data["harvest"].update(snapshot_samples=2)
+    held_out = data["problems"] | {"name": "held-out", "seed": 77}
+    data["evaluate"].update(sets=[held_out], samples=4, k=[1, 4], base=False)
+    return make_config(data)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Digests of an iteration on one machine."""
+    return ensure(_config(tmp_path_factory.mktemp("one")), *STAGES)
+
+
+def _computing(raylet: psutil.Process) -> list[psutil.Process]:
+    """What is below a machine's actor: all of it carries the mark of its owner."""
+    found = []
+    for process in raylet.children(recursive=True):
+        try:
+            if "RLOOP_OWNER" in process.environ():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_two_machines_compute_what_one_does_and_both_draw(
+    second: psutil.Process, undisturbed: list[str], tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    told = ensure(
+        _config(tmp_path, machines=2), *STAGES, listen=lambda stage, i, event: notes.append(str(event.get("note")))
+    )
+    assert told == undisturbed
+    drawn = [note for note in notes if note.startswith("drawn: ")]
+    host = re.escape(os.uname().nodename)
+    assert len(drawn) == 2, "by harvest, and by evaluate"
+    for note in drawn:
+        found = re.fullmatch(
+            rf"drawn: (\d+) batches on machine 0 \({host}\), (\d+) batches on machine 1 \({host}\)", note
+        )
+        assert found and min(map(int, found.groups())) > 0, note
+    assert _computing(second), "its fork server stays warm for the next stage"
+
+
+def test_an_evaluation_outside_any_run_is_shared_out_too(second: psutil.Process, tmp_path: Path) -> None:
+    asked = ("--model", "bundled", "--problems", "reasoning_gym:chain_sum", "--limit", "8", "--samples", "4")
+    asked += ("--max-tokens", "24", "--batch", "8", "--json")
+    one = call_rloop("evaluate", *asked, "--out", str(tmp_path / "one"))
+    two = call_rloop("evaluate", *asked, "--out", str(tmp_path / "two"), "--machines", "2")
+    names = [path.name for path in sorted((tmp_path / "one/samples").iterdir())]
+    assert names == [path.name for path in sorted((tmp_path / "two/samples").iterdir())] and len(names) == 4
+    for name in names:
+        assert (tmp_path / "one/samples" / name).read_bytes() == (tmp_path / "two/samples" / name).read_bytes()
+    assert one.stdout.replace("/one", "/two") == two.stdout
+    assert re.search(r"drawn: 2 batches on machine 0 \(.*\), 2 batches on machine 1", two.stderr)
+
+
+Disturbance = Callable[[psutil.Process], None]
+
+
+def _kill_rank(second: psutil.Process) -> None:
+    rank(0, second.pid).kill()
+
+
+def _actor(second: psutil.Process) -> psutil.Process:
+    (actor,) = [process for process in second.children() if process.cmdline()[0].startswith("ray::Machine")]
+    return actor
+
+
+def _kill_actor(second: psutil.Process) -> None:
+    _actor(second).kill()
+
+
+def _kill_raylet(second: psutil.Process) -> None:
+    second.kill()
+
+
+def _freeze_raylet(second: psutil.Process) -> None:
+    second.suspend()
+
+
+def _freeze_machine(second: psutil.Process) -> None:
+    for process in [second, *second.children(recursive=True)]:
+        process.suspend()
+
+
+@pytest.mark.parametrize(
+    ("disturb", "kind", "named"),
+    [
+        (_kill_rank, StageCrashed, r"machine 1 \(.+\): rank 1 ended without a result \(SIGKILL\)"),
+        (_kill_actor, MachineLost, r"machine 1 \(.+\) is gone, or its process was killed"),
+        (_kill_raylet, MachineLost, r"machine 1 \(.+\) is gone, or its process was killed"),
+        (_freeze_raylet, MachineLost, r"machine 1 \(.+\) is gone"),
+        (_freeze_machine, MachineLost, r"machine 1 \(.+\) is gone"),
+    ],
+)
+def test_what_dies_or_stands_still_ends_the_stage_everywhere_is_named_and_resumes_to_the_same_digests(
+    disturb: Disturbance,
+    kind: type[StageCrashed],
+    named: str,
+    first: Raylets,
+    second: psutil.Process,
+    undisturbed: list[str],
+    tmp_path: Path,
+) -> None:
+    config = _config(tmp_path, machines=2)
+    seen: dict[str, Any] = {}
+
+    def act() -> None:
+        actor = _actor(second)
+        warm = set(actor.children()) if disturb is _kill_rank else set()
+        seen.update(at=time.monotonic(), below=[*({actor, *actor.children(recursive=True)} - warm)])
+        disturb(second)
+
+    with pytest.raises(kind, match=named):
+        ensure(config, "explore", listen=in_step(3, act))
+    ended = time.monotonic() - seen["at"]
+    there = set(ranks_below(os.getpid())) - set(ranks_below(second.pid) if second.is_running() else ())
+    assert not there, "nothing of the first machine's computes any more"
+    if disturb is _kill_rank:
+        assert not still_running(set(seen["below"]) - {_actor(second)})
+    elif disturb is not _freeze_machine:
+        assert not still_running(seen["below"])
+    print(f"{disturb.__name__}: told after {ended:.1f} s, all gone after {time.monotonic() - seen['at']:.1f} s")
+    if disturb not in (_kill_rank, _kill_actor):
+        first.lose(second)
+        assert not still_running(seen["below"]), "a machine that was given up and goes on ends what it was at"
+    first.second()
+    assert ensure(config, *STAGES) == undisturbed
+
+
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_a_run_that_is_killed_or_interrupted_leaves_nothing_anywhere_and_goes_on(
+    how: str, first: Raylets, second: psutil.Process, undisturbed: list[str], tmp_path: Path
+) -> None:
+    config = _config(tmp_path, machines=2)
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import json, sys\nfrom tests.stages.running import ensure\nfrom rloop_core.config import make_config\n"
+        "if __name__ == '__main__':\n    ensure(make_config(json.load(sys.stdin)), 'explore')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen([sys.executable, str(script)], cwd=ROOT, stdin=subprocess.PIPE, env=environment)
+    assert run.stdin
+    run.stdin.write(config.model_dump_json().encode())
+    run.stdin.close()
+    deadline = time.monotonic() + 240
+    while _rl_steps(config) < 2:
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    below = [*psutil.Process(run.pid).children(recursive=True), *_computing(second)]
+    assert ranks_below(second.pid)
+    began = time.monotonic()
+    run.send_signal(signal.SIGKILL if how == "killed" else signal.SIGINT)
+    run.wait(120)
+    assert not still_running(below)
+    print(f"run {how}: all gone after {time.monotonic() - began:.1f} s")
+    assert ensure(config, *STAGES) == undisturbed
+
+
+def _rl_steps(config: Config) -> int:
+    paths = Path(config.placement.scratch or "").glob("ranks/iteration-000/explore/*/metrics.jsonl")
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def test_a_phase_begun_on_one_machine_goes_on_on_two_by_accelerates_launcher_as_by_torchrun(
+    second: psutil.Process, undisturbed: list[str], tmp_path: Path
+) -> None:
+    steps: list[int] = []
+    with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
+        ensure(_config(tmp_path), "explore", listen=in_step(3, lambda: rank(1).kill()))
+    config = _config(tmp_path, machines=2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
+    told = ensure(config, "explore", listen=lambda stage, i, event: steps.append(event.get("done", 0)))
+    assert told == undisturbed[:1]
+    assert [step for step in steps if step] in ([*range(2, STEPS + 1)], [*range(3, STEPS + 1)])
+
+
+def test_a_stage_that_was_told_to_stop_names_no_machine(second: psutil.Process, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ensure(_config(tmp_path, machines=2), "explore", listen=at_first_step(interrupt))
+    assert not ranks_below(os.getpid()) and not ranks_below(second.pid)
+
+
+def test_missing_machines_are_named_with_the_command_that_lends_them(first: Raylets, tmp_path: Path) -> None:
+    placement = {"machines": 4, "processes": 4, "machines_patience_minutes": 0.1}
+    config = ranks_config(tmp_path, scratch=str(tmp_path), **placement)
+    first.second()
+    with pytest.raises(
+        ConfigError,
+        match=rf"machines: 2 of 4 are there: .* \(this one\).*`ray start --address {first.address} --block` on 2 more",
+    ):
+        check_machines(config, print, lambda: False)
