@@ -99,7 +99,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         _quick.clear()
 
 
-def _refuse_starts(event: str, arguments: object) -> None:
+def _refuse_starts(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "import" and arguments[0] == "ray" and "RAY_ADDRESS" not in os.environ:
+        raise RuntimeError("a run on one machine imports nothing of Ray")
     if _quick and event in _STARTS:
         raise RuntimeError(f"{_quick[0]} starts a process or a server ({event}): mark it `process`")
 

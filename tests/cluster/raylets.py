@@ -19,10 +19,10 @@ _SOON = {"period_ms": "1000", "timeout_ms": "1000", "failure_threshold": "5", "i
 _SERVE = """
 import sys
 from ray.cluster_utils import Cluster
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 print(cluster.address, cluster.head_node.all_processes["raylet"][0].process.pid, flush=True)
 for line in sys.stdin:
-    node = cluster.add_node(num_cpus=4)
+    node = cluster.add_node(num_cpus=1)
     print(node.all_processes["raylet"][0].process.pid, flush=True)
 cluster.shutdown()
 """

@@ -436,6 +436,20 @@ _PROCESSES = (
         "Keys from the environment are printed and kept in logs.",
     ),
     Wrong(
+        "half-a-scratch",
+        "rloop_core/stages/runner.py",
+        '            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))\n',
+        "            pass\n",
+        "A run killed while it tidies up goes on from what it had left, once its artifact is damaged.",
+    ),
+    Wrong(
+        "shares-overlap",
+        "rloop_core/rollout/judged.py",
+        "    return range(share[0] - 1, batches, share[1])\n",
+        "    return range(0, batches, share[1])\n",
+        "All machines draw the batches of the first; whoever merges them draws the others alone.",
+    ),
+    Wrong(
         "passwords-in-uris",
         "rloop_core/printable.py",
         "_IN_URI.sub(MASK, text)",
