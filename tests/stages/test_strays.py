@@ -39,6 +39,7 @@ def _kill(*processes: psutil.Process | subprocess.Popen[bytes]) -> None:
         os.kill(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_supervisor_killed_together_with_its_run_leaves_nothing(tmp_path: Path) -> None:
     owner, below = _start(tmp_path / "run")
     _kill(owner, below[1])

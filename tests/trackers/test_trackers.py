@@ -127,6 +127,7 @@ READERS: dict[str, Callable[[Path], list[tuple[str, Found]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("kind", READERS)
 def test_a_run_goes_on_where_it_was_started_again_on_rl_steps_and_tells_no_secret(kind: str, tmp_path: Path) -> None:
