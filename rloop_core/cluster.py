@@ -315,7 +315,7 @@ class _Waiting:
 
     def __init__(self, deadline: float, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
         self.deadline, self._tell, self._should_stop = deadline, tell, should_stop
-        self._told = time.monotonic()
+        self._told = time.monotonic() - _TELL_SECONDS + _GRACE_SECONDS
 
     def is_over(self, what: Callable[[], str]) -> bool:
         """Whether nobody is willing to wait any longer; else a moment passes."""

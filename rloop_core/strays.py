@@ -4,6 +4,8 @@ A supervisor ends its stage's tree, and the kernel hands it every orphan; so a s
 itself was killed. The mark is a variable in the environment, which Linux shows of every process: it names its owner,
 the process that runs stages. What carries the mark of an owner that is gone, or is no longer below one that lives, has
 no business here. A process that cleared its environment *and* lost its supervisor is not found.
+
+No library does it: psutil sees trees, and an orphan is in none; a service manager or a container's end would do it.
 """
 
 from __future__ import annotations

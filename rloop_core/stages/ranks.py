@@ -3,6 +3,9 @@
 Every rank gets the same job; torch.distributed tells them apart. Rank 0 alone speaks and lays out the artifact. When a
 rank ends the others are ended too, and the reason names it. A rank that hangs holds up all of them, so that the stage's
 stall limit ends the tree.
+
+torchelastic's own error files hold a traceback and an exit code; here a rank's error crosses as what it is, with its
+field and its fix, and whoever only lost another rank is told from the one that was lost.
 """
 
 from __future__ import annotations

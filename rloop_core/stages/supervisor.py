@@ -2,6 +2,9 @@
 
 The stage computes in a child of this process. When the child ends, when the run asks, or when the run itself is gone
 (its end of the pipe closes, even by kill -9), every descendant is ended, those in sessions of their own included.
+
+No library does it: multiprocessing ends the children it knows of, torchelastic its ranks while its agent lives, and
+cgroups, which would do, take rights that a run seldom has.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Nobody compares clocks. A holder on this machine is looked up by process; a holder elsewhere is alive if its heartbeat
 counter moves while we watch. So a skewed clock can neither steal nor keep a lease.
+
+Prefect's limits and databases' locks need a server, which a run is to outlive; the store is there wherever results are.
 """
 
 from __future__ import annotations

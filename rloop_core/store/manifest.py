@@ -1,4 +1,8 @@
-"""Manifests: an artifact exists once its manifest does, and is what the manifest says or is not used."""
+"""Manifests: an artifact exists once its manifest does, and is what the manifest says or is not used.
+
+Prefect's results and DVC's outputs know neither a folder of many objects that exists all at once, by a single PUT, nor
+the digests of what it was made from.
+"""
 
 from __future__ import annotations
 
