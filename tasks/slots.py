@@ -18,7 +18,7 @@ from prefect.concurrency.sync import concurrency
 from rloop_core.config import Config, make_config
 from rloop_core.errors import RESUMES, StageError
 from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.stages.process import run_in_process
+from rloop_core.stages.on_machines import run_stage
 from tasks.audience import is_watched
 
 GPU_LIMIT = "rloop-gpu"
@@ -39,18 +39,18 @@ def run_in_turn(
     """Run a stage in a process tree of its own, once it has the slot that it needs.
 
     Raises:
-        RLoopError: As `run_in_process`; a StageError too when it is told to stop before its turn.
+        RLoopError: As `run_stage`; a StageError too when it is told to stop before its turn.
     """
     config = make_config(job.config)
     name = limit_of(config, job.stage) if is_watched() else None
     if name is None:
-        return run_in_process(job, tell, should_stop=should_stop, **limits)
+        return run_stage(job, tell, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
         tell({"kind": "note", "note": line})
 
     with slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
-        return run_in_process(job, tell, should_stop=should_stop, **limits)
+        return run_stage(job, tell, should_stop=should_stop, **limits)
 
 
 def limit_of(config: Config, stage: str) -> str | None:

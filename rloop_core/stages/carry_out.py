@@ -13,7 +13,7 @@ from typing import Any
 
 from rloop_core.config import make_config
 from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
-from rloop_core.stages.process import run_in_process
+from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.runner import Launcher, StageRunner
 from rloop_core.store import BorrowedLease, Manifest, Store
@@ -33,7 +33,7 @@ def carry_out(
     remote: RemoteStage,
     order: Order,
     listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
-    launch: Launcher = run_in_process,
+    launch: Launcher = run_stage,
 ) -> Manifest:
     """Make the artifact that a run ordered.
 

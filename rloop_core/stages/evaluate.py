@@ -26,13 +26,13 @@ def run(context: StageContext) -> StageOutcome:
     """
     roles = context.roles("problems:")
     snapshots = _snapshots(context)
-    if not context.job.shared:
+    if not context.job.share:
         shutil.rmtree(context.out, ignore_errors=True)
     with context.verifier() as verifier:
         evaluation = _Evaluation(context, verifier, roles, len(snapshots) + 1)
         metrics = evaluation.of(context.folder("policy"), step=0, place=Path())
         by_step = {step: evaluation.of(folder, step, Path(folder.name)) for step, folder in snapshots.items()}
-    if context.job.shared:
+    if context.job.share:
         return StageOutcome({"batches": evaluation.batches}, {})
     content = {
         "sets": metrics,
@@ -88,7 +88,7 @@ class _Evaluation:
                     share=context.share,
                 )
                 self._done += 1
-                if context.job.shared:
+                if context.job.share:
                     self.batches += len(own_batches(len(shards), context.share))
                     continue
                 files = consolidate(shards, context.out / place / _folder(index))

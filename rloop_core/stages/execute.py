@@ -134,7 +134,7 @@ def execute(job: StageJob, tell: Callable[[Event], None], rank: int = 0, ranks: 
     join(job, context.device, rank, ranks)
     run: Callable[[StageContext], StageOutcome] = import_module(f"rloop_core.stages.{job.stage}").run
     outcome = run(context)
-    lays_out = rank == 0 and not (job.shared and draws(job))
+    lays_out = rank == 0 and not (job.share and draws(job))
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)

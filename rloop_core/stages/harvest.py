@@ -32,7 +32,7 @@ def run(context: StageContext) -> StageOutcome:
         min_groups_per_step=explore.problems_per_step,
     )
     drawn = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
-    if context.job.shared:
+    if context.job.share:
         return StageOutcome({"batches": sum(len(own_batches(len(each), context.share)) for each in drawn)}, {})
     extra = [shard for each in drawn for shard in each]
     shutil.rmtree(context.out, ignore_errors=True)

@@ -46,7 +46,7 @@ class Share:
 
     Args:
         machine: Its number; the first, 0, is the run's own.
-        machines: How many there are; with 1, a part that is the whole.
+        machines: How many there are.
         endpoint: `address:port` of the first, where the ranks of the others join it.
     """
 
@@ -92,11 +92,6 @@ class StageJob:
     def outcome_file(self) -> Path:
         """What came of it, as JSON."""
         return Path(self.work) / f"outcome{self._suffix}.json"
-
-    @property
-    def shared(self) -> bool:
-        """Whether this is a part of the stage, and others have the rest."""
-        return self.share is not None and self.share.machines > 1
 
     @property
     def name(self) -> str:

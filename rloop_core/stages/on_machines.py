@@ -12,7 +12,8 @@ from typing import Any
 from rloop_core.cluster import Cluster, join_cluster
 from rloop_core.config import Config, make_config
 from rloop_core.errors import RLoopError
-from rloop_core.stages.job import Share, StageJob, StageOutcome, draws
+from rloop_core.stages.job import Share, StageJob, StageOutcome, draws, machines_of
+from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.ranks import prepare
 
 Event = dict[str, Any]
@@ -24,37 +25,34 @@ def check_machines(config: Config, tell: Callable[[str], None], should_stop: Cal
     Raises:
         RLoopError: As `join_cluster`.
     """
-    if {"explore", "rft"} <= set(config.placement.pools):
+    if config.placement.machines == 1 or {"explore", "rft"} <= set(config.placement.pools):
         return  # the workers of the pools are the first machines
-    from rloop_core.stages.process import warm_up
-
-    warm_up()
     _join(config, tell, should_stop)
 
 
-def run_on_machines(
-    launch: Callable[..., StageOutcome],
+def run_stage(
     job: StageJob,
     tell: Callable[[Event], None],
     *,
-    should_stop: Callable[[], bool],
+    should_stop: Callable[[], bool] = lambda: False,
     **limits: Any,
 ) -> StageOutcome:
-    """Compute a stage on several machines, this one among them.
+    """Compute a stage on as many machines as its placement says, this one among them; returns what it computed.
 
     What trains has its ranks spread over them. What draws has its batches shared out, each a file in the scratch folder
     that all machines see; then this machine alone goes on with all of them.
 
     Args:
-        launch: Runs a share, or a stage, on this machine: `run_in_process`.
         job: The whole stage.
         tell: Called with each progress event.
         should_stop: Asked several times a second; True ends it on all machines.
-        **limits: For `launch`.
+        **limits: See `run_in_process`.
 
     Raises:
-        RLoopError: Whatever ended it first, naming the machine.
+        RLoopError: As `run_in_process`; of several machines, what ended it first, with the machine's name.
     """
+    if machines_of(job) == 1:
+        return run_in_process(job, tell, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
         tell({"kind": "note", "note": line})
@@ -70,7 +68,7 @@ def run_on_machines(
     theirs = limits if drawing else {}
     with cluster.calls([partial(_run_share, share, theirs) for share in shares[1:]]) as others:
         try:
-            outcome = launch(
+            outcome = run_in_process(
                 shares[0], tell, should_stop=lambda: should_stop() or others.trouble() is not None, **limits
             )
             others.wait(should_stop)
@@ -82,10 +80,11 @@ def run_on_machines(
             return outcome
         counts = {0: outcome.counts, **others.results}
         note("drawn: " + ", ".join(f"{counts[at]['batches']} batches on {cluster.name(at)}" for at in sorted(counts)))
-    return launch(replace(job, share=Share(0, 1)), tell, should_stop=should_stop, **limits)
+    return run_in_process(job, tell, should_stop=should_stop, **limits)
 
 
 def _join(config: Config, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
+    warm_up()  # before Ray's threads are there
     placement = config.placement
     patience = 60 * placement.machines_patience_minutes
     gpus = placement.device != "cpu"
@@ -99,14 +98,10 @@ def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
 
 def _run_share(job: StageJob, limits: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any]:
     """On a further machine: compute a share, and count what it is."""
-    from rloop_core.stages.process import run_in_process
-
     return run_in_process(job, lambda event: None, should_stop=should_stop, **limits).counts
 
 
 def _warm_up(should_stop: Callable[[], bool]) -> None:
-    from rloop_core.stages.process import warm_up
-
     warm_up()
 
 

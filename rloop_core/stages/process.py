@@ -24,7 +24,7 @@ from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
 from rloop_core.stages.full_memory import kernel_kills, killed
-from rloop_core.stages.job import StageJob, StageOutcome, machines_of
+from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.pulse import who_stands_still
 from rloop_core.stages.supervisor import supervise
 from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
@@ -65,7 +65,7 @@ def run_in_process(
     stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
-    """Run a stage in a process tree of its own, on as many machines as its placement says; returns what it computed.
+    """Run a stage, or a share of one, in a process tree of its own on this machine; returns what it computed.
 
     Args:
         job: The stage.
@@ -80,12 +80,6 @@ def run_in_process(
         Stopped: It was told to.
         StageError: It ran too long.
     """
-    limits: dict[str, Any] = {"timeout_seconds": timeout_seconds, "stall_seconds": stall_seconds}
-    if job.share is None and machines_of(job) > 1:
-        from rloop_core.stages.on_machines import run_on_machines
-
-        warm_up()  # before Ray's threads are there
-        return run_on_machines(run_in_process, job, tell, should_stop=should_stop, **limits)
     job.outcome_file.unlink(missing_ok=True)
     tell({"kind": "log", "path": str(job.log_file)})
     context = warm_context()

@@ -22,7 +22,8 @@ from rloop_core.stages.difference import difference
 from rloop_core.stages.identity import identity_of, missing_stages
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
-from rloop_core.stages.process import read_outcome, run_in_process
+from rloop_core.stages.on_machines import check_machines, run_stage
+from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
@@ -80,7 +81,7 @@ class StageRunner:
         store: Store,
         lease: Lease | BorrowedLease | None,
         listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
-        launch: Launcher = run_in_process,
+        launch: Launcher = run_stage,
         in_pool: PoolLauncher | None = None,
     ) -> None:
         self.config = config
@@ -176,12 +177,9 @@ class StageRunner:
             RLoopError: One clear line about the first thing that is wrong.
         """
         refs = self.check()
-        if self.config.placement.machines > 1:
-            from rloop_core.stages.on_machines import check_machines
-
-            check_machines(
-                self.config, lambda line: self._tell("preflight", -1, {"kind": "note", "note": line}), should_stop
-            )
+        check_machines(
+            self.config, lambda line: self._tell("preflight", -1, {"kind": "note", "note": line}), should_stop
+        )
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         outcome = self._launch(

@@ -122,3 +122,35 @@ def test_a_pool_that_the_server_does_not_know_is_refused_before_anything_is_comp
     run = server.wait(_start(server, _config(server, "nowhere", {"filter": "no-such-pool"}, steps=2)), PATIENCE)
     assert run["state_name"] == "Failed"
     assert "placement.pools.filter" in run["state"]["message"] and "fix:" in run["state"]["message"]
+
+
+def test_a_stage_elsewhere_outlives_its_worker_and_a_server_that_is_away_for_a_minute(
+    server: Server, tmp_path: Path
+) -> None:
+    config = _config(server, "alone", {"explore": "rloop-cpu"}, steps=40)
+    number = _start(server, config)
+    stage = _until(lambda: _sent(server, "alone", "Running"), "the stage elsewhere", server)[0]
+    _until(lambda: list((server.folder / "store").rglob("alone/**/metrics.jsonl")), "an RL step", server)
+    (worker,) = [one for one in psutil.process_iter() if _is_worker(one, "rloop-cpu", server)]
+    worker.kill()
+    away = _listener(server)
+    away.suspend()
+    time.sleep(60)
+    away.resume()
+    run = server.wait(number, PATIENCE)
+    assert run["state_name"] == "Completed", run["state"]
+    assert [(one["id"], one["state_name"]) for one in _sent(server, "alone")] == [(stage["id"], "Completed")]
+    assert manifest_digests(server.folder / "store", "alone") == _digests_inline(config, tmp_path)
+
+
+def _is_worker(process: psutil.Process, pool: str, server: Server) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()[-4:-2] == ["--pool", pool] and process.environ().get("PREFECT_API_URL") == server.api
+    return False
+
+
+def _listener(server: Server) -> psutil.Process:
+    """The server's process."""
+    port = int(server.api.removesuffix("/api").rpartition(":")[2])
+    found = [one for one in psutil.net_connections("tcp") if one.laddr.port == port and one.status == "LISTEN"]
+    return psutil.Process(found[0].pid)

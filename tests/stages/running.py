@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from rloop_core.config import Config
 from rloop_core.stages.job import StageOutcome
-from rloop_core.stages.process import run_in_process
+from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
@@ -42,7 +42,7 @@ def ensure(
     """Digests of stages, computed as a run computes them."""
 
     def launch(*given: Any, **settings: Any) -> StageOutcome:
-        return run_in_process(*given, **{**settings, "stall_seconds": stall})
+        return run_stage(*given, **{**settings, "stall_seconds": stall})
 
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:
