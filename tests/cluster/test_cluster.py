@@ -182,6 +182,7 @@ def test_what_dies_or_stands_still_ends_the_stage_everywhere_is_named_and_resume
 def test_a_run_that_is_killed_or_interrupted_leaves_nothing_anywhere_and_goes_on(
     how: str, first: Raylets, second: psutil.Process, undisturbed: list[str], tmp_path: Path
 ) -> None:
+    leave_cluster()  # which this process may hold
     config = _config(tmp_path, machines=2)
     script = tmp_path / "run.py"
     script.write_text(
