@@ -19,7 +19,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelling, Crashed
 
 from rloop_core.config import Config
-from rloop_core.errors import RESUMES, ConfigError, StageCrashed, StageError, StoreError
+from rloop_core.errors import RESUMES, ConfigError, StageCrashed, Stopped, StoreError
 from rloop_core.stages.remote import Order, RemoteStage
 
 FLOW = "rloop-stage"
@@ -59,7 +59,7 @@ def compute_in_pool(
         RLoopError: The stage's own error, as it raised it.
         ConfigError: The server has no such deployment.
         StageCrashed: Whoever was at it ended without an answer, fell silent, or never came; trying again may help.
-        StageError: It was told to stop.
+        Stopped: It was told to stop.
     """
     if pool == _own_pool():
         return False
@@ -153,7 +153,7 @@ def _wait(
                 raise StageCrashed(what, field=field, fix=RESUMES)
         while time.monotonic() - now < ASK_SECONDS:
             if should_stop():
-                raise StageError("was told to stop", field=field, fix=RESUMES)
+                raise Stopped("was told to stop", field=field, fix=RESUMES)
             time.sleep(0.2)
 
 

@@ -16,7 +16,7 @@ from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import RESUMES, StageError
+from rloop_core.errors import RESUMES, Stopped
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
 from tasks.audience import is_watched
@@ -39,7 +39,7 @@ def run_in_turn(
     """Run a stage in a process tree of its own, once it has the slot that it needs.
 
     Raises:
-        RLoopError: As `run_stage`; a StageError too when it is told to stop before its turn.
+        RLoopError: As `run_stage`; `Stopped` too when it is told to stop before its turn.
     """
     config = make_config(job.config)
     name = limit_of(config, job.stage) if is_watched() else None
@@ -83,7 +83,7 @@ def slot(
         should_stop: Asked while it waits.
 
     Raises:
-        StageError: It was told to stop before its turn.
+        Stopped: It was told to stop before its turn.
     """
     held = _wait_for(name, holder, note, should_stop)
     try:
@@ -123,7 +123,7 @@ def _wait_for(
             note(f"waiting{since} for a slot of the concurrency limit {name}: {why}")
         while time.monotonic() - asked < _ASK_SECONDS:
             if should_stop():
-                raise StageError("was told to stop before its turn", field=holder, fix=RESUMES)
+                raise Stopped("was told to stop before its turn", field=holder, fix=RESUMES)
             time.sleep(0.2)
     if told:
         note(f"has a slot of {name} after {time.monotonic() - began:.0f} s")

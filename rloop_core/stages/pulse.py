@@ -28,11 +28,15 @@ def pulse(folder: Path, rank: int) -> Iterator[None]:
     path, over = folder / f"rank-{rank:02d}.json", threading.Event()
 
     def beat() -> None:
-        while not over.wait(_BEAT_SECONDS):
-            with contextlib.suppress(OSError):  # a disk that is full for a moment makes a beat late
-                path.write_text(json.dumps({"rank": rank, **_where(sys._current_frames().get(main))}))
+        with contextlib.suppress(OSError):  # a disk that is full for a moment makes a beat late
+            path.write_text(json.dumps({"rank": rank, **_where(sys._current_frames().get(main))}))
 
-    beating = threading.Thread(target=beat, name=f"beat-{path.stem}", daemon=True)
+    def go_on() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            beat()
+
+    beating = threading.Thread(target=go_on, name=f"beat-{path.stem}", daemon=True)
+    beat()  # at once, so that a rank that stops in its first second is known
     beating.start()
     try:
         yield
