@@ -128,11 +128,11 @@ def _wait(
     silent, heard = 0.0, None
     looked = time.monotonic()
     while True:
-        now = time.monotonic()
+        passed = time.monotonic() - looked
         state, heartbeat = _look(sent)
-        passed, looked = now - looked, now
+        now = looked = time.monotonic()  # whatever the server takes to answer, or not to, is nobody's silence
         if state is None:
-            pass  # time in which the server does not answer is nobody's silence
+            pass
         elif state.is_final():
             return _end(state, remote, field)
         elif _is_untaken(state):

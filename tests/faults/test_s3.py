@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,7 @@ def store(finished: Finished, swift: Swift, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in swift.environment.items():
         monkeypatch.setenv(name, value)
     S3FileSystem.clear_instance_cache()
+    forkserver._forkserver._stop()  # type: ignore[attr-defined] # one that another test started has no credentials
     yield Store(finished.uri)
     S3FileSystem.clear_instance_cache()
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.conftest import manifest_digests
+from rloop_core.errors import Stopped
+from tasks import slots
+from tasks.slots import slot
+from tests.conftest import ROOT, manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import (
     CPU,
@@ -28,6 +37,15 @@ from tests.processes import still_running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE = 400.0
+HOLDER = """
+import time
+from tasks import slots
+
+slots.LEASE_SECONDS = 60.0
+with slots.slot("left", "killed", print):
+    print("holds", flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +204,52 @@ def test_a_machine_that_dies_is_noticed_by_its_silence(
     assert any(f"No sign of life for {SILENCE} s" in (state["message"] or "") for state in states)
     assert manifest_digests(store, RUN) == undisturbed
     prefect.kill_worker()
+
+
+def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
+    prefect: Disturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed holder's slot is the next one's after the lease; a living one's is not, however often it is renewed."""
+    monkeypatch.setattr(slots, "LEASE_SECONDS", 60.0)  # a server grants none that is shorter
+    for name in ("kept", "left"):
+        prefect.server.post("/v2/concurrency_limits/", {"name": name, "limit": 1}).raise_for_status()
+    got: dict[str, float] = {}
+    ended = threading.Event()
+
+    def wait_for(name: str, waiter: str, should_stop: Callable[[], bool] = lambda: False) -> None:
+        with suppress(Stopped), slot(name, waiter, print, should_stop):
+            got[waiter] = time.monotonic()
+        if waiter not in got:
+            ended.set()
+
+    def start(*given: Any) -> threading.Thread:
+        thread = threading.Thread(target=copy_context().run, args=(wait_for, *given), daemon=True)
+        thread.start()
+        return thread
+
+    with prefect.server.client():
+        with slot("kept", "holder", print):
+            began = time.monotonic()
+            holder = subprocess.Popen(
+                [sys.executable, "-c", HOLDER], cwd=ROOT, env=prefect.server.environment(), stdout=subprocess.PIPE
+            )
+            assert holder.stdout and holder.stdout.readline() == b"holds\n"
+            holder.kill()
+            holder.wait()
+            cancelled = threading.Event()
+            start("kept", "cancelled", cancelled.is_set)
+            waiting = [start("kept", "next"), start("left", "heir")]
+            prefect.kill_server()
+            prefect.start_server()
+            wait_until(lambda: "heir" in got, "the killed holder's slot", PATIENCE, 0.5)
+            assert got["heir"] - began > 50, "it was leased for a minute"
+            cancelled.set()
+            wait_until(ended.is_set, "the end of the one that is told to stop", 60, 0.1)
+            time.sleep(max(0.0, began + 150 - time.monotonic()))  # two leases, and some
+            assert set(got) == {"heir"}
+        for thread in waiting:
+            thread.join(PATIENCE)
+    assert set(got) == {"heir", "next"}
 
 
 def _cancel(prefect: Disturbed, number: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextvars import copy_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -133,6 +136,33 @@ def test_heartbeats_that_stop_are_a_crash(
     with pytest.raises(StageCrashed, match="has sent no heartbeat for 1 s"):
         _compute(remote, work)
     _is_cancelled(client, remote)
+
+
+def test_a_server_that_is_away_is_nobody_s_silence(
+    client: SyncPrefectClient, remote: RemoteStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, away = module._look, [0.0]
+    heard: list[UUID] = []
+
+    def slow(sent: UUID) -> Any:
+        state, heartbeat = look(sent)
+        heard.extend([heartbeat] if heartbeat else [])
+        if len(heard) < 3 or away[0]:
+            return state, heartbeat
+        away[0] = 2 * module.SILENT_SECONDS
+        return None, None
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + away[0], sleep=time.sleep)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "_look", slow)
+
+    def work(client: SyncPrefectClient, sent: FlowRun) -> None:
+        client.set_flow_run_state(sent.id, Running(), force=True)
+        emit_event("prefect.flow-run.heartbeat", resource={"prefect.resource.id": f"prefect.flow-run.{sent.id}"})
+        wait_until(lambda: len(heard) > 6, "looks after the server is back")
+        _ends(Completed())(client, sent)
+
+    _compute(remote, work)
 
 
 def test_told_to_stop_it_stops_its_flow_run(client: SyncPrefectClient, remote: RemoteStage) -> None:
