@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -138,15 +138,32 @@ class Cluster:
         """Of a machine, for messages; the first is 0."""
         return f"machine {number} ({self.hosts[number]})"
 
-    @contextlib.contextmanager
-    def calls(self, works: Sequence[Work]) -> Iterator[Calls]:
-        """Have each further machine do its work; what is still under way at the end of the block is ended."""
-        under_way = Calls(self, works)
+    def run(self, works: Sequence[Work], should_stop: Callable[[], bool] = lambda: False) -> list[Any]:
+        """Have each machine do its work, the first in this process; returns what they return.
+
+        Args:
+            works: One for each machine.
+            should_stop: Asked several times a second; True ends all.
+
+        Raises:
+            RLoopError: Of several machines, what ended it first, with the machine's name.
+        """
+        others = _Calls(self, works[1:])
         try:
-            yield under_way
+            mine = works[0](lambda: should_stop() or others.trouble() is not None)
+            others.wait(should_stop)
+        except RLoopError as error:
+            if should_stop():
+                raise
+            raise others.cause(error) from error
         finally:
-            if not under_way.end():
+            if not others.end():
                 leave_cluster()
+        return [mine, *(others.results[number] for number in range(1, self.machines))]
+
+    def tell_shares(self, batches: Sequence[int]) -> str:
+        """A line about who drew how many batches."""
+        return "drawn: " + ", ".join(f"{count} batches on {self.name(at)}" for at, count in enumerate(batches))
 
     def leave(self) -> None:
         """Give the machines back; what they still compute is ended."""
@@ -171,12 +188,8 @@ class Cluster:
             self.lost = True
 
 
-class Calls:
-    """What the further machines of a cluster are at.
-
-    Attributes:
-        results: What they returned, by machine; the first further one is 1.
-    """
+class _Calls:
+    """What the further machines of a cluster are at; `results` by machine, of which the first further one is 1."""
 
     def __init__(self, cluster: Cluster, works: Sequence[Work]) -> None:
         self._cluster = cluster

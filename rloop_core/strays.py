@@ -13,14 +13,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+
+from rloop_core.lifelines import kill, processes_below
 
 _MARK = "RLOOP_OWNER"
 _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.1
 _GONE_SECONDS = 2.0
+_WATCH_SECONDS = 0.5
 
 STRAY_SECONDS = 6.0
 """A living supervisor needs no longer to end its stage's tree."""
@@ -64,6 +68,25 @@ def end_strays_of_the_gone(process: int) -> None:
             end_strays(STRAY_SECONDS)
             return
         time.sleep(_PAUSE_SECONDS)
+
+
+def watch_descendants() -> subprocess.Popen[bytes]:
+    """Start a process that ends all below this one once this one ends, even by kill -9; kill it once it has served.
+
+    For programs that overlook the end of their starter and overwrite the environment that their mark is in: vLLM's.
+    """
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "rloop_core.strays", str(os.getpid())],
+        env={name: value for name, value in os.environ.items() if name != _MARK},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    if watcher.stdout:
+        with watcher.stdout as stdout:
+            stdout.readline()  # it watches
+    return watcher
 
 
 def owner_is_gone() -> bool:
@@ -139,3 +162,17 @@ def _stat(process: int) -> list[str] | None:
         return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+def _watch(process: int) -> None:
+    start = started(process)
+    print("watches", flush=True)
+    below = {one for one in processes_below(process) if one.pid != os.getpid()}
+    while start is not None and started(process) == start:
+        time.sleep(_WATCH_SECONDS)
+        below = {one for one in [*below, *processes_below(process)] if one.is_running() and one.pid != os.getpid()}
+    kill({*below, *(further for one in below for further in processes_below(one.pid))})
+
+
+if __name__ == "__main__":
+    _watch(int(sys.argv[1]))

@@ -62,8 +62,8 @@ from rloop_core.verifier.policies import Policies
     "--engines",
     type=click.IntRange(1),
     default=None,
-    help="Engines that share the batches, each in a process with a GPU of its own.  [default: one for each visible "
-    "GPU; one on a CPU]",
+    help="Replicas of vLLM that share the batches, each with a GPU of its own.  [default: one for each visible GPU; "
+    "one on a CPU]",
 )
 @click.option(
     "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision."

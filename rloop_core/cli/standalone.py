@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config, Impossible, check_context, make_config
-from rloop_core.errors import ConfigError, RLoopError
+from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
 from rloop_core.verifier import VERIFIER_VERSION
@@ -46,7 +46,7 @@ class Request:
     """(i, n): the i-th of n shares of the batches, counted from 1."""
     engine: str = "transformers"
     engines: int | None = None
-    """That share the batches; None takes one for each visible GPU."""
+    """Replicas of vLLM that share the batches; None takes one for each visible GPU."""
 
 
 def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
@@ -125,24 +125,16 @@ def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> d
     warm_up()
     cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
     out = out.expanduser().absolute()
-    own, *others = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
-    with cluster.calls([partial(_share, one, out) for one in others]) as calls:
-        try:
-            drawn = evaluate(own, out)
-            calls.wait(lambda: False)
-        except RLoopError as error:
-            raise calls.cause(error) from error
-    batches = drawn["batches"]
-    from rloop_core.rollout.judged import own_batches
-
-    shares = [(cluster.name(at), len(own_batches(batches, (at + 1, machines)))) for at in range(machines)]
-    say("drawn: " + ", ".join(f"{count} batches on {name}" for name, count in shares))
+    shares = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
+    say(cluster.tell_shares(cluster.run([partial(_run_share, share, out) for share in shares])))
     return evaluate(request, out)
 
 
-def _share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
-    """On a further machine; one that must stop is ended with its process."""
-    return int(evaluate(request, out)["missing"])
+def _run_share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
+    """How many batches the share has; a machine that must stop is ended with its process."""
+    from rloop_core.rollout.judged import own_batches
+
+    return len(own_batches(evaluate(request, out)["batches"], request.share))
 
 
 def _summary(shards: list[Path], request: Request) -> dict[str, Any]:
@@ -158,12 +150,9 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.judged import JudgedSampler
     from rloop_core.seeds import derive_seed
-    from rloop_core.strays import end_strays, mark_descendants
     from rloop_core.verifier import Verifier
 
     transformers.utils.logging.disable_progress_bar()
-    end_strays()  # of an evaluation that was killed, whose engines had no time to notice
-    mark_descendants()
     settings = SamplingSettings(
         samples=request.samples,
         temperature=request.temperature,

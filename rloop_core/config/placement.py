@@ -64,20 +64,20 @@ class PlacementConfig(Section):
     micro_batch_trajectories: Count | None = None
     """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
     engine: Engine = "transformers"
-    """Who draws completions in harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in a process of its own.
+    """Who draws completions in harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in processes of its own.
 
     Both draw from the same policy with seeds derived alike, but not the same completions, as two kinds of device do;
     so, as for device, what is finished stays valid. In exploration the engine is `explore.engine`: there it changes
     what an update computes."""
     engines: Count | None = None
-    """Engines that share the batches of harvest and evaluate, each in a process with GPUs of its own.
+    """Replicas of vLLM that share the batches of harvest and evaluate, each with GPUs of its own.
 
-    Null = one for each visible GPU, or with vLLM for every `vllm.tensor_parallel` of them; on a CPU, one. A batch is
-    drawn alike whoever draws it."""
+    Null = one for every `vllm.tensor_parallel` visible GPUs; on a CPU, one. A batch is drawn alike whoever draws it.
+    transformers draws on one device."""
     engine_stall_minutes: Annotated[float, Field(gt=0)] | None = 10.0
-    """End an engine process that draws nothing for so long once it has started, and its stage; null waits for ever."""
+    """End vLLM when a replica draws nothing for so long once it has started, and its stage; null waits for ever."""
     engine_start_minutes: Annotated[float, Field(gt=0)] | None = 60.0
-    """End an engine process that is not ready after so long, and its stage; vLLM may compile for minutes."""
+    """End vLLM when it is not ready after so long, and its stage; it may compile for minutes."""
     vllm: VllmConfig = VllmConfig()
     """How much of a device vLLM takes, and when its drift from the trainer is alarming."""
     generation_batch: Count = 256
@@ -126,4 +126,10 @@ class PlacementConfig(Section):
     def _holds_no_credentials(self) -> PlacementConfig:
         if holds_credentials(self.store):
             raise Impossible("store", "credentials do not belong into a store's URI", FIX)
+        return self
+
+    @model_validator(mode="after")
+    def _replicas_are_of_vllm(self) -> PlacementConfig:
+        if (self.engines or 1) > 1 and self.engine != "vllm":
+            raise Impossible("engines", f"{self.engine} draws with one engine", "set engine to vllm, or leave it out")
         return self

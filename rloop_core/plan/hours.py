@@ -8,7 +8,7 @@ from rloop_core.plan.devices import Device
 from rloop_core.plan.memory import generated_together, uses_vllm
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload
-from rloop_core.rollout.places import devices_an_engine
+from rloop_core.rollout.available import devices_an_engine
 from rloop_core.rollout.vllm_server import asks_server
 
 VLLM_SEQUENCES = 512
@@ -63,8 +63,8 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
 
 
 def drawing_engines(config: Config, devices: int, *, on_cpu: bool = False) -> int:
-    """Engines that share the batches of harvest and evaluate; both are computed on one machine."""
-    if on_cpu:
+    """Engines that share the batches of harvest and evaluate on one machine; of transformers there is one."""
+    if on_cpu or config.placement.engine != "vllm":
         return config.placement.engines or 1
     most = max(1, min(devices, constants.GPUS_A_MACHINE) // devices_an_engine(config))
     return min(config.placement.engines or most, most)

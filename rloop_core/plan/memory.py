@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rloop_core.config import Config
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import DDP, ONE, ZERO3, Sharding, ladder, sharding_named, training_states
-from rloop_core.rollout.places import devices_an_engine
+from rloop_core.rollout.available import devices_an_engine
 from rloop_core.rollout.vllm_server import asks_server
 
 GIB = 2**30

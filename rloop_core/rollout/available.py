@@ -47,6 +47,39 @@ def check_in_loop(config: Config, device: str | None) -> None:
     _check_installed("explore.engine")
 
 
+def replicas_of(config: Config, device: str) -> int:
+    """Replicas of vLLM that draw for harvest and evaluate on this machine; see `placement.engines`.
+
+    Args:
+        config: The run's config.
+        device: "cpu" or "cuda".
+
+    Raises:
+        ConfigError: Fewer GPUs are visible than they take.
+    """
+    wanted = config.placement.engines
+    if device != "cuda":
+        return wanted or 1
+    import torch
+
+    visible, width = torch.cuda.device_count(), devices_an_engine(config)
+    most = visible // width
+    if most < (wanted or 1):
+        each = f" of {width} GPUs" if width > 1 else ""
+        raise ConfigError(
+            f"{wanted or 1} engine{'s' if wanted and wanted > 1 else ''}{each} cannot be had: "
+            f"{visible} GPU{'s are' if visible != 1 else ' is'} visible here",
+            field="placement.engines" if wanted else "placement.vllm.tensor_parallel",
+            fix=f"set it to at most {most if wanted else visible}" if most else "make more GPUs visible",
+        )
+    return wanted or most
+
+
+def devices_an_engine(config: Config) -> int:
+    """GPUs that one engine of harvest and evaluate takes."""
+    return config.placement.vllm.tensor_parallel if config.placement.engine == "vllm" else 1
+
+
 def engine_name(engine: str) -> str:
     """An engine with its version, as a manifest names who drew an artifact's completions: "vllm 0.29.0"."""
     for package in (engine, f"{engine}-cpu"):  # the community's CPU build of vLLM is called so

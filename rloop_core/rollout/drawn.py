@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,21 +18,18 @@ class DrawnLogProbs:
     Args:
         temperature: Softmax temperature.
         top_p: Nucleus mass.
-        tick: Called for every token.
     """
 
-    def __init__(self, temperature: float, top_p: float, tick: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, temperature: float, top_p: float) -> None:
         from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
         self._warpers: list[Any] = [TemperatureLogitsWarper(temperature)] if temperature != 1.0 else []
         self._warpers += [TopPLogitsWarper(top_p)] if top_p < 1.0 else []
         self._held: torch.Tensor | None = None
         self._noted: list[torch.Tensor] = []
-        self._tick = tick
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """The warped scores of the next token; called by `generate`."""
-        self._tick()
         self._note(input_ids)
         for warper in self._warpers:
             scores = warper(input_ids, scores)

@@ -8,7 +8,7 @@ completions from one seed, as two kinds of device do: their samples agree in dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,10 +20,9 @@ from rloop_core.seeds import derive_seed
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rloop_core.rollout.sampler import TransformersSampler
 
 ENGINE_STARTS = "rloop: a rollout engine starts"
-"""A line on stderr before an engine's process starts: what that says of itself comes after it."""
+"""A line on stderr before an engine's processes start: what they say of themselves comes after it."""
 
 
 @dataclass(frozen=True)
@@ -85,32 +84,6 @@ class Drawn:
     logprob_sum: float
 
 
-class Drawer(Protocol):
-    """Draws batches of prompts in the process that it was made in; several may be under way at a time."""
-
-    @property
-    def ahead(self) -> int:
-        """Batches that it likes to have at a time, so that its device is never idle."""
-        ...
-
-    @property
-    def left(self) -> int:
-        """Sequences that it was given and has not drawn yet."""
-        ...
-
-    def add(self, key: int, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int) -> None:
-        """Take in a batch; `seed` and the order of its prompts decide what is drawn."""
-        ...
-
-    def step(self, tick: Callable[[], None]) -> list[tuple[int, list[Drawn]]]:
-        """Draw some tokens; the batches that are whole now, by key. `tick` is called while it goes on."""
-        ...
-
-    def close(self) -> None:
-        """End whatever it started."""
-        ...
-
-
 class RolloutEngine(Protocol):
     """Draws completions from one policy."""
 
@@ -154,9 +127,7 @@ def completions_of(
 
 
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    """The engines that `placement` names, as one, with the policy loaded.
-
-    A single one of transformers draws in this process; vLLM, and whatever there are several of, in their own.
+    """The engine that `placement` names, with the policy loaded: transformers in this process, vLLM in its own.
 
     Args:
         config: The run's config.
@@ -167,18 +138,10 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
     Raises:
         RLoopError: The engine is not installed here, does not start, or wants more devices than there are.
     """
-    from rloop_core.rollout.places import engine_places
+    if config.placement.engine == "vllm":
+        from rloop_core.rollout.vllm_engine import VllmEngine
 
-    places = engine_places(config, device)
-    if config.placement.engine == "vllm" or len(places) > 1:
-        from rloop_core.rollout.engine_processes import EngineProcesses
-
-        return EngineProcesses(config, policy, device, places)
-    return make_sampler(config, policy, device, tokenizer)
-
-
-def make_sampler(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> TransformersSampler:
-    """transformers' engine in this process; see `make_engine`."""
+        return VllmEngine(config, policy, device, tokenizer)
     from rloop_core.rollout.policy import load_model
     from rloop_core.rollout.sampler import TransformersSampler
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.rollout.cache import roomy_cache
@@ -47,24 +47,16 @@ class TransformersSampler:
         for index, pairs in enumerate(plan_batches(problems, settings)):
             if batches is not None and index not in batches:
                 continue
-            drawn = self.draw_batch(
-                [problems[which].prompt_ids for which, _ in pairs], settings, batch_seed(settings, index)
-            )
+            prompts = [problems[which].prompt_ids for which, _ in pairs]
+            drawn = self._draw_batch(prompts, settings, batch_seed(settings, index))
             yield index, completions_of(problems, pairs, drawn)
 
-    def draw_batch(
-        self,
-        prompts: Sequence[Sequence[int]],
-        settings: SamplingSettings,
-        seed: int,
-        tick: Callable[[], None] = lambda: None,
-    ) -> list[Drawn]:
-        """One completion a prompt; `tick` is called at every token."""
+    def _draw_batch(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int) -> list[Drawn]:
         import torch
 
         torch.manual_seed(seed)
         with torch.no_grad():
-            rows, log_probs = self._draw(prompts, settings, tick)
+            rows, log_probs = self._draw(prompts, settings)
         texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
         return [
             Drawn(row, text, bool(row) and row[-1] in self._eos, log_prob)
@@ -91,7 +83,7 @@ class TransformersSampler:
         return [row for part in parts for row in part]
 
     def _draw(
-        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, tick: Callable[[], None] = lambda: None
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings
     ) -> tuple[list[list[int]], list[float]]:
         """The completions, and the log-probability of each as it was drawn."""
         import torch
@@ -104,7 +96,7 @@ class TransformersSampler:
         cache = self._read(ids, mask)
         completions: list[list[int]] = [[] for _ in prompts]
         noted: list[list[float]] = [[] for _ in prompts]
-        watch = DrawnLogProbs(settings.temperature, settings.top_p, tick)
+        watch = DrawnLogProbs(settings.temperature, settings.top_p)
         places = list(range(len(prompts)))  # which completion each row of the batch belongs to
         while places:
             drawn = ids.shape[1] - width

@@ -1,35 +1,76 @@
-"""Batches drawn with vLLM, whose scheduler and weights live in a process of their own below this one.
+"""Batches drawn with vLLM: its replicas, one for each device or group of devices, share them.
 
-That process holds the device's memory: ending it is the one way to have all of it back, so every policy gets a new
-one. Some batches are under way at a time, so that the scheduler keeps the device full across them; a batch is done when
-the last of its sequences is. Data parallelism is not vLLM's: see `engine_processes`.
+vLLM's own data parallelism starts the replicas, each a process with a scheduler and weights of its own, and carries
+requests to them. Those processes hold the device's memory: ending them is the one way to have all of it back, so every
+policy gets new ones. Some batches are under way at a time, so that a scheduler keeps its device full across them; a
+batch is done when the last of its sequences is, and draws the same on whichever replica.
 """
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
 import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, StageCrashed, StageError
+from rloop_core.lifelines import kill, processes_below
 from rloop_core.printable import printable_line
-from rloop_core.rollout.engine import Drawn, SamplingSettings
+from rloop_core.rollout.available import check_standalone, replicas_of
+from rloop_core.rollout.engine import (
+    ENGINE_STARTS,
+    Completion,
+    Drawn,
+    SamplingSettings,
+    batch_seed,
+    completions_of,
+    plan_batches,
+)
 from rloop_core.rollout.policy import declared_eos_ids
+from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.seeds import derive_seed
+from rloop_core.strays import watch_descendants
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+FIELD = "placement.engine"
+_AHEAD = 3
+"""Batches that a replica has: it works on as many sequences at a time as one has, the others stand ready."""
+_TOKENS_A_SIGN = 64
+"""A sequence shows after so many tokens that its replica draws."""
+_LOOK_SECONDS = 1.0
 _CPU_BATCHED_TOKENS = 4096
 _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
+_AGAIN = "start the same command again: it goes on after the batches that are done"
 
 
-class VllmDrawer:
-    """See `Drawer`. Each sequence has a seed of its own, derived from its batch's and its place in it.
+@dataclass
+class _Replica:
+    """What one replica is at.
+
+    Attributes:
+        number: Counted from 0.
+        left: Sequences that it was given and has not drawn yet.
+        heard: When it last showed that it draws, or was given something to draw while it had nothing.
+    """
+
+    number: int
+    left: int = 0
+    heard: float = field(default_factory=time.monotonic)
+
+
+class VllmEngine:
+    """See `RolloutEngine`. Each sequence has a seed of its own, derived from its batch's and its place in it.
 
     Args:
         config: The run's config.
@@ -38,76 +79,161 @@ class VllmDrawer:
         tokenizer: The policy's.
 
     Raises:
+        ConfigError: vLLM is not installed, or more devices are asked for than there are.
         StageError: It does not start: not enough memory, or a model that it does not know.
+        StageCrashed: It takes longer to start than placement allows.
     """
 
-    ahead = 3
-    """It works on as many sequences at a time as a batch has; the others stand ready for those that end."""
-
     def __init__(self, config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> None:
+        check_standalone(config)
+        self._patience = config.placement.engine_stall_minutes
+        self._replicas = [_Replica(number) for number in range(replicas_of(config, device))]
         _set_environment(config, device)
         self._tokenizer = tokenizer
         self._eos = declared_eos_ids(policy, tokenizer, trust_remote_code=config.policy.trust_remote_code)
-        self._engine = _start(config, policy, device)
-        self._under_way: dict[int, list[Any]] = {}
-        self.left = 0
-        _tell_of_its_end(self._engine.engine_core)
-        self._warm_up()
+        self._requests = 0
+        self._llm: Any = None
+        self._others = set(multiprocessing.active_children())
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="rloop-vllm", daemon=True).start()
+        self._watcher = watch_descendants()
+        print(ENGINE_STARTS, file=sys.stderr, flush=True)
+        patience = config.placement.engine_start_minutes
+        try:
+            self._in_loop(self._start(_arguments(config, policy, device, len(self._replicas)))).result(
+                patience and patience * 60
+            )
+        except TimeoutError as error:
+            self.close()
+            what = f"vLLM hangs: not ready after {patience:g} min (placement.engine_start_minutes)"
+            raise StageCrashed(what, field=FIELD, fix=_AGAIN) from error
+        except BaseException:
+            self.close()
+            raise
 
-    def add(self, key: int, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int) -> None:
-        """Hand the batch to the scheduler."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+    def sample(
+        self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Batches as they are done; see `RolloutEngine`.
 
-        self._under_way[key] = [None] * len(prompts)
-        self.left += len(prompts)
-        with _engine_errors():
-            for place, prompt in enumerate(prompts):
-                parameters = SamplingParams(
-                    temperature=settings.temperature,
-                    top_p=settings.top_p,
-                    max_tokens=settings.max_tokens,
-                    seed=derive_seed(seed, "sequence", place),
-                    stop_token_ids=self._eos,
-                    logprobs=0,  # of the drawn token alone
-                    detokenize=False,
-                    output_kind=RequestOutputKind.FINAL_ONLY,
-                )
-                self._engine.add_request(f"{key}-{place}", {"prompt_token_ids": list(prompt)}, parameters)
-
-    def step(self, tick: Callable[[], None]) -> list[tuple[int, list[Drawn]]]:
-        """One step of the scheduler; one that brings no token may wait for the next."""
-        with _engine_errors():
-            outputs = self._engine.step()
-        tick()
-        whole = []
-        for output in outputs:
-            if output.finished:
-                key, place = map(int, output.request_id.split("-")[:2])
-                self._under_way[key][place] = output.outputs[0]
-                self.left -= 1
-                if None not in self._under_way[key]:
-                    whole.append((key, self._drawn(self._under_way.pop(key))))
-        return whole
+        Raises:
+            StageCrashed: A replica ended, or draws nothing any more.
+        """
+        plan = plan_batches(problems, settings)
+        waiting = deque(index for index in range(len(plan)) if batches is None or index in batches)
+        under_way: dict[Future[list[Any]], int] = {}
+        try:
+            while waiting or under_way:
+                while waiting and (replica := self._least_busy(settings.batch)):
+                    index = waiting.popleft()
+                    prompts = [problems[which].prompt_ids for which, _ in plan[index]]
+                    under_way[self._hand_over(replica, prompts, settings, batch_seed(settings, index))] = index
+                for done in wait(under_way, _LOOK_SECONDS, FIRST_COMPLETED).done:
+                    index = under_way.pop(done)
+                    yield index, completions_of(problems, plan[index], self._drawn(done.result()))
+                self._check_patience()
+        finally:
+            for rest in under_way:
+                rest.cancel()
 
     def close(self) -> None:
-        """End the engine's process."""
-        self._engine.engine_core.shutdown()
+        """End vLLM's processes; kills those that do not end by themselves."""
+        if self._llm:
+            self._llm.shutdown()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        for process in set(multiprocessing.active_children()) - self._others:
+            if process.pid:
+                kill(processes_below(process.pid))
+            process.kill()
+            process.join()
+        self._watcher.kill()
+        self._watcher.wait()
 
-    def _warm_up(self) -> None:
-        """Draw something, so that whoever is told that it is ready need not wait for kernels to be made."""
-        settings = SamplingSettings(samples=1, temperature=1.0, top_p=1.0, max_tokens=2, batch=1, seed=0)
-        self.add(0, [[self._eos[0]]], settings, seed=0)
-        while self.left:
-            self.step(lambda: None)
+    async def _start(self, arguments: dict[str, Any]) -> None:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
 
-    def _drawn(self, outputs: list[Any]) -> list[Drawn]:
-        rows = [list(output.token_ids) for output in outputs]
-        texts = self._tokenizer.batch_decode(rows, skip_special_tokens=True)
-        return [
-            Drawn(row, text, bool(row) and row[-1] in self._eos, output.cumulative_logprob)
-            for row, text, output in zip(rows, texts, outputs, strict=True)
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        except Exception as error:
+            what = f"vLLM did not start: {printable_line(str(error), 300)}"
+            raise StageError(what, field=FIELD, fix=f"see the stage's log; {_MEMORY_FIX}") from error
+
+    def _in_loop(self, work: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _least_busy(self, batch: int) -> _Replica | None:
+        """The replica with the least left to draw; None when that is enough for now."""
+        replica = min(self._replicas, key=lambda one: one.left)
+        return replica if replica.left <= (_AHEAD - 1) * batch else None
+
+    def _hand_over(
+        self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
+    ) -> Future[list[Any]]:
+        if not replica.left:
+            replica.heard = time.monotonic()
+        replica.left += len(prompts)
+        return self._in_loop(self._draw_batch(replica, prompts, settings, seed))
+
+    async def _draw_batch(
+        self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
+    ) -> list[Any]:
+        drawing = [
+            self._draw(replica, prompt, settings, derive_seed(seed, "sequence", place))
+            for place, prompt in enumerate(prompts)
         ]
+        return await asyncio.gather(*drawing)
+
+    async def _draw(self, replica: _Replica, prompt: Sequence[int], settings: SamplingSettings, seed: int) -> Any:
+        """(ids, sum of their log-probabilities) of one completion."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        parameters = SamplingParams(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_tokens,
+            seed=seed,
+            stop_token_ids=self._eos,
+            logprobs=0,  # of the drawn token alone
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        self._requests += 1
+        ids: list[int] = []
+        try:
+            async for output in self._llm.generate(
+                {"prompt_token_ids": list(prompt)},
+                parameters,
+                str(self._requests),
+                data_parallel_rank=replica.number,
+            ):
+                replica.heard = time.monotonic()
+                ids += output.outputs[0].token_ids
+        except EngineDeadError as error:
+            what = "vLLM's engine process ended without an answer"
+            fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
+            raise StageCrashed(what, field=FIELD, fix=fix) from error
+        finally:
+            replica.left -= 1
+        return ids, output.outputs[0].cumulative_logprob
+
+    def _drawn(self, rows: list[tuple[list[int], float]]) -> list[Drawn]:
+        texts = self._tokenizer.batch_decode([ids for ids, _ in rows], skip_special_tokens=True)
+        return [
+            Drawn(ids, text, bool(ids) and ids[-1] in self._eos, log_prob)
+            for (ids, log_prob), text in zip(rows, texts, strict=True)
+        ]
+
+    def _check_patience(self) -> None:
+        for replica in self._replicas:
+            quiet = time.monotonic() - replica.heard
+            if self._patience and replica.left and quiet > self._patience * 60:
+                several = f"replica {replica.number + 1} of {len(self._replicas)}"
+                what = f"vLLM ({several}) hangs: it drew nothing for {self._patience:g} min"
+                fix = f"{_AGAIN}; if it hangs again, look at its GPU (nvidia-smi)"
+                raise StageCrashed(f"{what} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
 
 
 def _set_environment(config: Config, device: str) -> None:
@@ -128,31 +254,26 @@ def _set_environment(config: Config, device: str) -> None:
         os.environ.setdefault(name, value)
 
 
-def _start(config: Config, policy: Path, device: str) -> Any:
-    from vllm import EngineArgs, LLMEngine
-
+def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict[str, Any]:
     placement = config.placement
-    arguments = EngineArgs(
-        model=str(policy),
-        skip_tokenizer_init=True,  # prompts and completions are token ids
-        load_format="safetensors",
-        dtype=config.policy.dtype,
-        seed=0,  # sequences have seeds of their own
-        trust_remote_code=config.policy.trust_remote_code,
-        generation_config="vllm",  # none of the model's own sampling settings
-        max_model_len=_longest(config),
-        max_num_seqs=placement.generation_batch,
-        gpu_memory_utilization=placement.vllm.memory,
-        tensor_parallel_size=placement.vllm.tensor_parallel,
-        logprobs_mode="processed_logprobs",  # as drawn
-        disable_log_stats=True,
+    return {
+        "model": str(policy),
+        "skip_tokenizer_init": True,  # prompts and completions are token ids
+        "load_format": "safetensors",
+        "dtype": config.policy.dtype,
+        "seed": 0,  # sequences have seeds of their own
+        "trust_remote_code": config.policy.trust_remote_code,
+        "generation_config": "vllm",  # none of the model's own sampling settings
+        "max_model_len": _longest(config),
+        "max_num_seqs": placement.generation_batch,
+        "gpu_memory_utilization": placement.vllm.memory,
+        "tensor_parallel_size": placement.vllm.tensor_parallel,
+        "data_parallel_size": replicas,
+        "logprobs_mode": "processed_logprobs",  # as drawn
+        "stream_interval": _TOKENS_A_SIGN,
+        "disable_log_stats": True,
         **(_on_cpu(config) if device == "cpu" else {}),
-    )
-    try:
-        return LLMEngine.from_engine_args(arguments)
-    except Exception as error:
-        what = f"vLLM did not start: {printable_line(str(error), 300)}"
-        raise StageError(what, field="placement.engine", fix=f"see the stage's log; {_MEMORY_FIX}") from error
+    }
 
 
 def _longest(config: Config) -> int:
@@ -166,35 +287,3 @@ def _on_cpu(config: Config) -> dict[str, Any]:
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest(config)),
     }
-
-
-def _tell_of_its_end(client: Any) -> None:
-    """Let whoever waits for an answer know when the engine's process is gone.
-
-    vLLM 0.29 notices a process that was killed, but `step` goes on waiting for what that would have sent.
-    """
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    sentinels = [process.sentinel for process in client.resources.engine_manager.processes]
-    answers = client.outputs_queue
-
-    def watch() -> None:
-        wait(sentinels)
-        answers.put_nowait(EngineDeadError())
-
-    threading.Thread(target=watch, name="rloop-vllm-watch", daemon=True).start()
-
-
-class _engine_errors:  # noqa: N801 - used as a statement
-    """Turns the loss of the engine's process into a crash of the stage, which is started again."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from vllm.v1.engine.exceptions import EngineDeadError
-
-        if isinstance(error, EngineDeadError):
-            what = "vLLM's engine process ended without an answer"
-            fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
-            raise StageCrashed(what, field="placement.engine", fix=fix) from error

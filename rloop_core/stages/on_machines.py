@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rloop_core.cluster import Cluster, join_cluster
 from rloop_core.config import Config, make_config
-from rloop_core.errors import RLoopError
 from rloop_core.stages.job import Share, StageJob, StageOutcome, draws, machines_of
 from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.ranks import prepare
@@ -66,20 +65,11 @@ def run_stage(
     shares = _shares(job, cluster)
     # Of ranks the first alone tells how far they are, so that on the others nothing seems to go on.
     theirs = limits if drawing else {}
-    with cluster.calls([partial(_run_share, share, theirs) for share in shares[1:]]) as others:
-        try:
-            outcome = run_in_process(
-                shares[0], tell, should_stop=lambda: should_stop() or others.trouble() is not None, **limits
-            )
-            others.wait(should_stop)
-        except RLoopError as error:
-            if should_stop():
-                raise
-            raise others.cause(error) from error
-        if not drawing:
-            return outcome
-        counts = {0: outcome.counts, **others.results}
-        note("drawn: " + ", ".join(f"{counts[at]['batches']} batches on {cluster.name(at)}" for at in sorted(counts)))
+    mine = partial(_run_own, shares[0], tell, limits)
+    outcome, *counts = cluster.run([mine, *(partial(_run_share, share, theirs) for share in shares[1:])], should_stop)
+    if not drawing:
+        return cast(StageOutcome, outcome)
+    note(cluster.tell_shares([count["batches"] for count in (outcome.counts, *counts)]))
     return run_in_process(job, tell, should_stop=should_stop, **limits)
 
 
@@ -94,6 +84,13 @@ def _join(config: Config, tell: Callable[[str], None], should_stop: Callable[[],
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
     endpoint = "" if draws(job) else f"{_own_address()}:{_free_port()}"
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
+
+
+def _run_own(
+    job: StageJob, tell: Callable[[Event], None], limits: dict[str, Any], should_stop: Callable[[], bool]
+) -> StageOutcome:
+    """On the first machine: compute a share."""
+    return run_in_process(job, tell, should_stop=should_stop, **limits)
 
 
 def _run_share(job: StageJob, limits: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any]:

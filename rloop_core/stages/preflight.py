@@ -10,8 +10,7 @@ from rloop_core.adapters import check_adapters
 from rloop_core.config import Config, Impossible, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
-from rloop_core.rollout.available import check_in_loop, check_standalone
-from rloop_core.rollout.places import engine_places
+from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.vllm_server import asks_server, check_server
@@ -144,8 +143,8 @@ def run(context: StageContext) -> StageOutcome:
         import torch
 
         check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
-        if draws_here(config):
-            engine_places(config, context.device)
+        if draws_here(config) and config.placement.engine == "vllm":
+            replicas_of(config, context.device)
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}

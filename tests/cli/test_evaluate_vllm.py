@@ -50,7 +50,7 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
     assert process.returncode == code
     assert not still_running(below)
     if number == signal.SIGINT:
-        assert said.splitlines()[-1] == f"rloop: {LINE}"
+        assert f"rloop: {LINE}" in said.splitlines()
     assert not (out / "metrics.json").exists()
     kept = shards()
     assert 2 <= len(kept) < 50

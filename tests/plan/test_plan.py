@@ -130,14 +130,18 @@ def test_engines_share_the_batches_of_evaluation():
         return make_plan(config(placement=placement), "h200", gpus)["hours"]["per_iteration"]["evaluate"]
 
     # aime24 is 30 x 32 = 960 completions in 4 batches, math500 16,000 in 63: a batch is the least that is shared.
-    one = hours(1)
-    assert hours(2) == pytest.approx(one * (2 + 32) / (4 + 63))
-    assert hours(8) == pytest.approx(one * (1 + 8) / (4 + 63))
-    assert hours(64) == hours(8), "evaluate is computed on one machine"
-    assert hours(8, engines=2) == pytest.approx(hours(2))
-    start = 100 / 3600
-    pairs = hours(8, engine="vllm", vllm={"tensor_parallel": 2}) - start
-    assert pairs == pytest.approx(hours(8, engine="vllm", engines=4) - start)
+    one, start = hours(1), 100 / 3600
+    assert hours(8) == pytest.approx(one), "transformers draws on one device"
+
+    def vllm(gpus, **placement):
+        return hours(gpus, engine="vllm", **placement) - start
+
+    one = vllm(1)
+    assert vllm(2) == pytest.approx(one * (2 + 32) / (4 + 63), rel=0.02), "what flies at a time is smaller"
+    assert vllm(8) == pytest.approx(one * (1 + 8) / (4 + 63), rel=0.05)
+    assert vllm(64) == vllm(8), "evaluate is computed on one machine"
+    assert vllm(8, engines=2) == pytest.approx(vllm(2))
+    assert vllm(8, vllm={"tensor_parallel": 2}) == pytest.approx(vllm(8, engines=4))
 
 
 def test_a_policy_beyond_one_device_names_tensor_parallelism():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,15 @@ def vllm(wide: Path) -> Iterator[RolloutEngine]:
 def ours() -> RolloutEngine:
     """The other engine, with the policy as it is bundled."""
     return make_engine(config_of("transformers"), bundled_policy_path(), "cpu", TOKENIZER)
+
+
+def scheduler(others: Collection[int]) -> psutil.Process:
+    """That of some replica, but for those of other engines."""
+    return next(
+        process
+        for pid, process in engine_processes().items()
+        if pid not in others and "EngineCore" in " ".join(process.cmdline())
+    )
 
 
 def drawn(engine: RolloutEngine, problems: Any, how: SamplingSettings, **rest: Any) -> list[Completion]:
@@ -198,11 +209,14 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
-        (signal.SIGKILL, r"placement\.engine: engine [12] of 2: vLLM's engine process ended.*start the same command"),
-        (signal.SIGSTOP, r"placement\.engine: engine [12] of 2 hangs: it drew nothing for 0\.5 min .*start the same"),
+        (signal.SIGKILL, r"placement\.engine: vLLM's engine process ended.*start the same command"),
+        (
+            signal.SIGSTOP,
+            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it drew nothing for 0\.5 min .*start",
+        ),
     ],
 )
-def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
+def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     number: signal.Signals, reason: str, wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
     problems, how = encoded(small_config()), settings(batch=4, samples=4)
@@ -216,7 +230,7 @@ def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
 
     def strike(done: int, total: int) -> None:
         if not struck:
-            struck.append(next(process for pid, process in engine_processes().items() if pid not in others))
+            struck.append(scheduler(others))
             struck[0].send_signal(number)
 
     with pytest.raises(StageCrashed, match=reason):
@@ -227,6 +241,24 @@ def test_one_of_two_engines_lost_names_it_and_the_others_batches_stay(
     again = record(lambda *_: None, config_of("vllm"))
     assert len(again) == 20 and {path: path.stat().st_mtime_ns for path in kept} == kept
     assert set(engine_processes()) == others
+
+
+def test_a_replica_that_hangs_while_it_starts_is_given_up(wide: Path) -> None:
+    others = set(engine_processes())
+    suspended: list[psutil.Process] = []
+
+    def suspend() -> None:
+        while not suspended:
+            with contextlib.suppress(StopIteration, psutil.Error):
+                suspended.append(scheduler(others))
+                suspended[0].suspend()
+            time.sleep(0.05)
+
+    threading.Thread(target=suspend, daemon=True).start()
+    config = config_of("vllm", engines=2, engine_start_minutes=1.5)
+    with pytest.raises(StageCrashed, match=r"vLLM hangs: not ready after 1\.5 min \(placement\.engine_start_minutes\)"):
+        make_engine(config, wide, "cpu", TOKENIZER)
+    assert suspended and not still_running(suspended) and set(engine_processes()) == others
 
 
 def test_too_little_memory_is_a_clear_reason(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:

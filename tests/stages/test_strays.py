@@ -66,6 +66,31 @@ def test_who_belongs_to_a_living_run_is_left_alone(tmp_path: Path) -> None:
     assert not still_running(below, 60), "its supervisor lives, and ends them"
 
 
+def test_what_keeps_no_mark_is_ended_by_who_watches_its_starter(tmp_path: Path) -> None:
+    """As vLLM's processes: in sessions of their own, with another environment, deaf to their starter's end."""
+    program = """
+import subprocess, sys, time
+from rloop_core.strays import mark_descendants, watch_descendants
+mark_descendants()
+watcher = watch_descendants()
+sleep = "import time; time.sleep(600)"
+sleeper = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleep!r}])"
+child = subprocess.Popen([sys.executable, "-c", sleeper], env={}, start_new_session=True)
+print(watcher.pid, child.pid, flush=True)
+time.sleep(600)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
+    assert starter.stdout
+    watcher, child = map(psutil.Process, map(int, starter.stdout.readline().split()))
+    wait_until(child.children, "the grandchild", 60)
+    naps = watcher.num_ctx_switches().voluntary
+    wait_until(lambda: watcher.num_ctx_switches().voluntary > naps + 3, "a whole look of the watcher", 60)
+    below = [watcher, child, *child.children()]
+    starter.kill()
+    starter.wait()
+    assert len(below) == 3 and not still_running(below, 60)
+
+
 def test_in_a_container_a_child_of_process_1_is_not_taken_for_an_orphan() -> None:
     program = """
 import os, sys
