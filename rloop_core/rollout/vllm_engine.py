@@ -269,6 +269,8 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "gpu_memory_utilization": placement.vllm.memory,
         "tensor_parallel_size": placement.vllm.tensor_parallel,
         "data_parallel_size": replicas,
+        # In a Ray actor vLLM would ask Ray for the GPUs that the actor holds.
+        "distributed_executor_backend": "mp" if placement.vllm.tensor_parallel > 1 else None,
         "logprobs_mode": "processed_logprobs",  # as drawn
         "stream_interval": _TOKENS_A_SIGN,
         "disable_log_stats": True,

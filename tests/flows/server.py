@@ -43,7 +43,8 @@ class Server:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a client that may talk to it."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+        # RLOOP_OWNER, where a test has run stages, would make a stray of a run whose worker is killed.
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RLOOP_OWNER"))}
         mine = {
             "PREFECT_API_URL": self.api,
             "PREFECT_API_AUTH_STRING": self.password,
