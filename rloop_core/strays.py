@@ -70,6 +70,11 @@ def end_strays_of_the_gone(process: int) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
+def unmarked_environment() -> dict[str, str]:
+    """This process's environment for a program that is to outlive it: such a one is nobody's stray."""
+    return {name: value for name, value in os.environ.items() if name != _MARK}
+
+
 def watch_descendants() -> subprocess.Popen[bytes]:
     """Start a process that ends all below this one once this one ends, even by kill -9; kill it once it has served.
 
@@ -77,7 +82,7 @@ def watch_descendants() -> subprocess.Popen[bytes]:
     """
     watcher = subprocess.Popen(
         [sys.executable, "-m", "rloop_core.strays", str(os.getpid())],
-        env={name: value for name, value in os.environ.items() if name != _MARK},
+        env=unmarked_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ from rloop_core.plan.devices import Device
 from rloop_core.plan.memory import generated_together, uses_vllm
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload
-from rloop_core.rollout.available import devices_an_engine
 from rloop_core.rollout.vllm_server import asks_server
 
 VLLM_SEQUENCES = 512
@@ -66,7 +65,7 @@ def drawing_engines(config: Config, devices: int, *, on_cpu: bool = False) -> in
     """Engines that share the batches of harvest and evaluate on one machine; of transformers there is one."""
     if on_cpu or config.placement.engine != "vllm":
         return config.placement.engines or 1
-    most = max(1, min(devices, constants.GPUS_A_MACHINE) // devices_an_engine(config))
+    most = max(1, min(devices, constants.GPUS_A_MACHINE) // config.placement.vllm.tensor_parallel)
     return min(config.placement.engines or most, most)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rloop_core.config import Config
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import DDP, ONE, ZERO3, Sharding, ladder, sharding_named, training_states
-from rloop_core.rollout.available import devices_an_engine
 from rloop_core.rollout.vllm_server import asks_server
 
 GIB = 2**30
@@ -169,7 +168,7 @@ def _evaluate(config: Config, shape: ModelShape, available: float) -> StageMemor
     weights = float(shape.parameters * _element(config))
     one = _sequence_bytes(config, shape, config.longest_evaluation)
     if uses_vllm(config, "evaluate"):
-        width = devices_an_engine(config)
+        width = config.placement.vllm.tensor_parallel
         least = (weights + one) / width
         enough = next((n for n in (2, 4, 8) if n > width and (weights + one) / n <= available), 0)
         fix = f"set placement.vllm.tensor_parallel to {enough}" if enough else "take larger devices"

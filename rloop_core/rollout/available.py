@@ -62,7 +62,7 @@ def replicas_of(config: Config, device: str) -> int:
         return wanted or 1
     import torch
 
-    visible, width = torch.cuda.device_count(), devices_an_engine(config)
+    visible, width = torch.cuda.device_count(), config.placement.vllm.tensor_parallel
     most = visible // width
     if most < (wanted or 1):
         each = f" of {width} GPUs" if width > 1 else ""
@@ -73,11 +73,6 @@ def replicas_of(config: Config, device: str) -> int:
             fix=f"set it to at most {most if wanted else visible}" if most else "make more GPUs visible",
         )
     return wanted or most
-
-
-def devices_an_engine(config: Config) -> int:
-    """GPUs that one engine of harvest and evaluate takes."""
-    return config.placement.vllm.tensor_parallel if config.placement.engine == "vllm" else 1
 
 
 def engine_name(engine: str) -> str:

@@ -65,8 +65,13 @@ def run_stage(
     shares = _shares(job, cluster)
     # Of ranks the first alone tells how far they are, so that on the others nothing seems to go on.
     theirs = limits if drawing else {}
-    mine = partial(_run_own, shares[0], tell, limits)
-    outcome, *counts = cluster.run([mine, *(partial(_run_share, share, theirs) for share in shares[1:])], should_stop)
+
+    def run_own(should_stop: Callable[[], bool]) -> StageOutcome:
+        return run_in_process(shares[0], tell, should_stop=should_stop, **limits)
+
+    outcome, *counts = cluster.run(
+        [run_own, *(partial(_run_share, share, theirs) for share in shares[1:])], should_stop
+    )
     if not drawing:
         return cast(StageOutcome, outcome)
     note(cluster.tell_shares([count["batches"] for count in (outcome.counts, *counts)]))
@@ -84,13 +89,6 @@ def _join(config: Config, tell: Callable[[str], None], should_stop: Callable[[],
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
     endpoint = "" if draws(job) else f"{_own_address()}:{_free_port()}"
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
-
-
-def _run_own(
-    job: StageJob, tell: Callable[[Event], None], limits: dict[str, Any], should_stop: Callable[[], bool]
-) -> StageOutcome:
-    """On the first machine: compute a share."""
-    return run_in_process(job, tell, should_stop=should_stop, **limits)
 
 
 def _run_share(job: StageJob, limits: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any]:

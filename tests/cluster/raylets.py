@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import psutil
 
 from rloop_core.cluster import leave_cluster
+from rloop_core.strays import unmarked_environment
 from tests.conftest import ROOT
 from tests.processes import still_running
 
@@ -63,7 +64,7 @@ class Raylets:
 def raylets() -> Iterator[Raylets]:
     """A cluster of one machine, found through RAY_ADDRESS; at the end, nothing of it is left."""
     health = {f"RAY_health_check_{name}": value for name, value in _SOON.items()}
-    environment = {name: value for name, value in os.environ.items() if name != "RLOOP_OWNER"} | health
+    environment = unmarked_environment() | health
     server = subprocess.Popen(
         [sys.executable, "-c", _SERVE],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,

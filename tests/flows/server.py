@@ -21,6 +21,7 @@ import prefect.settings
 from prefect.settings import temporary_settings
 
 from flows.empty_database import EmptyDatabase
+from rloop_core.strays import unmarked_environment
 from tests.conftest import ROOT, call_rloop
 
 PASSWORD = "admin:not-a-secret"
@@ -43,8 +44,8 @@ class Server:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a client that may talk to it."""
-        # RLOOP_OWNER, where a test has run stages, would make a stray of a run whose worker is killed.
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RLOOP_OWNER"))}
+        # Unmarked: else, where a test has run stages, a run whose worker is killed would be a stray.
+        clean = {name: value for name, value in unmarked_environment().items() if not name.startswith("PREFECT_")}
         mine = {
             "PREFECT_API_URL": self.api,
             "PREFECT_API_AUTH_STRING": self.password,
