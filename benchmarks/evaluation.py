@@ -23,7 +23,7 @@ def bench() -> list[Line]:
 def _measure() -> tuple[float, float]:
     """Completion tokens a second: the sampler's, and the loop's."""
     from rloop_core.config import ProblemSource, PromptConfig
-    from rloop_core.organism import bundled_policy_path
+    from rloop_core.policies import bundled_policy_path
     from rloop_core.problems import load_problems
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_model, load_tokenizer

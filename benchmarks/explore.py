@@ -44,11 +44,11 @@ def _measure() -> tuple[list[float], list[float], list[float]]:
     from transformers import PrinterCallback
 
     from rloop_core.config import load_config
-    from rloop_core.dapo.explore import ExploreJob, make_trainer
-    from rloop_core.organism import bundled_policy_path
+    from rloop_core.policies import bundled_policy_path
     from rloop_core.problems import load_problems
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
+    from rloop_core.training.explore import ExploreJob, make_trainer
     from rloop_core.verifier import Verifier
 
     overrides = [

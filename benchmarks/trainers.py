@@ -12,11 +12,11 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    from rloop_core.adapters import loading_dtype
-    from rloop_core.dapo.problem_stream import ProblemStream
-    from rloop_core.dapo.reward import AnswerReward
-    from rloop_core.dapo.settings import grpo_config
     from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer
+    from rloop_core.training.adapters import loading_dtype
+    from rloop_core.training.problem_stream import ProblemStream
+    from rloop_core.training.reward import AnswerReward
+    from rloop_core.training.settings import grpo_config
 
     explore = job.config.explore
     order = ProblemStream(len(problems), job.seed).take(explore.steps * explore.problems_per_step)

@@ -13,8 +13,8 @@ from prefect.events.actions import SendNotification
 from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger
 from prefect.exceptions import ObjectNotFound
 
-from flows.deploy_once import send_once
 from flows.deploy_plan import Change, change, deployments_folder
+from flows.idempotent_requests import send_once
 from rloop_core.errors import ConfigError
 
 _RUN_COUNT = "prefect.run-count"

@@ -9,17 +9,17 @@ from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
-from flows.orphaned import outlives_worker
 from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
 from flows.server_trouble import DELETED, server_was_gone, was_deleted
+from flows.worker_watchdog import outlives_worker
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.placement import StoreUri
 from rloop_core.errors import cause_of
 from rloop_core.printable import printable_line
 from tasks.credentials import take_credentials
-from tasks.labels import labelled
 from tasks.report import report
 from tasks.session import open_run
+from tasks.tags import labelled
 
 MOST_CHARACTERS = 1000
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.imports import without_pandas
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 LOG = "embedded.log"
 """What the server complains about, in Prefect's home."""

@@ -3,7 +3,7 @@
 from prefect import flow
 
 from rloop_core.config import Config
-from tasks.beside import evaluated_beside
+from tasks.concurrent_evaluation import evaluated_beside
 from tasks.session import open_run
 from tasks.stages import explore, filter_, harvest, rft
 

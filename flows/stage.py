@@ -6,7 +6,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.orphaned import outlives_worker
+from flows.worker_watchdog import outlives_worker
 from rloop_core.config import make_config
 from rloop_core.config.placement import StageName
 from rloop_core.stages.carry_out import NoLongerWanted, carry_out
@@ -15,10 +15,10 @@ from rloop_core.stages.remote import RemoteStage
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from tasks.credentials import take_credentials
+from tasks.gpu_concurrency import run_in_turn
+from tasks.live_progress import shown
 from tasks.results import show_result
 from tasks.session import RunSession, announce
-from tasks.shown import shown
-from tasks.slots import run_in_turn
 
 
 def _name() -> str:

@@ -5,7 +5,7 @@ from prefect import flow
 from flows.attempts import end_earlier_attempts
 from rloop_core.config import Config, as_vanilla
 from rloop_core.stages.run_record import write_run_record
-from tasks.beside import evaluated_beside
+from tasks.concurrent_evaluation import evaluated_beside
 from tasks.preflight import preflight
 from tasks.session import open_run
 from tasks.stages import evaluate, explore

@@ -12,8 +12,8 @@ from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run, task_run
 
 from rloop_core.printable import without_secrets
-from rloop_core.report.canvas import Picture
-from rloop_core.report.page import image_uri
+from rloop_core.results.plotting import Picture
+from rloop_core.results.report.page import image_uri
 
 
 @dataclass(frozen=True)

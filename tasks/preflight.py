@@ -2,11 +2,11 @@
 
 from prefect.logging import get_run_logger
 
-from tasks.labels import untagged_task
+from tasks.live_progress import shown
 from tasks.remote import check_pools
 from tasks.session import RunSession
-from tasks.shown import shown
 from tasks.stages import RETRIES
+from tasks.tags import untagged_task
 
 
 @untagged_task(name="preflight", task_run_name="preflight", **RETRIES)

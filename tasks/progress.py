@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rloop_core.cli.formatting import duration
 from rloop_core.cli.live import Key, LineWatcher, label, position_in_words
-from rloop_core.cli.words import duration
 from rloop_core.printable import printable_line
 from tasks.artifacts import as_text
 

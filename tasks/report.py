@@ -5,18 +5,18 @@ from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient
 
-from rloop_core.report import figures
-from rloop_core.report.evaluation import EvaluationRow, evaluation_rows
-from rloop_core.report.page import image_uri
-from rloop_core.report.reading import RunRecord, read_run
-from rloop_core.report.selection import read_selected
-from rloop_core.report.summary import markdown_table, result_sentence
-from rloop_core.report.write import HTML_FILE, write_report
+from rloop_core.results.report import figures
+from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows
+from rloop_core.results.report.page import image_uri
+from rloop_core.results.report.reading import RunRecord, read_run
+from rloop_core.results.report.selection import read_selected
+from rloop_core.results.report.summary import markdown_table, result_sentence
+from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
 from tasks.artifacts import Origin, artifact_key, as_text
-from tasks.labels import untagged_task
 from tasks.session import RunSession
+from tasks.tags import untagged_task
 
 _MOST_LINKED = 3
 

@@ -14,8 +14,8 @@ from rloop_core.store import Lease, Manifest, Store, manifest_key
 from tasks.audience import is_watched
 
 if TYPE_CHECKING:
-    from tasks.desk import Desk
     from tasks.figures import Figures
+    from tasks.ui_publisher import Desk
 
 Listener = Callable[[str, int, dict[str, Any]], None]
 
@@ -64,7 +64,7 @@ class RunSession:
             if self._desk is None and is_watched():
                 from prefect.logging import get_run_logger
 
-                from tasks.desk import Desk
+                from tasks.ui_publisher import Desk
 
                 self._desk = Desk(get_run_logger().warning)
         return self._desk
@@ -120,14 +120,14 @@ def open_run(config: Config) -> Iterator[RunSession]:
             del _open[key]
             session.close(hasty)
             if config.placement.machines > 1:
-                from rloop_core.cluster import leave_cluster
+                from rloop_core.runtime.cluster import leave_cluster
 
                 leave_cluster()
 
 
 def _launch(*given: Any, **named: Any) -> StageOutcome:
     """A stage in a process tree of its own, when it is its turn; Prefect is loaded by then."""
-    from tasks.slots import run_in_turn
+    from tasks.gpu_concurrency import run_in_turn
 
     return run_in_turn(*given, **named)
 

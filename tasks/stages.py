@@ -9,10 +9,10 @@ from prefect.states import Completed
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
 from tasks.events import warn_if_carried
-from tasks.labels import UntaggedTask, untagged_task
+from tasks.live_progress import shown
 from tasks.results import show_result
 from tasks.session import RunSession
-from tasks.shown import shown
+from tasks.tags import UntaggedTask, untagged_task
 
 _MOST_RETRIES = 1000  # what is worth retrying decides
 

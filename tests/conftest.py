@@ -24,12 +24,12 @@ from hypothesis import settings
 
 from rloop_core.cli import main
 from rloop_core.config import Config, make_config
-from rloop_core.dapo.explore import ExploreJob
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.store import content_digest, file_sha256
+from rloop_core.training.explore import ExploreJob
 from rloop_core.verifier import Verifier
 from tests.swift import Swift, swift_server
 

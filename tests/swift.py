@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = Path(__file__).with_name("swift-requirements.txt")

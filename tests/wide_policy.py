@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 
 _OLD, _NEW = 24, 32
 
 
 def widen(target: Path, name: str = "bundled") -> Path:
-    """Write the policy to a folder, and return that; `name` is a key of `rloop_core.organism.POLICIES`."""
+    """Write the policy to a folder, and return that; `name` is a key of `rloop_core.policies.POLICIES`."""
     source = bundled_policy_path(name)
     shutil.copytree(source, target)
     config = json.loads((source / "config.json").read_text())

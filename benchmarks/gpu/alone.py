@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 Result = TypeVar("Result")
 

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 _MORE_ON_CPU = 96 * 2**20
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.parts import PARTS
 from rloop_core.errors import cause_of
-from rloop_core.lifelines import die_with_parent
 from rloop_core.printable import printable_line
+from rloop_core.runtime.lifetime import die_with_parent
 
 
 def main(arguments: str) -> int:

@@ -17,7 +17,7 @@ from benchmarks.gpu.iteration import ready_policy
 from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.row import Line
 from rloop_core.config import Config
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 BAR = 1.03
 WARM_UP, STEPS = 2, 8
@@ -127,10 +127,10 @@ def _train(kind: str, config: Config, policy: Path, work: Path, device: str, tur
     from transformers import PrinterCallback
 
     from benchmarks.trainers import Clock, bare_trainer
-    from rloop_core.dapo.explore import ExploreJob, make_trainer
     from rloop_core.problems import load_problems
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
+    from rloop_core.training.explore import ExploreJob, make_trainer
     from rloop_core.verifier import Verifier
 
     if device == "cpu":

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rloop_core.lifelines import adopt_orphans
-from rloop_core.stages.supervisor import end_descendants
+from rloop_core.runtime.lifetime import adopt_orphans
+from rloop_core.runtime.supervisor import end_descendants
 
 _POLL_SECONDS = 0.1
 _TAIL_LINES = 2

@@ -147,7 +147,7 @@ def _speeds(bench: Bench, config: Config, shape: ModelShape, store: Store, manif
         else:
             bench.leave_out("rft-speed", "too few updates to time")
         return
-    from rloop_core.dapo.ledger import read_rows
+    from rloop_core.training.metrics_log import read_rows
 
     row = read_rows(store.local_path(f"{manifest.folder}/metrics.jsonl"))[-1]
     seconds = {name: values[-1] for name, values in manifest.metrics["seconds_by_step"].items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.alone import alone
-from rloop_core.organism.tokenizer import build_tokenizer
+from benchmarks.organism.tokenizer import build_tokenizer
 from rloop_core.plan.models import KNOWN
 from rloop_core.problems.templates import render
 

@@ -89,7 +89,7 @@ def _one(bench: Bench, way: str, file: Path) -> None:
 
 def _loss(store: Store, manifest: Manifest) -> tuple[bool, str]:
     """Whether every loss is finite, and the first and last of them."""
-    from rloop_core.dapo.ledger import read_rows
+    from rloop_core.training.metrics_log import read_rows
 
     if manifest.stage == "explore":
         values = [row["loss"] for row in read_rows(store.local_path(f"{manifest.folder}/metrics.jsonl"))]

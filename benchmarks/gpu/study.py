@@ -20,10 +20,10 @@ from benchmarks.gpu.machine import ROOT, has_vllm
 from benchmarks.gpu.row import Line
 from benchmarks.gpu.runs import runner_of
 from rloop_core.config.loading import assign, read_mapping
+from rloop_core.results.study.config import StudyConfig, make_study, study_runs
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from rloop_core.study.config import StudyConfig, make_study, study_runs
 
 ARMS = ("rloop", "vanilla-rl")
 
@@ -43,7 +43,7 @@ def run(bench: Bench) -> None:
             for iteration, stage in stages_of(one.config):
                 manifest = runner.ensure(stage, iteration).manifest
                 stages, seconds = stages + 1, seconds + manifest.seconds
-    from rloop_core.study.write import write_study
+    from rloop_core.results.study.write import write_study
 
     findings = write_study(study, Store(store), bench.folder / "report", bench.folder / "cache")
     complete = not findings.record.missing()

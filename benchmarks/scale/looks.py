@@ -83,7 +83,7 @@ def status(store: str, scratch: str, name: str, iterations: str) -> dict[str, An
 
 def report(store: str, scratch: str, name: str, iterations: str) -> dict[str, Any]:
     """`rloop report`."""
-    from rloop_core.report.write import write_report
+    from rloop_core.results.report.write import write_report
     from rloop_core.store import Store
 
     page = write_report(Store(store), [name], Path(scratch) / "report", Path(scratch) / "cache")

@@ -72,9 +72,9 @@ def make(place: str, steps: str) -> dict[str, Any]:
 
 def harvest(place: str, steps: str) -> dict[str, Any]:
     """What stage harvest does with shards that lie on its disk; explore's are gone afterwards, to save room."""
-    from rloop_core.trajectories.completeness import prove_complete
     from rloop_core.trajectories.consolidate import consolidate
     from rloop_core.trajectories.success import success_rates, write_success_rates
+    from rloop_core.trajectories.validation import prove_complete
 
     shards = sorted((Path(place) / "shards").glob("*.parquet"))
     proof = prove_complete(shards, steps=int(steps), ranks=1, group_size=GROUP, min_groups_per_step=STEP_ROWS // GROUP)

@@ -133,7 +133,7 @@ def command(
     from rloop_core.cli.scoring import default_ks, show_summary
     from rloop_core.cli.standalone import Request, evaluate, evaluate_on_machines
     from rloop_core.errors import ConfigError
-    from rloop_core.organism import POLICIES
+    from rloop_core.policies import POLICIES
 
     chosen = ks or default_ks(samples)
     if max(chosen) > samples:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-from rloop_core.lifelines import processes_below
+from rloop_core.runtime.lifetime import processes_below
 
 INTERRUPTED, TERMINATED = 130, 143
 GRACE_SECONDS = 4.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rloop_core.cli.words import duration, in_words, stage_name, step_in_words
+from rloop_core.cli.formatting import duration, in_words, stage_name, step_in_words
 from rloop_core.stages.job import STAGES
 
 Event = Mapping[str, Any]

@@ -106,7 +106,7 @@ def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str,
 def _show_storage(out: Any, storage: dict[str, float]) -> None:
     from rich.text import Text
 
-    from rloop_core.report.page import size
+    from rloop_core.results.report.page import size
 
     out.print(Text("\nstorage", "bold"))
     out.print(_grid([(name, size(value)) for name, value in storage.items()]))
@@ -136,7 +136,7 @@ def _show_memory(out: Any, plan: dict[str, Any]) -> None:
 def _show_hours(out: Any, plan: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from rloop_core.cli.words import duration
+    from rloop_core.cli.formatting import duration
 
     hours = plan["hours"]
     if hours["total"] is None:
@@ -152,7 +152,7 @@ def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rloop_core.cli.words import duration
+    from rloop_core.cli.formatting import duration
 
     if not machines:
         return

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rloop_core.cli.words import in_words
+from rloop_core.cli.formatting import in_words
 from rloop_core.errors import RLoopError
-from rloop_core.report.reading import RunRecord, read_run
-from rloop_core.report.selection import selected
+from rloop_core.results.report.reading import RunRecord, read_run
+from rloop_core.results.report.selection import selected
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
@@ -77,7 +77,7 @@ def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: boo
 
 
 def _steps(run: RunRecord, stage: str, work: Path) -> str:
-    from rloop_core.dapo.ledger import read_rows
+    from rloop_core.training.metrics_log import read_rows
 
     if stage != "explore":
         return ""

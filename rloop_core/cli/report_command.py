@@ -38,12 +38,12 @@ def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | 
     if rollout is not None:
         if len(runs) != 1:
             raise click.UsageError("--rollout looks into one RUN")
-        from rloop_core.report.reading import read_run
-        from rloop_core.report.rollouts import RolloutKey, find_rollout
+        from rloop_core.results.report.reading import read_run
+        from rloop_core.results.report.rollouts import RolloutKey, find_rollout
 
         print_json(find_rollout(read_run(Store(store), runs[0], cache_folder()), RolloutKey.parse(rollout)))
         return
-    from rloop_core.report.write import write_report
+    from rloop_core.results.report.write import write_report
 
     page = write_report(Store(store), runs, out, cache_folder())
     if as_json:

@@ -116,7 +116,7 @@ def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> d
     if out is None or request.share != (1, 1):
         fix = "name one with --out, and leave --shard out"
         raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
-    from rloop_core.cluster import join_cluster
+    from rloop_core.runtime.cluster import join_cluster
     from rloop_core.stages.process import warm_up
 
     def say(line: str) -> None:
@@ -132,7 +132,7 @@ def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> d
 
 def _run_share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
     """How many batches the share has; a machine that must stop is ended with its process."""
-    from rloop_core.rollout.judged import own_batches
+    from rloop_core.rollout.recording import own_batches
 
     return len(own_batches(evaluate(request, out)["batches"], request.share))
 
@@ -148,7 +148,7 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
     import transformers
 
     from rloop_core.rollout.engine import SamplingSettings
-    from rloop_core.rollout.judged import JudgedSampler
+    from rloop_core.rollout.recording import JudgedSampler
     from rloop_core.seeds import derive_seed
     from rloop_core.verifier import Verifier
 

@@ -71,7 +71,7 @@ def _show_runs(store: str, runs: list[dict[str, Any]]) -> None:
 def _show(status: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from rloop_core.cli.words import duration, stage_name
+    from rloop_core.cli.formatting import duration, stage_name
 
     table = _table("stage", "state", "time", "result")
     for row in status["stages"]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rloop_core.cli.formatting import duration
 from rloop_core.cli.options import KList, cache_folder, console, json_option, print_json, store_option
-from rloop_core.cli.words import duration
 
 if TYPE_CHECKING:
-    from rloop_core.study.runner import Progress
+    from rloop_core.cli.study_runner import Progress
 
 _MOST_JOBS = 4
 _LINE_SECONDS = 60.0
@@ -78,11 +78,11 @@ def command(
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
+    from rloop_core.cli.study_runner import compute
+    from rloop_core.results.study.config import load_study, part_of, study_runs
+    from rloop_core.results.study.show import show_study
+    from rloop_core.results.study.write import write_study
     from rloop_core.store import Store
-    from rloop_core.study.config import load_study, part_of, study_runs
-    from rloop_core.study.runner import compute
-    from rloop_core.study.show import show_study
-    from rloop_core.study.write import write_study
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name

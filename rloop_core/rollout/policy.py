@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rloop_core.config import PolicyConfig
 from rloop_core.errors import ConfigError, RLoopError, is_out_of_memory
 from rloop_core.json_text import parse_json
-from rloop_core.organism import POLICIES, bundled_policy_path
+from rloop_core.policies import POLICIES, bundled_policy_path
 from rloop_core.printable import printable_line, visible
 from rloop_core.store import content_digest, file_sha256
 

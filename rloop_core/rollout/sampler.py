@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.rollout.cache import roomy_cache
-from rloop_core.rollout.drawn import DrawnLogProbs
 from rloop_core.rollout.engine import (
     Completion,
     Drawn,
@@ -17,6 +16,7 @@ from rloop_core.rollout.engine import (
 )
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.samples import DrawnLogProbs
 
 if TYPE_CHECKING:
     import torch

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, StageCrashed, StageError
-from rloop_core.lifelines import kill, processes_below
 from rloop_core.printable import printable_line
 from rloop_core.rollout.available import check_standalone, replicas_of
 from rloop_core.rollout.engine import (
@@ -37,8 +36,9 @@ from rloop_core.rollout.engine import (
 )
 from rloop_core.rollout.policy import declared_eos_ids
 from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.runtime.lifetime import kill, processes_below
+from rloop_core.runtime.orphans import watch_descendants
 from rloop_core.seeds import derive_seed
-from rloop_core.strays import watch_descendants
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,8 +10,8 @@ from typing import Any
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.judged import JudgedSampler, own_batches
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import JudgedSampler, own_batches
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rloop_core.dapo.drift import drift_alarm, drift_summary
-from rloop_core.dapo.explore import ExploreJob, explore, seal
-from rloop_core.dapo.ledger import read_rows
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
+from rloop_core.training.drift import drift_alarm, drift_summary
+from rloop_core.training.explore import ExploreJob, explore, seal
+from rloop_core.training.metrics_log import read_rows
 
 
 def run(context: StageContext) -> StageOutcome:

@@ -13,8 +13,8 @@ from typing import Any
 from rloop_core.errors import RLoopError, error_as_data, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
-from rloop_core.stages.full_memory import device_advice, host_advice
 from rloop_core.stages.job import StageJob
+from rloop_core.stages.oom import device_advice, host_advice
 
 FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
 ENGINE_FIELD = "placement.engine"

@@ -9,7 +9,7 @@ import atexit
 import os
 import signal
 
-from rloop_core.strays import end_strays_of_the_gone
+from rloop_core.runtime.orphans import end_strays_of_the_gone
 
 # Ctrl-C reaches the whole process group; ending the fork server is its caller's business.
 signal.signal(signal.SIGINT, signal.SIG_IGN)

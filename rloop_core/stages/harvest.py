@@ -8,15 +8,15 @@ from pathlib import Path
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.judged import JudgedSampler, own_batches
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import JudgedSampler, own_batches
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.completeness import prove_complete
 from rloop_core.trajectories.consolidate import consolidate
 from rloop_core.trajectories.layout import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.success import success_rates, write_success_rates
+from rloop_core.trajectories.validation import prove_complete
 
 
 def run(context: StageContext) -> StageOutcome:

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from rloop_core.cluster import Cluster, join_cluster
 from rloop_core.config import Config, make_config
+from rloop_core.runtime.cluster import Cluster, join_cluster
 from rloop_core.stages.job import Share, StageJob, StageOutcome, draws, machines_of
 from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.ranks import prepare

@@ -6,7 +6,6 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from rloop_core.adapters import check_adapters
 from rloop_core.config import Config, Impossible, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
@@ -19,6 +18,7 @@ from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
 from rloop_core.store import Store
 from rloop_core.trackers import check_trackers
+from rloop_core.training.adapters import check_adapters
 
 _TOLERATED_GOLDS = 0.2
 _TOLERATED_COPIES = 0.05

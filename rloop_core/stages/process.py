@@ -22,12 +22,12 @@ from typing import Any
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
+from rloop_core.runtime.orphans import STRAY_SECONDS, end_strays, mark_descendants
+from rloop_core.runtime.rank_watchdog import who_stands_still
+from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
-from rloop_core.stages.full_memory import kernel_kills, killed
 from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.stages.pulse import who_stands_still
-from rloop_core.stages.supervisor import supervise
-from rloop_core.strays import STRAY_SECONDS, end_strays, mark_descendants
+from rloop_core.stages.oom import kernel_kills, killed
 
 Event = dict[str, Any]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.stages.ranks import read_job, run_rank
 
 

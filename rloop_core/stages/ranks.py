@@ -24,12 +24,12 @@ from typing import Any
 
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
+from rloop_core.runtime.rank_watchdog import pulse, who_stands_still
+from rloop_core.runtime.supervisor import GRACE_SECONDS
 from rloop_core.stages.failure import failure_of
-from rloop_core.stages.full_memory import kernel_kills, killed
 from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome, ranks_of
-from rloop_core.stages.pulse import pulse, who_stands_still
+from rloop_core.stages.oom import kernel_kills, killed
 from rloop_core.stages.rank_group import launch_environment, launch_options, ranks_folder, rendezvous
-from rloop_core.stages.supervisor import GRACE_SECONDS
 
 Event = dict[str, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-from rloop_core.rft import RFTJob, finetune
 from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
+from rloop_core.training.rft import RFTJob, finetune
 from rloop_core.trajectories.layout import EXPERTS_FILE
 
 

@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 
 from rloop_core.imports import without_collections
-from rloop_core.strays import owner_is_gone
+from rloop_core.runtime.orphans import owner_is_gone
 
 _LIBRARIES = (
     "torch",

@@ -1,8 +1,9 @@
 """Object store, manifests, fingerprints, digests and leases: what makes a run resumable anywhere."""
 
-from rloop_core.store.borrowed import BorrowedLease
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import canonical_json, content_digest, file_sha256, fingerprint
+from rloop_core.store.checksummed import seal, unseal
+from rloop_core.store.delegated_lease import BorrowedLease
 from rloop_core.store.lease import Lease
 from rloop_core.store.manifest import (
     BASE_ITERATION,
@@ -20,7 +21,6 @@ from rloop_core.store.manifest import (
     stage_folder,
 )
 from rloop_core.store.objects import Entry, Store
-from rloop_core.store.sealed import seal, unseal
 
 __all__ = [
     "BASE_ITERATION",

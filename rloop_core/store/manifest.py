@@ -21,9 +21,9 @@ from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreErro
 from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import content_digest, file_sha256
+from rloop_core.store.checksummed import hash_of, is_hash
 from rloop_core.store.local import replace_bytes
 from rloop_core.store.objects import Store
-from rloop_core.store.sealed import hash_of, is_hash
 
 SCHEMA_VERSION: Literal[1] = 1
 BASE_ITERATION = -1

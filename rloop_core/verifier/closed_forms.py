@@ -12,10 +12,10 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial
 
-from rloop_core.verifier import ring
+from rloop_core.verifier import exact_algebra
+from rloop_core.verifier.canonical_latex import clean
+from rloop_core.verifier.exact_algebra import Form, TooComplexError
 from rloop_core.verifier.policies import Policies
-from rloop_core.verifier.ring import Form, TooComplexError
-from rloop_core.verifier.written import clean
 
 _MAX_CHARS = 300
 _MAX_NESTING = 20
@@ -97,12 +97,12 @@ class _Reader:
         self._depth += 1
         if self._depth > _MAX_NESTING:
             raise TooComplexError
-        total = ring.rational(0)
+        total = exact_algebra.rational(0)
         sign = 1
         if self._next() in ("+", "-"):
             sign = -1 if self._take() == "-" else 1
         while True:
-            total = ring.add(total, self._product(), sign)
+            total = exact_algebra.add(total, self._product(), sign)
             if self._next() not in ("+", "-"):
                 break
             sign = -1 if self._take() == "-" else 1
@@ -115,21 +115,21 @@ class _Reader:
             word = self._next()
             if word in _TIMES:
                 self._take()
-                form, divided = ring.multiply(form, self._signed()), False
+                form, divided = exact_algebra.multiply(form, self._signed()), False
             elif word == "/":
                 self._take()
-                form, divided = ring.multiply(form, ring.inverse(self._signed())), True
+                form, divided = exact_algebra.multiply(form, exact_algebra.inverse(self._signed())), True
             elif word in ("", "+", "-", ")", "}", "]"):
                 return form
             elif divided or word[0].isdigit() or word[0] == ".":
                 raise TooComplexError  # 1/2x, x2
             else:
-                form = ring.multiply(form, self._factor())
+                form = exact_algebra.multiply(form, self._factor())
 
     def _signed(self) -> Form:
         if self._next() == "-":
             self._take()
-            return ring.multiply(ring.rational(-1), self._factor())
+            return exact_algebra.multiply(exact_algebra.rational(-1), self._factor())
         return self._factor()
 
     def _factor(self) -> Form:
@@ -148,7 +148,7 @@ class _Reader:
 
     def _powered(self, base: Form) -> Form:
         if self._next() == "{":
-            exponent = ring.as_rational(self._group())
+            exponent = exact_algebra.as_rational(self._group())
         elif re.fullmatch(r"\d", self._next()):
             exponent = Fraction(int(self._take()))
         else:
@@ -156,30 +156,30 @@ class _Reader:
         if exponent is None:
             raise TooComplexError
         if exponent.denominator == 2:
-            return ring.power(ring.square_root(base), exponent.numerator)
+            return exact_algebra.power(exact_algebra.square_root(base), exponent.numerator)
         if exponent.denominator != 1 or (not base and exponent <= 0):
             raise TooComplexError
-        return ring.power(base, int(exponent))
+        return exact_algebra.power(base, int(exponent))
 
     def _factorial(self, form: Form) -> Form:
-        value = ring.as_rational(form)
+        value = exact_algebra.as_rational(form)
         if value is None or value.denominator != 1 or not 0 <= value <= _MAX_FACTORIAL or self._next() == "!":
             raise TooComplexError
-        return ring.rational(factorial(int(value)))
+        return exact_algebra.rational(factorial(int(value)))
 
     def _mixed_number(self, whole: Form) -> Form:
         """3\\frac{1}{2}: a sum where the policy says so and both parts are plain integers, else a product."""
         self._take()
         argument = self._at
         top, bottom = self._group(), self._group()
-        fraction = ring.multiply(top, ring.inverse(bottom))
+        fraction = exact_algebra.multiply(top, exact_algebra.inverse(bottom))
         plain = all(re.fullmatch(r"\d+|[{}]", word) for word in self._tokens[argument : self._at])
-        value = ring.as_rational(fraction)
+        value = exact_algebra.as_rational(fraction)
         if self._next() in ("^", "!"):
             raise TooComplexError
         if plain and self._mixed and value is not None and 0 < value < 1:
-            return ring.add(whole, fraction)
-        return ring.multiply(whole, fraction)
+            return exact_algebra.add(whole, fraction)
+        return exact_algebra.multiply(whole, fraction)
 
     def _group(self) -> Form:
         self._take("{")
@@ -194,35 +194,35 @@ class _Reader:
             self._take(_OPENING[word])
             return form
         if word[0].isdigit() or word[0] == ".":
-            return ring.rational(Fraction(word))
+            return exact_algebra.rational(Fraction(word))
         if word == "i":
-            return ring.square_root(ring.rational(-1))
+            return exact_algebra.square_root(exact_algebra.rational(-1))
         if word[0] == "\\":
             return self._command(word)
         if not word[0].isalpha():
             raise TooComplexError
-        return ring.variable(word.replace("{", "").replace("}", ""))
+        return exact_algebra.variable(word.replace("{", "").replace("}", ""))
 
     def _command(self, word: str) -> Form:
         if word == "\\pi":
-            return ring.pi()
+            return exact_algebra.pi()
         if word == "\\frac":
             top, bottom = self._group(), self._group()
-            return ring.multiply(top, ring.inverse(bottom))
+            return exact_algebra.multiply(top, exact_algebra.inverse(bottom))
         if word == "\\sqrt" and self._next() == "{":
-            return ring.square_root(self._group())
+            return exact_algebra.square_root(self._group())
         if word == "\\sqrt" and re.fullmatch(r"\d", self._next()):
-            return ring.square_root(ring.rational(int(self._take())))
+            return exact_algebra.square_root(exact_algebra.rational(int(self._take())))
         if word == "\\binom":
             return self._binomial()
         if _GREEK.fullmatch(word):
-            return ring.variable(word.replace("{", "").replace("}", ""))
+            return exact_algebra.variable(word.replace("{", "").replace("}", ""))
         raise TooComplexError
 
     def _binomial(self) -> Form:
-        top, bottom = ring.as_rational(self._group()), ring.as_rational(self._group())
+        top, bottom = exact_algebra.as_rational(self._group()), exact_algebra.as_rational(self._group())
         if top is None or bottom is None or top.denominator * bottom.denominator != 1:
             raise TooComplexError
         if not 0 <= bottom <= top <= _MAX_FACTORIAL:
             raise TooComplexError
-        return ring.rational(comb(int(top), int(bottom)))
+        return exact_algebra.rational(comb(int(top), int(bottom)))

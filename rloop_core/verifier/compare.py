@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 
+from rloop_core.verifier.canonical_latex import clean, key
 from rloop_core.verifier.closed_forms import equal_forms
 from rloop_core.verifier.numbers import Value, equal_values, number, without_groups
 from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.quantities import Scaled, pair
 from rloop_core.verifier.structure import same
 from rloop_core.verifier.words import compare_based, compare_words
-from rloop_core.verifier.written import clean, key
 
 _OPERATOR = re.compile(
     r"(?<=.)[-+]|[*/!]|\^(?!\s*\{?\s*\\circ)|\\(?:times|cdot|div|[dt]?binom|choose|b?mod|pm|sum|prod)(?![A-Za-z])"

@@ -19,14 +19,14 @@ import warnings
 from functools import lru_cache
 from typing import Any
 
+from rloop_core.verifier.canonical_latex import clean
 from rloop_core.verifier.compare import exact_leaf
-from rloop_core.verifier.dialect import is_decimal, readable
+from rloop_core.verifier.latex_adapter import is_decimal, readable
 from rloop_core.verifier.limits import beyond_limits
 from rloop_core.verifier.numbers import without_groups
 from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.quantities import pair
 from rloop_core.verifier.structure import same
-from rloop_core.verifier.written import clean
 
 # With gmpy2 a power tower aborts the process. Read by sympy and mpmath when they are first imported, in the worker.
 os.environ["MPMATH_NOGMPY"] = "1"

@@ -19,9 +19,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from rloop_core.verifier.canonical_latex import clean, squeezed
 from rloop_core.verifier.limits import MAX_DIGITS
 from rloop_core.verifier.policies import DEFAULT, Policies
-from rloop_core.verifier.written import clean, squeezed
 
 _NUM = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _POWER = r"(?:10\^(?:\{\(?([+-]?\d{1,4})\)?\}|([+-]?\d{1,4}))|\{10\}\^(?:\{\(?([+-]?\d{1,4})\)?\}|([+-]?\d{1,4})))"

@@ -20,9 +20,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from rloop_core.verifier.canonical_latex import clean
 from rloop_core.verifier.policies import Policies
 from rloop_core.verifier.units import Unit, unit
-from rloop_core.verifier.written import clean
 
 _COMMAND = r"\\(?:text|textrm|textnormal|textit|textbf|mathrm|mathbf|mathit|mbox|rm|operatorname|unit)\s*"
 _INSIDE = r"(?:[^{}]|\{[^{}]*\})*"

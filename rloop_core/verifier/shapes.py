@@ -12,10 +12,10 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
+from rloop_core.verifier.canonical_latex import clean, key
 from rloop_core.verifier.names import is_name
 from rloop_core.verifier.numbers import without_groups
 from rloop_core.verifier.policies import Policies
-from rloop_core.verifier.written import clean, key
 
 MAX_NESTING = 12
 _MAX_SIGNS = 3

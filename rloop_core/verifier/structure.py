@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from rloop_core.verifier.canonical_latex import key
 from rloop_core.verifier.names import is_name
 from rloop_core.verifier.numbers import number, without_groups
 from rloop_core.verifier.policies import Policies
 from rloop_core.verifier.shapes import Group, Leaf, Relation, Shape, as_interval, parse, rising
-from rloop_core.verifier.written import key
 
 LeafComparison: TypeAlias = Callable[[str, str], bool | None]
 EquationComparison: TypeAlias = Callable[[tuple[str, str], tuple[str, str]], bool | None]

@@ -17,7 +17,7 @@ import struct
 import sys
 from typing import Any, NoReturn
 
-from rloop_core.lifelines import die_with_parent
+from rloop_core.runtime.lifetime import die_with_parent
 
 REQUEST = struct.Struct("!ci")
 """What the template is told: b"F" 0 to fork a worker for the socket that comes along, b"E" pid to end one."""

@@ -23,8 +23,8 @@ from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.policy import problem_file
 from benchmarks.gpu.row import Line, Row, Rows
 from benchmarks.gpu.table import rows_of, table
-from rloop_core.dapo import explore as exploration
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
+from rloop_core.training import explore as exploration
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.process
@@ -226,7 +226,7 @@ def test_both_trainers_play_their_turns_with_vllm_s_rollouts(
     """TRL's own code, its engine stood in for: in-loop vLLM needs a GPU."""
     from trl.trainer import grpo_trainer
 
-    from tests.dapo.test_vllm_in_loop import OtherEngine
+    from tests.training.test_vllm_in_loop import OtherEngine
 
     class Engine(OtherEngine):
         pass

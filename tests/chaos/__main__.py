@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import load_config
-from rloop_core.lifelines import adopt_orphans
+from rloop_core.runtime.lifetime import adopt_orphans
 from tests.chaos import short_stages, warm
 from tests.chaos.play import Outcome, Stage
 from tests.chaos.players import Line, Progress, play_beside, schedule_in_words, summary

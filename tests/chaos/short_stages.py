@@ -47,12 +47,12 @@ def preflight(context: StageContext) -> StageOutcome:
 
 def explore(context: StageContext) -> StageOutcome:
     """RL steps that are recorded, learnt from, noted and checkpointed in the real order."""
-    from rloop_core.dapo.checkpoints import last_checkpoint, mark_whole
-    from rloop_core.dapo.explore import ExploreJob, seal
-    from rloop_core.dapo.groups import group_id
-    from rloop_core.dapo.ledger import StepLedger
-    from rloop_core.dapo.problem_stream import ProblemStream
-    from rloop_core.dapo.recorder import RolloutRecorder
+    from rloop_core.training.checkpoints import last_checkpoint, mark_whole
+    from rloop_core.training.explore import ExploreJob, seal
+    from rloop_core.training.groups import group_id
+    from rloop_core.training.metrics_log import StepLedger
+    from rloop_core.training.problem_stream import ProblemStream
+    from rloop_core.training.recorder import RolloutRecorder
 
     config, work, asked = context.config, context.work, context.config.explore
     policy, problems = context.folder("policy"), list(context.problems("problems"))

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rloop_core.dapo import checkpoints, recorder
 from rloop_core.stages import execute, harvest
 from rloop_core.stages.execute import StageContext
 from rloop_core.store import Lease, Store, manifest
+from rloop_core.training import checkpoints, recorder
 from rloop_core.trajectories import shards
 from rloop_core.trajectories.parquet import DeterministicWriter
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from rloop_core.cluster import leave_cluster
-from rloop_core.strays import unmarked_environment
+from rloop_core.runtime.cluster import leave_cluster
+from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT
 from tests.processes import still_running
 

@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rloop_core import cluster
-from rloop_core.cluster import leave_cluster
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError, MachineLost, StageCrashed
+from rloop_core.runtime import cluster
+from rloop_core.runtime.cluster import leave_cluster
 from rloop_core.stages.on_machines import check_machines
 from tests.cluster.raylets import Raylets, raylets
 from tests.conftest import ROOT, call_rloop

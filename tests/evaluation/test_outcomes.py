@@ -10,7 +10,7 @@ from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.names import metric_order
 from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
-from tests.report.conftest import row
+from tests.results.conftest import row
 
 
 def samples(hits: dict[str, list[str]], answers: dict[tuple[str, int], str] | None = None) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import prefect.settings
 from prefect.settings import temporary_settings
 
 from flows.empty_database import EmptyDatabase
-from rloop_core.strays import unmarked_environment
+from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT, call_rloop
 
 PASSWORD = "admin:not-a-secret"

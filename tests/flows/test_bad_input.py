@@ -16,7 +16,7 @@ import pytest
 
 from rloop_core.config import load_config
 from rloop_core.errors import ProblemsError
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
 from tests.conftest import ROOT, SMOKE, manifest_digests, read_only, run_rloop
 from tests.disks import small_disk

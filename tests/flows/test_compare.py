@@ -12,7 +12,7 @@ from flows.compare import compare
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
 from tests.conftest import embedded_prefect
-from tests.report.paired import make_pair, pair_config
+from tests.results.paired import make_pair, pair_config
 
 pytestmark = pytest.mark.process
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 _RUN = """
 import sys
 from rich.console import Console
-from flows.output import outlive_reader
+from flows.stdio_relay import outlive_reader
 print("first", flush=True)
 outlive_reader()
 sys.stdin.readline()

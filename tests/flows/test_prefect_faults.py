@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from rloop_core.errors import Stopped
-from tasks import slots
-from tasks.slots import slot
+from tasks import gpu_concurrency
+from tasks.gpu_concurrency import slot
 from tests.conftest import ROOT, manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import (
@@ -39,10 +39,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE = 400.0
 HOLDER = """
 import time
-from tasks import slots
+from tasks import gpu_concurrency
 
-slots.LEASE_SECONDS = 60.0
-with slots.slot("left", "killed", print):
+gpu_concurrency.LEASE_SECONDS = 60.0
+with gpu_concurrency.slot("left", "killed", print):
     print("holds", flush=True)
     time.sleep(600)
 """
@@ -210,7 +210,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
     prefect: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A killed holder's slot is the next one's after the lease; a living one's is not, however often it is renewed."""
-    monkeypatch.setattr(slots, "LEASE_SECONDS", 60.0)  # a server grants none that is shorter
+    monkeypatch.setattr(gpu_concurrency, "LEASE_SECONDS", 60.0)  # a server grants none that is shorter
     for name in ("kept", "left"):
         prefect.server.post("/v2/concurrency_limits/", {"name": name, "limit": 1}).raise_for_status()
     got: dict[str, float] = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from tasks.slots import slot
+from tasks.gpu_concurrency import slot
 from tests.flows.server import Server
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem

@@ -8,12 +8,12 @@ import pytest
 
 from rloop_core.config import PolicyConfig, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem
 from rloop_core.rollout.engine import SamplingSettings, plan_batches
-from rloop_core.rollout.judged import JudgedSampler
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import JudgedSampler
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 

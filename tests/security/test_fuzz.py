@@ -21,7 +21,7 @@ from rloop_core.config import Config, ProblemSource, load_config, make_config
 from rloop_core.config.loading import assign
 from rloop_core.config.yaml_text import parse_yaml
 from rloop_core.errors import RLoopError
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.printable import without_controls
 from rloop_core.problems import load_problems
 from rloop_core.stages.problem_store import dump_problems, read_problems

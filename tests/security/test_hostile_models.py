@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from rloop_core.config import PolicyConfig
 from rloop_core.errors import ConfigError
-from rloop_core.organism import bundled_policy_path
 from rloop_core.plan.models import find_shape
+from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem
 from rloop_core.rollout.policy import context_tokens, declared_eos_ids, eos_token_ids, load_model, load_tokenizer
 from rloop_core.rollout.prompts import encode_problems

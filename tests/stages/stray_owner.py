@@ -12,8 +12,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.process import warm_context
-from rloop_core.stages.supervisor import supervise
 
 _HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 

@@ -17,7 +17,7 @@ import transformers
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.evaluation import outcomes
-from rloop_core.organism import bundled_policy_path
+from rloop_core.policies import bundled_policy_path
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner

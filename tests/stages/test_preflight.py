@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.dapo.settings import grpo_config
 from rloop_core.errors import ConfigError
-from rloop_core.organism import bundled_policy_path
 from rloop_core.plan.models import KNOWN
+from rloop_core.policies import bundled_policy_path
 from rloop_core.stages import preflight
 from rloop_core.stages.preflight import check_memory
+from rloop_core.training.settings import grpo_config
 from tests.conftest import small_config
 
 

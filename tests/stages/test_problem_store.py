@@ -12,7 +12,7 @@ from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems import load_problems
 from rloop_core.stages.problem_store import ensure_problems, read_problems
 from rloop_core.store import Store
-from rloop_core.store.sealed import seal, unseal
+from rloop_core.store.checksummed import seal, unseal
 
 
 @pytest.fixture

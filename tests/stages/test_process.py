@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from rloop_core.errors import StageCrashed, StageError
+from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.job import StageJob
 from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import StageRunner
-from rloop_core.stages.supervisor import supervise
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
 from tests.processes import still_running

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
-from rloop_core.dapo.explore import ExploreJob, explore
 from rloop_core.errors import ConfigError, StageCrashed, StageError
-from rloop_core.organism import bundled_policy_path
-from rloop_core.rft import RFTJob, finetune
+from rloop_core.policies import bundled_policy_path
 from rloop_core.seeds import derive_seed
+from rloop_core.training.explore import ExploreJob, explore
+from rloop_core.training.rft import RFTJob, finetune
 from rloop_core.trajectories.layout import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded

@@ -11,12 +11,12 @@ import numpy as np
 
 from rloop_core.config import Config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.results.study.config import StudyConfig, make_study, study_runs
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from rloop_core.study.config import StudyConfig, make_study, study_runs
 from rloop_core.trajectories.shards import write_shard
-from tests.report.conftest import FIGURES, FakeRun, row
+from tests.results.conftest import FIGURES, FakeRun, row
 
 SAMPLES, PHASE, ITERATIONS = 4, 4, 2
 TOTAL = PHASE * ITERATIONS

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rloop_core.analysis.solved import SolvedRule
-from rloop_core.analysis.transitions import transitions_of_counts
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, judged
-from rloop_core.study.effects import seed_effect
-from rloop_core.study.forgetting import lost_and_null
-from rloop_core.study.overfitting import fall_from_peak
-from rloop_core.study.training import slope_of_last_third, window_mean
+from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import transitions_of_counts
+from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, judged
+from rloop_core.results.study.effects import seed_effect
+from rloop_core.results.study.forgetting import lost_and_null
+from rloop_core.results.study.overfitting import fall_from_peak
+from rloop_core.results.study.training import slope_of_last_third, window_mean
 
 
 def test_a_fall_is_measured_whole():

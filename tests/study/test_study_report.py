@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rloop_core.analysis.solved import SolvedRule
 from rloop_core.errors import ConfigError, StoreError
+from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.study import figures
+from rloop_core.results.study.claims import OUTCOMES
+from rloop_core.results.study.config import study_runs
+from rloop_core.results.study.effects import crossed_effects
+from rloop_core.results.study.page import render
+from rloop_core.results.study.show import show_study
+from rloop_core.results.study.write import draw as draw_pictures
+from rloop_core.results.study.write import findings, write_study
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from rloop_core.study import figures
-from rloop_core.study.claims import OUTCOMES
-from rloop_core.study.config import study_runs
-from rloop_core.study.effects import crossed_effects
-from rloop_core.study.page import render
-from rloop_core.study.show import show_study
-from rloop_core.study.write import draw as draw_pictures
-from rloop_core.study.write import findings, write_study
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
 
 pytestmark = pytest.mark.process

@@ -10,7 +10,7 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tasks.desk import Desk
+from tasks.ui_publisher import Desk
 
 
 @pytest.fixture

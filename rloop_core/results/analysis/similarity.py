@@ -1,0 +1,120 @@
+"""How alike the solutions of two checkpoints are (paper section 3.2, appendix A): mean bigram Jaccard of N x N pairs.
+
+One sparse matrix a problem, a row for each of its T x N trajectories and a column for each bigram: its product with its
+own transpose counts every pair's shared bigrams at once. Problems are taken one at a time, so memory does not depend on
+their number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any
+
+import numpy as np
+
+from rloop_core.errors import StageError
+from rloop_core.results.analysis.transitions import Matrix
+
+Units = Sequence[Hashable]
+"""A trajectory as words or token ids."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Similarity:
+    """Mean similarity between checkpoints.
+
+    Attributes:
+        with_self_pairs: Shape [T, T]; the paper's mean over all N x N pairs. Its diagonal holds each trajectory against
+            itself, which adds about 1/N to it.
+        without_self_pairs: Shape [T, T]; the same, but its diagonal is over distinct trajectories (nan for N = 1).
+        problems: Number of problems averaged over.
+    """
+
+    with_self_pairs: Matrix
+    without_self_pairs: Matrix
+    problems: int
+
+
+def words(text: str) -> list[str]:
+    """A trajectory's units by default: runs of anything but white space."""
+    return text.split()
+
+
+def similarity(problems: Iterable[Sequence[Sequence[Units]]], n: int = 2) -> Similarity:
+    """The similarity matrix of T checkpoints.
+
+    Args:
+        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ.
+        n: Length of the n-grams (paper: 2). A trajectory of fewer than n units has no n-gram; it is like another such
+            one (1.0) and unlike any other (0.0).
+
+    Raises:
+        StageError: No problems, or a problem that lacks a checkpoint's trajectories.
+    """
+    total: Matrix | None = None
+    distinct: Matrix | None = None
+    taken = 0
+    for checkpoints in problems:
+        sizes = [len(trajectories) for trajectories in checkpoints]
+        if not sizes or not all(sizes) or (total is not None and len(sizes) != len(total)):
+            raise StageError(
+                f"problem {taken + 1} has trajectories of {len(sizes)} checkpoints, {sizes.count(0)} of them empty",
+                field="analysis",
+                fix="compare checkpoints that were evaluated on the same problems",
+            )
+        one, other = _of_problem(checkpoints, sizes, n)
+        total = one if total is None else total + one
+        distinct = other if distinct is None else distinct + other
+        taken += 1
+    if total is None or distinct is None:
+        raise StageError("there are no trajectories to compare", field="analysis")
+    return Similarity(total / taken, distinct / taken, taken)
+
+
+def _of_problem(checkpoints: Sequence[Sequence[Units]], sizes: list[int], n: int) -> tuple[Matrix, Matrix]:
+    """Block means of the pairwise Jaccard matrix, with the diagonal of self-pairs and without."""
+    pairs = _jaccard([units for trajectories in checkpoints for units in trajectories], n)
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    sums = np.add.reduceat(np.add.reduceat(pairs, starts, axis=0), starts, axis=1)
+    cells = np.outer(sizes, sizes).astype(np.float64)
+    apart, apart_cells = sums.copy(), cells.copy()
+    apart[np.diag_indices_from(apart)] -= sizes
+    apart_cells[np.diag_indices_from(apart)] -= sizes
+    with np.errstate(invalid="ignore"):
+        return sums / cells, apart / apart_cells
+
+
+def _jaccard(trajectories: Sequence[Units], n: int) -> Matrix:
+    """Jaccard index of every two trajectories' n-gram sets, shape [len, len]; two empty sets are equal."""
+    present = _presence(trajectories, n)
+    shared = (present @ present.T).toarray()
+    sizes = shared.diagonal()
+    union = sizes[:, None] + sizes[None, :] - shared
+    return np.asarray(np.divide(shared, union, out=np.ones_like(shared), where=union > 0), dtype=np.float64)
+
+
+def _presence(trajectories: Sequence[Units], n: int) -> Any:
+    """Which n-grams each trajectory has: sparse, shape [len, kinds of n-grams], of ones."""
+    from scipy.sparse import csr_array
+
+    lengths = np.fromiter(map(len, trajectories), np.int64, len(trajectories))
+    number: defaultdict[Hashable, int] = defaultdict(count().__next__)
+    units = np.fromiter(map(number.__getitem__, chain.from_iterable(trajectories)), np.int64, int(lengths.sum()))
+    grams = units
+    for offset in range(1, n):
+        if offset > 1:  # numbered anew at each length, so that the product stays far below 2^63
+            grams = np.unique(grams, return_inverse=True)[1]
+        grams = grams[:-1] * len(number) + units[offset:]
+    own = np.maximum(lengths - n + 1, 0)  # the windows that end where they began, in one trajectory
+    first = np.concatenate(([0], np.cumsum(lengths)))[:-1]
+    ends = np.concatenate(([0], np.cumsum(own)))
+    grams = grams[np.arange(ends[-1]) + np.repeat(first - ends[:-1], own)]
+    kinds, columns = np.unique(grams, return_inverse=True)
+    # float64: counts of shared n-grams are whole numbers, and exact in it.
+    present = csr_array((np.ones(len(columns)), columns, ends), shape=(len(trajectories), max(1, len(kinds))))
+    present.sum_duplicates()
+    present.data[:] = 1.0
+    return present

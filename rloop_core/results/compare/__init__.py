@@ -1,0 +1,1 @@
+"""Arms side by side: tables, figures and the page of `rloop compare`."""

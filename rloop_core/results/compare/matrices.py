@@ -1,0 +1,201 @@
+"""Policies against policies: learning, forgetting, their nulls, the arms' difference, similarity (the paper's 2, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rloop_core.results.analysis.transitions import Matrix
+from rloop_core.results.compare.arms import Checkpoint
+from rloop_core.results.compare.dynamics import ArmDynamics, SetDynamics
+from rloop_core.results.compare.figures import LOOKS, THETA, marker_size, phases
+from rloop_core.results.plotting import INK, Picture, panels, percent_axis, picture, plain, styled
+
+_WRITTEN = 10  # up to so many checkpoints the cells are large enough for a number
+_TICKS = 12
+_PAIRS = {
+    "words": "word pairs of two solutions to one problem; words are runs of anything but white space",
+    "tokens": "token pairs of two solutions to one problem, as sampled, the end of sequence among them",
+}
+
+
+@styled
+def transition_matrices(one: SetDynamics, name: str) -> Picture | None:
+    """A row an arm: learning, forgetting, and their null; cells above the null's 97.5th percentile are marked."""
+    if not one.arms:
+        return None
+    size = max(len(arm.checkpoints) for arm in one.arms)
+    figure, axes = panels(len(one.arms), 3, height=3.0 if size > _WRITTEN else 2.8)
+    both = [matrix for arm in one.arms for matrix in (arm.moved.learning, arm.moved.forgetting)]
+    most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in both))
+    mesh: Any = None
+    rows: list[tuple[Any, ...]] = []
+    for place, arm in enumerate(one.arms):
+        moved, names = arm.moved, _names(arm.checkpoints)
+        shown = (
+            ("learning", moved.learning, moved.null.T, moved.null_high.T),
+            ("forgetting", moved.forgetting, moved.null, moved.null_high),
+        )
+        for axis, (kind, found, _, high) in zip(axes[3 * place :], shown, strict=False):
+            mesh = _heat(axis, found, names, vmin=0, vmax=most, cmap="Blues", marked=found > high)
+            axis.set_title(f"{plain(arm.title)}: {kind}")
+        _heat(axes[3 * place + 2], moved.null, names, vmin=0, vmax=most, cmap="Blues")
+        axes[3 * place + 2].set_title(f"{plain(arm.title)}: by chance")
+        axes[3 * place].set_ylabel("from")
+        labels = [checkpoint.label for checkpoint in arm.checkpoints]
+        rows += [
+            (arm.title, kind, labels[i], labels[j], found[i, j], null[i, j], high[i, j], bool(found[i, j] > high[i, j]))
+            for kind, found, null, high in shown
+            for i in range(len(labels))
+            for j in range(i + 1, len(labels))
+        ]
+    _bar(figure, mesh, axes)
+    title = f"Figure 2a, 2b. Learning and forgetting on {one.label}"
+    caption = (
+        f"Row: the earlier policy; column: the later one. A problem counts as solved by the rule "
+        f"\N{LEFT DOUBLE QUOTATION MARK}{one.arms[0].moved.rule}\N{RIGHT DOUBLE QUOTATION MARK}. "
+        "By chance: what the same samples would give if both were one policy. Dots mark cells above the 97.5th "
+        "percentile of that, a cell at a time: chance alone marks up to one cell in forty."
+    )
+    columns = ("arm", "matrix", "from", "to", "share", "by_chance", "by_chance_97.5", "above")
+    return picture(figure, name, title, caption, columns, rows)
+
+
+@styled
+def differential_matrix(one: SetDynamics, name: str) -> Picture | None:
+    """Forgetting of the second arm minus forgetting of the first, RLoop, and the same by chance."""
+    if one.blocks is None:
+        return None
+    blocks, (ours, theirs) = one.blocks, one.titles
+    matrices = (("found", blocks.found.matrix), ("by chance", blocks.chance.matrix))
+    most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for _, matrix in matrices))
+    figure, axes = panels(1, 2, width=7.2, height=2.9)
+    names = [str(step) for step in blocks.steps]
+    mesh: Any = None
+    for axis, (kind, matrix) in zip(axes, matrices, strict=True):
+        mesh = _heat(axis, matrix, names, vmin=-most, vmax=most, cmap="RdBu", signed=True)
+        for place in range(1, len(names)):
+            if blocks.iterations[place] != blocks.iterations[place - 1]:
+                axis.axhline(place, color=INK, linewidth=1)
+                axis.axvline(place, color=INK, linewidth=1)
+        axis.set_title(kind)
+        axis.set_xlabel("to RL step")
+    axes[0].set_ylabel("from RL step")
+    _bar(figure, mesh, axes)
+    caption = (
+        f"Blue: {ours} forgets less between these two RL steps; red: more. Lines part {ours}'s iterations. Only "
+        "policies within RL are compared, at the same RL step of both arms."
+    )
+    columns = ("from_rl_step", "to_rl_step", "same_iteration", f"{theirs} minus {ours}", "by_chance")
+    rows = [
+        (blocks.steps[i], blocks.steps[j], blocks.iterations[i] == blocks.iterations[j], blocks.found.matrix[i, j],
+         blocks.chance.matrix[i, j])
+        for i in range(len(names)) for j in range(i + 1, len(names))
+    ]  # fmt: skip
+    title = f"Figure 5a. Differential forgetting on {one.label}: {theirs} minus {ours}"
+    return picture(figure, name, title, caption, columns, rows)
+
+
+@styled
+def similarity_curves(one: SetDynamics, name: str) -> Picture | None:
+    """How alike a policy's own solutions are over RL steps, and each arm's matrix."""
+    arms = [arm for arm in one.arms if arm.alike is not None]
+    if not arms:
+        return None
+    figure, axes = panels(1, 1 + len(arms), height=2.9)
+    looks = {arm.title: look for arm, look in zip(one.arms, LOOKS, strict=False)}
+    most = max(float(np.nanmax(arm.alike.with_self_pairs)) for arm in arms if arm.alike)
+    rows: list[tuple[Any, ...]] = []
+    mesh: Any = None
+    for axis, arm in zip(axes[1:], arms, strict=True):
+        if arm.alike is None:
+            continue
+        every, distinct = arm.alike.with_self_pairs, arm.alike.without_self_pairs
+        _diagonal(axes[0], arm, looks[arm.title])
+        mesh = _heat(axis, every, _names(arm.checkpoints), vmin=0, vmax=max(most, 0.01), cmap="Blues", full=True)
+        axis.set_title(f"{plain(arm.title)}: similarity")
+        labels = [checkpoint.label for checkpoint in arm.checkpoints]
+        rows += [
+            (arm.title, labels[i], labels[j], every[i, j], None if np.isnan(distinct[i, j]) else distinct[i, j])
+            for i in range(len(labels)) for j in range(i, len(labels))
+        ]  # fmt: skip
+    axes[0].set_title("within a policy")
+    axes[0].set_xlabel("RL step")
+    axes[0].xaxis.get_major_locator().set_params(integer=True)
+    percent_axis(axes[0])
+    axes[0].legend(fontsize=8)
+    _bar(figure, mesh, axes[1:])
+    drawn = one.similarity_problems < one.problems
+    of = f"{one.similarity_problems} problems drawn from {one.problems}" if drawn else f"all {one.problems} problems"
+    caption = (
+        f"Mean Jaccard index of the sets of {_PAIRS[one.unit]}. Averaged over {of}. Lower is more diverse. Left: over "
+        "pairs of different solutions; dotted: with each solution against itself too, as in the paper and in the "
+        "matrices' diagonals."
+    )
+    columns = ("arm", "from", "to", "similarity", "without_self_pairs")
+    title = f"Figure 2c, 5b. Similarity of solutions on {one.label}"
+    return picture(figure, name, title, caption, columns, rows)
+
+
+def _diagonal(axis: Any, arm: ArmDynamics, look: dict[str, Any]) -> None:
+    """Similarity within each policy, a line a phase; what RFT made is a diamond, as in the curves."""
+    if arm.alike is None:
+        return
+    place = {id(one): at for at, one in enumerate(arm.checkpoints)}
+    every, distinct = arm.alike.with_self_pairs.diagonal(), arm.alike.without_self_pairs.diagonal()
+    title: str | None = plain(arm.title)
+    for phase in phases(arm.checkpoints, arm.restarts):
+        x, at = [one.step for one in phase], [place[id(one)] for one in phase]
+        axis.plot(x, distinct[at], **look, markersize=marker_size(len(arm.checkpoints)), label=title)
+        axis.plot(x, every[at], color=look["color"], linewidth=1, linestyle=(0, (1, 2)))
+        title = None
+    thetas = [one for one in arm.checkpoints if one.kind == "theta"]
+    axis.plot([one.step for one in thetas], distinct[[place[id(one)] for one in thetas]], color=look["color"], **THETA)
+
+
+def _names(checkpoints: Sequence[Checkpoint]) -> list[str]:
+    """Short names for ticks: RL steps, and theta_i as a symbol."""
+    return [
+        rf"$\theta_{{{one.iteration + 1}}}$" if one.kind == "theta" else "base" if one.kind == "base" else str(one.step)
+        for one in checkpoints
+    ]
+
+
+def _heat(
+    axis: Any, matrix: Matrix, names: Sequence[str], *, vmin: float, vmax: float, cmap: str,
+    marked: Any = None, full: bool = False, signed: bool = False,
+) -> Any:  # fmt: skip
+    """A matrix as coloured cells; above the diagonal only, unless it is to be shown in full."""
+    size = len(matrix)
+    shown = np.ones((size, size), dtype=bool) if full else np.triu(np.ones((size, size), dtype=bool), k=1)
+    cells = np.ma.masked_where(~shown | np.isnan(matrix), matrix)
+    # Pixels in the vector figure: thousands of cells as shapes would make the page megabytes large.
+    mesh = axis.pcolormesh(cells, vmin=vmin, vmax=vmax, cmap=cmap, edgecolors="white", linewidth=0.4, rasterized=True)
+    axis.set_aspect("equal")
+    axis.invert_yaxis()
+    axis.grid(visible=False)
+    every = -(-size // _TICKS)
+    ticks = list(range(0, size, every))
+    axis.set_xticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5, rotation=90)
+    axis.set_yticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5)
+    if size <= _WRITTEN:
+        for i, j in zip(*np.nonzero(shown & ~np.isnan(matrix)), strict=True):
+            share = (matrix[i, j] - vmin) / (vmax - vmin)
+            dark = abs(share - 0.5) > 0.35 if signed else share > 0.55
+            points = round(100 * float(matrix[i, j]))
+            text = f"{points:+d}".replace("-", "\N{MINUS SIGN}") if signed and points else f"{points}"
+            axis.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=6.5, color="white" if dark else INK)
+    if marked is not None:
+        above = np.argwhere(shown & marked)
+        corner = (0.84, 0.18) if size <= _WRITTEN else (0.5, 0.5)
+        axis.plot(above[:, 1] + corner[0], above[:, 0] + corner[1], linestyle="none", marker="o",
+                  markersize=3 if size <= 2 * _WRITTEN else 0.9, color=LOOKS[1]["color"])  # fmt: skip
+    return mesh
+
+
+def _bar(figure: Any, mesh: Any, axes: Sequence[Any]) -> None:
+    bar = figure.colorbar(mesh, ax=list(axes), shrink=0.85, pad=0.02)
+    bar.outline.set_visible(False)
+    percent_axis(bar.ax)

@@ -1,0 +1,126 @@
+"""The process between a run and a stage: it lives to end the stage's whole process tree, whatever happens to the run.
+
+The stage computes in a child of this process. When the child ends, when the run asks, or when the run itself is gone
+(its end of the pipe closes, even by kill -9), every descendant is ended, those in sessions of their own included.
+
+No library does it: multiprocessing ends the children it knows of, torchelastic its ranks while its agent lives, and
+cgroups, which would do, take rights that a run seldom has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
+
+GRACE_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+
+
+def supervise(work: Callable[[], int], control: Connection, log: Path) -> None:
+    """Run `work` in a child process and end its tree; exits with the child's exit code.
+
+    Args:
+        work: Called in the child; returns its exit code.
+        control: The run's end is closed, or sends anything, when the stage must stop.
+        log: File that takes the child's stdout and stderr.
+    """
+    with contextlib.suppress(OSError):
+        os.setsid()
+    adopt_orphans()
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(supervisor)
+        control.close()
+        _become_worker(work, log)
+    code = _watch(child, control)
+    end_descendants()
+    os._exit(code)
+
+
+def _become_worker(work: Callable[[], int], log: Path) -> None:
+    code = 1
+    try:
+        with open(log, "ab", buffering=0) as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = work()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _watch(child: int, control: Connection) -> int:
+    """Wait for the child, or for the run to want it gone; its exit code, or 128 + the signal that ended it."""
+    deadline: float | None = None
+    ended: list[int] = []
+    with contextlib.suppress(AttributeError, OSError):  # not everywhere; then it is found out a moment later
+        ended.append(os.pidfd_open(child))
+    while True:
+        status = _reap(child)
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+        if deadline is None and control in wait([control, *ended], _POLL_SECONDS):
+            deadline = time.monotonic() + GRACE_SECONDS
+            _signal_descendants(signal.SIGTERM)
+        elif deadline is not None:
+            time.sleep(_POLL_SECONDS)
+            if time.monotonic() > deadline:
+                _signal_descendants(signal.SIGKILL)
+
+
+def end_descendants() -> None:
+    """SIGKILL every descendant of this process until none is left, and reap them."""
+    for _ in range(100):
+        if not _signal_descendants(signal.SIGKILL):
+            return
+        _reap(0)
+        time.sleep(0.02)
+
+
+def _reap(child: int) -> int | None:
+    """Take in every process that ended, adopted orphans included; the wait status of `child` if it is among them."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            process, status = os.waitpid(-1, os.WNOHANG)
+            if process == child:
+                return status
+            if process == 0:
+                break
+    return None
+
+
+def _signal_descendants(number: int) -> int:
+    """Send a signal to every living descendant; how many there were."""
+    living = _descendants()
+    for process in living:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)
+    return len(living)
+
+
+def _descendants() -> list[int]:
+    """Process ids below this one, but for those that ended already."""
+    import psutil
+
+    living = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process.pid)
+    return living

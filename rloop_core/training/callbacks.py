@@ -1,0 +1,96 @@
+"""What must happen at the boundary of an RL step: metrics, snapshots, and checkpoints that are marked when whole."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from rloop_core.errors import StageError
+from rloop_core.training.checkpoints import mark_whole
+from rloop_core.training.drift import LOGGED
+from rloop_core.training.metrics_log import StepLedger
+from rloop_core.training.trainer import DapoTrainer
+
+_AVERAGED = {
+    "entropy": "entropy",
+    "grad_norm": "grad_norm",
+    "loss": "loss",
+    "clip_ratio/low_mean": "clip_ratio_low",
+    "clip_ratio/high_mean": "clip_ratio_high",
+    "clip_ratio/region_mean": "clip_ratio",
+    "learning_rate": "learning_rate",
+    **LOGGED,
+}
+
+
+class StepBoundary(TrainerCallback):  # type: ignore[misc]
+    """Turns TRL's per-update logs into one record an RL step, and keeps snapshots and checkpoints.
+
+    Args:
+        trainer: The trainer, for its step facts and problem stream.
+        ledger: Where the records go; None on all ranks but the first.
+        snapshot_every: RL steps between snapshots of the weights; 0 for none.
+        save_snapshot: Writes the policy's weights as they are now.
+    """
+
+    def __init__(
+        self, trainer: DapoTrainer, ledger: StepLedger | None, snapshot_every: int, save_snapshot: Callable[[int], None]
+    ) -> None:
+        self._trainer = trainer
+        self._ledger = ledger
+        self._snapshot_every = snapshot_every
+        self._save_snapshot = save_snapshot
+        self._updates: list[dict[str, float]] = []
+        self._started = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
+        """Collect an update's metrics; after the last update of an RL step, record the step."""
+        if not logs or "grad_norm" not in logs:
+            return
+        self._updates.append({name: float(logs[key]) for key, name in _AVERAGED.items() if logs.get(key) is not None})
+        plan = self._trainer.plan
+        if state.global_step % plan.updates_per_step:
+            return
+        step = state.global_step // plan.updates_per_step
+        metrics = {"step": step, "policy_step": state.global_step, **self._averages(), **self._trainer.step_facts}
+        if not math.isfinite(metrics.get("loss", math.nan)) or not math.isfinite(metrics.get("grad_norm", math.nan)):
+            raise StageError(
+                f"RL step {step}: loss {metrics.get('loss')}, gradient norm {metrics.get('grad_norm')}",
+                field="explore.learning_rate",
+                fix="lower it; the phase resumes from its last checkpoint",
+            )
+        if self._ledger:
+            self._ledger.add(metrics, {"step": step, **self._seconds()})
+        self._updates.clear()
+        if self._snapshot_every and step % self._snapshot_every == 0:
+            self._save_snapshot(step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+        """Mark a checkpoint as whole, last of all, with what TRL does not keep: the place in the problem stream."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        accelerator = self._trainer.accelerator
+        accelerator.wait_for_everyone()  # each rank writes its own random state into it
+        if state.is_world_process_zero and folder.is_dir():
+            mark_whole(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
+
+    def _averages(self) -> dict[str, float]:
+        names = {name for update in self._updates for name in update}
+        averages = {
+            name: sum(update[name] for update in self._updates if name in update)
+            / sum(name in update for update in self._updates)
+            for name in sorted(names)
+        }
+        averages["grad_norm_max"] = max(update.get("grad_norm", math.nan) for update in self._updates)
+        return averages
+
+    def _seconds(self) -> dict[str, float]:
+        now = time.perf_counter()
+        phases = self._trainer.take_seconds()
+        phases["update"] = now - self._started - sum(phases.values())
+        self._started = now
+        return {name: round(value, 4) for name, value in phases.items()}

@@ -1,0 +1,186 @@
+"""One exploration phase, from theta_i to N_RL recorded RL steps (Algorithm 1, exploration step)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rloop_core.config import Config
+from rloop_core.errors import StageError
+from rloop_core.rollout.available import check_in_loop
+from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
+from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weights_here
+from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
+from rloop_core.trajectories.shards import ShardName
+from rloop_core.verifier import Verifier
+
+if TYPE_CHECKING:
+    from rloop_core.training.checkpoints import Checkpoint
+    from rloop_core.training.trainer import DapoTrainer
+
+
+@dataclass(frozen=True)
+class ExploreJob:
+    """One phase.
+
+    Args:
+        config: The run's config.
+        iteration: i.
+        attempt: How often this phase was started before.
+        seed: Seed of the phase.
+        policy: Folder of theta_i.
+        work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics.
+        device: "cpu" or "cuda".
+        rank: This process among those of the phase; the first lays out what they compute.
+        ranks: Processes of the phase.
+    """
+
+    config: Config
+    iteration: int
+    attempt: int
+    seed: int
+    policy: Path
+    work: Path
+    device: str
+    rank: int = 0
+    ranks: int = 1
+
+
+def explore(
+    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    """Run or resume the phase; afterwards `work` holds every RL step's shards, snapshots, metrics and `policy/`.
+
+    Several ranks draw the same problems as one, each its share of every generation batch, and each has a random state
+    of its own. So a phase of N ranks records as many rollouts of the same problems, and can be killed and resumed as
+    exactly; but its completions are other draws than those of one rank, and its sums are in another order.
+
+    Raises:
+        StageError: The phase did not reach its last RL step, its loss is not finite, or it was begun with other ranks.
+    """
+    from rloop_core.training.callbacks import StepBoundary
+    from rloop_core.training.checkpoints import last_checkpoint
+    from rloop_core.training.metrics_log import StepLedger
+
+    checkpoint = last_checkpoint(job.work / "checkpoints")
+    _check_ranks(job, checkpoint)
+    trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
+    updates_per_step = trainer.plan.updates_per_step
+    done = checkpoint.updates // updates_per_step if checkpoint else 0
+
+    def save(folder: Path) -> None:
+        model, weights = policy_of(trainer, job.config)
+        if job.rank == 0:
+            save_policy(model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
+
+    def save_snapshot(step: int) -> None:
+        save(job.work / "snapshots" / f"step-{step:06d}")
+
+    ledger = StepLedger(job.work, done, tell) if job.rank == 0 else None
+    trainer.add_callback(StepBoundary(trainer, ledger, job.config.explore.snapshot_every, save_snapshot))
+    trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
+    _prove_finished(trainer.state.global_step, trainer.plan.steps * updates_per_step, done)
+    save(job.work / "policy")
+
+
+def make_trainer(
+    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
+) -> DapoTrainer:
+    """The trainer of a phase, at a place in the problem stream; without `record` it keeps no rollouts (benchmarks)."""
+    from trl.rewards import get_soft_overlong_punishment
+
+    from rloop_core.training.problem_stream import ProblemStream
+    from rloop_core.training.recorder import RolloutRecorder
+    from rloop_core.training.reward import AnswerReward
+    from rloop_core.training.settings import grpo_config
+    from rloop_core.training.trainer import DapoTrainer, StepPlan
+
+    explore = job.config.explore
+    check_in_loop(job.config, job.device)
+    if asks_server(job.config) and job.rank == 0:
+        check_server(job.config)
+        keep_weights_here(job.config)
+    remote = job.config.policy.trust_remote_code
+    tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
+    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)
+    answer = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
+    rewards: list[Any] = [answer]
+    if explore.overlong.buffer_tokens:
+        rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
+    recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, job.rank, job.attempt)
+    return DapoTrainer(
+        plan=StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step),
+        problems=problems,
+        stream=ProblemStream(len(problems), job.seed, cursor),
+        answer_reward=answer,
+        recorder=recorder if record else None,
+        sampling=explore.dynamic_sampling,
+        generation_batch=job.config.placement.generation_batch,
+        model=model,
+        reward_funcs=rewards,
+        args=grpo_config(
+            job.config, job.work / "checkpoints", seed=job.seed, world_size=job.ranks, use_cpu=job.device == "cpu"
+        ),
+        train_dataset=_placeholder(problems),
+        processing_class=tokenizer,
+        peft_config=adapter_settings(job.config, "explore"),
+    )
+
+
+def seal(job: ExploreJob, out: Path) -> dict[str, int]:
+    """Lay the finished phase's artifact out in `out`; returns its counts.
+
+    Only winning shards go in, written so that an interrupted phase and an undisturbed one give equal files.
+    """
+    from rloop_core.trajectories.shards import seal_shards
+
+    shutil.rmtree(out, ignore_errors=True)
+    sealed = seal_shards(job.work / "shards", out / "shards", steps=job.config.explore.steps, ranks=job.ranks)
+    shutil.copytree(job.work / "policy", out / "policy")
+    if (job.work / "snapshots").is_dir():
+        shutil.copytree(job.work / "snapshots", out / "snapshots")
+    shutil.copyfile(job.work / "metrics.jsonl", out / "metrics.jsonl")
+    return {"shards": len(sealed), "steps": job.config.explore.steps, "ranks": job.ranks}
+
+
+def _check_ranks(job: ExploreJob, checkpoint: Checkpoint | None) -> None:
+    """A checkpoint goes on with as many ranks as made it; without one, nothing of ranks that are no more may be left.
+
+    Raises:
+        StageError: It was made by others.
+    """
+    if checkpoint is None:
+        for shard in (job.work / "shards").glob("*.parquet") if job.rank == 0 else ():
+            if ShardName.parse(shard.name).rank >= job.ranks:
+                shard.unlink()
+        return
+    if checkpoint.ranks != job.ranks:
+        raise StageError(
+            f"the phase was begun with {checkpoint.ranks} processes, and cannot go on with {job.ranks}",
+            field="placement.processes",
+            fix=f"set it back to {checkpoint.ranks}, or delete {job.work} to begin the phase again",
+        )
+
+
+def _placeholder(problems: Sequence[EncodedProblem]) -> Any:
+    """A data set for TRL to count; the trainer's problems come from its stream."""
+    from datasets import Dataset
+
+    return Dataset.from_dict({"prompt": [problem.prompt for problem in problems]})
+
+
+def _prove_finished(reached: int, wanted: int, resumed_at: int) -> None:
+    """A resume flag that is silently ignored, or a run that ends early with exit code 0, must not pass for success."""
+    if reached != wanted:
+        raise StageError(
+            f"stopped after {reached} of {wanted} optimizer updates (resumed at RL step {resumed_at})",
+            field="explore",
+            fix="look at the stage's log, then start the same command again",
+        )
+
+
+__all__ = ["ExploreJob", "explore", "seal"]

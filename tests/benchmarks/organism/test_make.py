@@ -1,0 +1,74 @@
+"""The script: same seed, same policy; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.organism.__main__ import main
+from benchmarks.organism.cards import model_card
+from benchmarks.organism.kinds import DEMO, ORGANISMS
+from benchmarks.organism.pretrain import collate, split_by_length
+
+QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
+
+
+@pytest.fixture
+def threads() -> object:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("threads")
+def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [replace(one, size=8) for one in DEMO.sets]
+    small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
+    monkeypatch.setitem(ORGANISMS, "demo", small)
+    cards = []
+    for name, seed in (("a", 1), ("b", 1)):
+        assert main(["--out", str(tmp_path / name), "--seed", str(seed), *QUICK]) == 0
+        cards.append(json.loads((tmp_path / name / "card.json").read_text()))
+    first, again = (card["files"]["model.safetensors"] for card in cards)
+    assert first == again
+    assert (tmp_path / "a" / "README.md").read_text() == model_card(cards[0])
+    lessons = cards[0]["corpus"]["lessons"]
+    assert [lesson["size"] for lesson in lessons] == [size for size, _ in DEMO.lessons(replace(small.recipe, steps=20))]
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("keep")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--out", str(tmp_path), *QUICK])
+    assert stopped.value.code == 2
+    assert "not an empty directory" in capsys.readouterr().err
+    assert [f.name for f in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.process
+def test_help_teaches_without_loading_torch() -> None:
+    code = "import sys\nfrom benchmarks.organism.__main__ import parser\nprint(parser().format_help())\n"
+    code += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "examples:" in shown
+    assert "--seed" in shown
+
+
+def test_pieces_of_a_batch_hold_all_of_it_sorted() -> None:
+    batch = [([0] * 3, [1] * n) for n in (5, 1, 4, 2, 3)]
+    parts = split_by_length(batch)
+    assert [len(solution) for part in parts for _, solution in part] == [1, 2, 3, 4, 5]
+
+
+def test_only_the_solution_is_learned() -> None:
+    ids, mask, labels = collate([([7, 8], [9]), ([7], [8, 9, 5])], pad=0)
+    assert ids.tolist() == [[7, 8, 9, 0], [7, 8, 9, 5]]
+    assert mask.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert labels.tolist() == [[-100, -100, 9, -100], [-100, 8, 9, 5]]

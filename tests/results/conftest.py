@@ -1,0 +1,201 @@
+"""A small finished run, published into a store as the stages would, with real files and no training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import Config, make_config
+from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.results.report.reading import read_run
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import InputEntry, Store, publish
+from rloop_core.trajectories.filter import FilterSettings, filter_experts
+from rloop_core.trajectories.shards import write_shard
+from rloop_core.trajectories.success import success_rates, write_success_rates
+
+HOSTILE = "<script>alert('x')</script> so \\boxed{3}"
+FIGURES = {"reward": -0.2, "accuracy": 0.4, "entropy": 0.9, "grad_norm": 0.5, "length_mean": 20.0, "truncated": 0.1}
+
+
+def fake_config(**changes: Any) -> Config:
+    return make_config(
+        {
+            "name": "tiny",
+            "iterations": 2,
+            "problems": {"source": "train.jsonl"},
+            "explore": {"steps": 2, "problems_per_step": 3, "group_size": 4, "mini_batch_rollouts": 12},
+            "filter": {"threshold": 0.6},
+            "evaluate": {"samples": 4, "k": [1, 4], "sets": [{"source": "a.jsonl", "name": "held-out <b>"}]},
+            **changes,
+        }
+    )
+
+
+def row(problem: str, sample: int, correct: bool, **fields: Any) -> dict[str, Any]:
+    return {
+        "run": "tiny", "iteration": 0, "step": 1, "rank": 0, "attempt": 0, "group_id": f"g-{problem}", "sample": sample,
+        "problem_id": problem, "prompt": f"What is {problem}?", "completion": f"{HOSTILE} {sample}",
+        "prompt_ids": [1, 2], "completion_ids": [3, 4, sample], "answer": "3" if correct else None, "gold": "3",
+        "verdict": "correct" if correct else "no_answer", "reward": 1.0, "length": 3, "finished": True, "kept": True,
+        "logprob_sum": None, "entropy_mean": None, "boxes": 1, "policy_step": 0, **fields,
+    }  # fmt: skip
+
+
+def samples(folder: Path, solved: int, step: int = 0) -> list[Path]:
+    """Four problems with four samples each, `solved` of the first problem's and one of every other's correct."""
+    rows = [row(f"p{p}", s, s < (solved if p == 0 else 1), step=step) for p in range(4) for s in range(4)]
+    return [write_shard(folder, step, 0, 0, rows)]
+
+
+class FakeRun:
+    def __init__(self, root: Path, config: Config) -> None:
+        self.config, self.root = config, root
+        self.engines: dict[str, str] = {}
+        self.store = Store(str(root / "store"))
+        write_run_record(self.store, config)
+
+    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
+        out = self.root / "work" / f"{iteration}-{stage}"
+        out.mkdir(parents=True)
+        drawn_by = {"drawn_by": self.engines[stage]} if stage in self.engines else {}
+        publish(
+            self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
+            inputs=(InputEntry(uri="u", digest="d" * 64),), identity={"config": self.config.stage_identity(stage)},
+            counts={}, metrics=fill(out), versions={"python": "3.11", **drawn_by},
+            seed=0, seconds=12.5,
+        )  # fmt: skip
+
+    def explore(self, out: Path) -> dict[str, Any]:
+        lines = [json.dumps({"step": step, **FIGURES}) for step in (1, 2)]
+        (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        first_last = {f"{name}_{end}": FIGURES[name] for name in ("reward", "accuracy") for end in ("first", "last")}
+        return {**first_last, "seconds": {"generate": 1.0}}
+
+    def harvest(self, out: Path) -> dict[str, Any]:
+        rates = success_rates(samples(out / "trajectories", 2, step=1))
+        write_success_rates(rates, out / "success_rates.parquet")
+        return {"mean_success_rate": 0.3}
+
+    def filter(self, out: Path) -> dict[str, Any]:
+        files = samples(self.root / "filter-input" / out.name, 2, step=1)
+        report = filter_experts(files, FilterSettings(threshold=0.6), out / "experts.parquet").to_dict()
+        (out / "ledger.json").write_text(json.dumps(report))
+        return report
+
+    def rft(self, out: Path) -> dict[str, Any]:
+        (out / "policy").mkdir()
+        (out / "policy" / "config.json").write_text("{}")
+        (out / "policy" / "model.safetensors").write_bytes(b"weights")
+        return {"status": "trained", "loss_last": 0.5}
+
+    def evaluate(self, out: Path, solved: int = 1) -> dict[str, Any]:
+        files = samples(out / "set-00", solved)
+        label = self.config.evaluate.sets[0].label
+        content = {label: summarise(problem_outcomes(files), self.config.evaluate.k)}
+        (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
+        return content
+
+    def fill(self, iterations: int) -> None:
+        self.publish(-1, "evaluate", self.evaluate)
+        for iteration in range(iterations):
+            for stage in ("explore", "harvest", "filter", "rft"):
+                self.publish(iteration, stage, getattr(self, stage))
+            self.publish(iteration, "evaluate", lambda out, solved=2 + iteration: self.evaluate(out, solved))
+
+
+def report_text(store: Store, *runs: str, cache: Path) -> str:
+    """The report's page without its figures, which take nearly all the time."""
+    from rloop_core.results.report.page import render
+    from rloop_core.results.report.write import gather
+
+    return render([(gather(read_run(store, run, cache)), {}) for run in runs or ("tiny",)], "")
+
+
+@pytest.fixture
+def fake_run(tmp_path: Path) -> FakeRun:
+    return FakeRun(tmp_path, fake_config())
+
+
+@pytest.fixture
+def evaluated(fake_run: FakeRun) -> FakeRun:
+    """A run that has evaluated its base and no more: the least that has a figure."""
+    fake_run.publish(-1, "evaluate", fake_run.evaluate)
+    return fake_run
+
+
+@pytest.fixture(scope="session")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
+    """A finished run; tests only read it."""
+    run = FakeRun(tmp_path_factory.mktemp("complete"), fake_config())
+    run.fill(2)
+    return run
+
+
+@pytest.fixture
+def finished(fake_run: FakeRun, complete: FakeRun) -> FakeRun:
+    """A finished run that a test may damage."""
+    shutil.copytree(complete.root / "store", fake_run.root / "store", dirs_exist_ok=True)
+    return fake_run
+
+
+@pytest.fixture(scope="session")
+def report(complete: FakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report's page of `complete`, with everything beside it."""
+    from rloop_core.results.report.write import write_report
+
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(complete.store, ["tiny"], folder / "out", folder / "cache")
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Both arms of a comparison, finished; tests only read them."""
+    from tests.results.paired import make_pair
+
+    arms = make_pair(tmp_path_factory.mktemp("pair"))
+    for arm in arms:
+        arm.finish()
+    return arms
+
+
+@pytest.fixture(scope="session")
+def compared(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The comparison of `pair`, with nothing drawn."""
+    from rloop_core.results.analysis.solved import SolvedRule
+    from rloop_core.results.compare.comparison import compare_runs
+
+    names = [arm.config.name for arm in pair]
+    return compare_runs(pair[0].store, *names, tmp_path_factory.mktemp("compared"), SolvedRule())
+
+
+@pytest.fixture
+def pair_store(pair: Any, tmp_path: Path) -> Store:
+    """The store of `pair`, to be damaged."""
+    shutil.copytree(pair[0].root / "store", tmp_path / "store")
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture(scope="session")
+def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """What `rloop compare --json` said of `pair`, and the page that it wrote, with everything beside it."""
+    from click.testing import CliRunner
+
+    from rloop_core.cli.entry import group
+
+    out = tmp_path_factory.mktemp("page")
+    names = [arm.config.name for arm in pair]
+    asked = ["compare", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
+    done = CliRunner().invoke(group, asked)
+    assert done.exit_code == 0, done.exception
+    return json.loads(done.stdout), out / "compare.html"
+
+
+@pytest.fixture(scope="session")
+def page(command_and_page: tuple[Any, Path]) -> Path:
+    return command_and_page[1]

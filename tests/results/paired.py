@@ -1,0 +1,192 @@
+"""Two arms of one experiment in one store, made without training: every count of correct samples is known."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config, as_vanilla
+from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.stages.order import producers
+from rloop_core.stages.run_record import write_run_record
+from rloop_core.store import InputEntry, Store, publish, read_manifest
+from rloop_core.trajectories.consolidate import consolidate
+from rloop_core.trajectories.filter import FilterSettings, filter_experts
+from rloop_core.trajectories.shards import seal_shards, write_shard
+from rloop_core.trajectories.success import success_rates, write_success_rates
+from rloop_core.trajectories.validation import prove_complete
+from tests.results.conftest import FIGURES, FakeRun, fake_config, row
+
+SETS = {"held-out <b>": 7, "harder $x$": 3}
+"""Problems by set."""
+SAMPLES, PHASE, ITERATIONS = 4, 2, 2
+TRAINING = (1, 2, 4)
+"""Of each training problem so many of the four rollouts of a group are correct: two of them are hard."""
+HOSTILE_PROMPT = "<img src=x onerror=alert(1)> add"
+_ROLES = {"explore": ("policy",), "harvest": ("trajectories",), "filter": ("trajectories",),
+          "rft": ("policy", "experts")}  # fmt: skip
+
+
+def pair_config(sets: int = len(SETS), **changes: Any) -> Config:
+    """The RLoop arm's config, with the first so many sets."""
+    return fake_config(
+        name="tiny",
+        iterations=ITERATIONS,
+        explore={
+            "steps": PHASE, "problems_per_step": 3, "group_size": 4, "mini_batch_rollouts": 12, "snapshot_every": 1,
+        },
+        evaluate={
+            "samples": SAMPLES, "k": [1, 2, 4], "snapshots": True,
+            "sets": [{"source": f"{i}.jsonl", "name": label} for i, label in enumerate(list(SETS)[:sets])],
+        },
+        **changes,
+    )  # fmt: skip
+
+
+def changed(config: Config, section: str, **fields: Any) -> Config:
+    """The config with other fields in one section."""
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=fields)})
+
+
+def correct(arm: str, iteration: int, step: int, label: str, problem: int) -> int:
+    """Correct samples of a problem: a fixed number that looks random; step 0 is what the iteration ended with."""
+    if iteration < 0:
+        arm = "both"
+    return zlib.crc32(f"{arm} {iteration} {step} {label} {problem}".encode()) % (SAMPLES + 1)
+
+
+def completion(correct: bool, sample: int, step: int) -> str:
+    return f"take {sample % 3} and step {step} to get the {'right' if correct else 'wrong'} answer <script>x</script>"
+
+
+def completion_ids(correct: bool, sample: int, step: int) -> list[int]:
+    return [7, sample % 3, 9, step, 11, int(correct), 2]
+
+
+class ArmRun(FakeRun):
+    """A run whose artifacts say what they were made from."""
+
+    digests: dict[str, str]
+
+    def __init__(self, root: Path, config: Config, store: Store | None = None) -> None:
+        super().__init__(root, config)
+        self.digests = {"policy": "b" * 64, "problems": "c" * 64}
+        self.digests |= {f"problems:{one.label}": f"{i}" * 64 for i, one in enumerate(config.evaluate.sets)}
+        self.verifier = "2"
+        if store is not None:
+            self.store = store
+            write_run_record(store, config)
+
+    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
+        out = self.root / "work" / self.config.name / f"{iteration}-{stage}"
+        out.mkdir(parents=True)
+        identity = {
+            "config": self.config.stage_identity(stage),
+            "inputs": self._inputs(iteration, stage),
+            "verifier": self.verifier,
+        }
+        metrics = fill(out)
+        publish(
+            self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
+            inputs=tuple(InputEntry(uri="u", digest=digest) for _, digest in identity["inputs"]),
+            identity=json.loads(json.dumps(identity)), counts=metrics.pop("counts", {}), metrics=metrics,
+            versions={"python": "3.11"}, seed=0, seconds=12.5,
+        )  # fmt: skip
+
+    def _inputs(self, iteration: int, stage: str) -> list[list[str]]:
+        if stage == "evaluate":
+            return [[role, digest] for role, digest in self.digests.items() if role != "problems"]
+        found = []
+        for role, (i, name) in zip(_ROLES[stage], producers(self.config, stage, iteration), strict=True):
+            made = read_manifest(self.store, self.config.name, i, name) if i >= 0 else None
+            found.append([role, made.digest if made else self.digests["policy"]])
+        return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]
+
+    def explored(self, out: Path, iteration: int) -> dict[str, Any]:
+        steps = range(1, self.config.explore.steps + 1)
+        rows = [{"step": step, **FIGURES, "rollouts": 12.0, "policy_step": step, "grad_norm_max": 0.7,
+                 "entropy": 1 / step} for step in steps]  # fmt: skip
+        (out / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+        for step in steps:
+            folder = out / "snapshots" / f"step-{step:06d}"
+            folder.mkdir(parents=True)
+            shared = iteration == 0 and step <= PHASE
+            (folder / "model.safetensors").write_text(f"{'' if shared else self.config.arm} {iteration} {step}")
+            write_shard(self.root / "raw" / out.parent.name / out.name, step, 0, 1, self._rollouts(iteration, step))
+        seal_shards(self.root / "raw" / out.parent.name / out.name, out / "shards")
+        return {"seconds": {"generate": 1.0}, "counts": {"rollouts": 12 * len(steps), "steps": len(steps)}}
+
+    def _rollouts(self, iteration: int, step: int) -> list[dict[str, Any]]:
+        return [
+            row(f"t{p}", s, s < right, run=self.config.name, iteration=iteration, step=step, attempt=1,
+                group_id=f"g{step}-{p}", completion_ids=[3, step, s])
+            for p, right in enumerate(TRAINING) for s in range(4)
+        ]  # fmt: skip
+
+    def _files(self, iteration: int, stage: str, pattern: str) -> list[Path]:
+        return sorted(self.store.local_path(f"{self.config.name}/iteration-{iteration:03d}/{stage}").glob(pattern))
+
+    def harvested(self, out: Path, iteration: int) -> dict[str, Any]:
+        shards = self._files(iteration, "explore", "shards/*.parquet")
+        files = consolidate(shards, out / "trajectories")
+        write_success_rates(success_rates(files), out / "success_rates.parquet")
+        proof = prove_complete(shards, steps=self.config.explore.steps, ranks=1, group_size=4, min_groups_per_step=3)
+        return {"mean_success_rate": 0.3, "counts": proof.to_dict()}
+
+    def filtered(self, out: Path, iteration: int) -> dict[str, Any]:
+        files = self._files(iteration, "harvest", "trajectories/*.parquet")
+        report = filter_experts(files, FilterSettings(threshold=0.6), out / "experts.parquet")
+        (out / "ledger.json").write_text(json.dumps(report.to_dict()))
+        return {**report.to_dict(), "counts": {"trajectories": report.trajectories, "problems": report.problems}}
+
+    def refined(self, out: Path, iteration: int) -> dict[str, Any]:
+        return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 6, "updates": 1}}
+
+    def evaluated(self, out: Path, iteration: int) -> dict[str, Any]:
+        steps = range(1, self.config.explore.steps + 1) if self.config.evaluate.snapshots and iteration >= 0 else ()
+        by_step = {step: self._samples(out, iteration, step) for step in (0, *steps)}
+        content = {
+            "sets": by_step.pop(0),
+            "folders": {one.label: f"set-{place:02d}" for place, one in enumerate(self.config.evaluate.sets)},
+            "snapshots": {str(step): found for step, found in by_step.items()},
+        }
+        (out / "metrics.json").write_text(json.dumps(content))
+        return dict(content["sets"])
+
+    def _samples(self, out: Path, iteration: int, step: int) -> dict[str, Any]:
+        found = {}
+        place = out / f"step-{step:06d}" if step else out
+        for number, source in enumerate(self.config.evaluate.sets):
+            label, rows = source.label, []
+            for p in range(SETS[label]):
+                right = correct(self.config.arm, iteration, step, label, p)
+                rows += [
+                    row(f"p{p}", s, s < right, step=step, prompt=f"{HOSTILE_PROMPT} {p}",
+                        completion=completion(s < right, s, step), completion_ids=completion_ids(s < right, s, step))
+                    for s in range(SAMPLES)
+                ]  # fmt: skip
+            files = [write_shard(place / f"set-{number:02d}", step, 0, 0, rows)]
+            found[label] = summarise(problem_outcomes(files), self.config.evaluate.k)
+        return found
+
+    def finish(self, iterations: int | None = None, evaluate: bool = True) -> None:
+        """Publish everything, or the first iterations."""
+        if evaluate:
+            self.publish(-1, "evaluate", lambda out: self.evaluated(out, -1))
+        stages = {"explore": self.explored, "harvest": self.harvested, "filter": self.filtered, "rft": self.refined,
+                  "evaluate": self.evaluated}  # fmt: skip
+        for i in range(self.config.iterations if iterations is None else iterations):
+            for stage, fill in stages.items():
+                wanted = evaluate if stage == "evaluate" else stage == "explore" or self.config.arm == "rloop"
+                if wanted:
+                    self.publish(i, stage, lambda out, i=i, fill=fill: fill(out, i))
+
+
+def make_pair(root: Path, config: Config | None = None, other: Config | None = None) -> tuple[ArmRun, ArmRun]:
+    """Both arms in one store, nothing published yet; the other is vanilla RL unless a config is given."""
+    config = config or pair_config()
+    ours = ArmRun(root, config)
+    return ours, ArmRun(root, other or as_vanilla(config), ours.store)

@@ -1,0 +1,187 @@
+"""Damaged and partial inputs: the page is written all the same, and says what is missing."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.errors import ConfigError
+from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.compare.comparison import compare_runs, write_comparison
+from rloop_core.results.compare.files import Figures
+from rloop_core.results.compare.page import render
+from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
+from tests.results.conftest import report_text
+from tests.results.paired import SETS, changed, make_pair, pair_config
+
+pytestmark = pytest.mark.process
+NAMES = ("tiny", "tiny-vanilla-rl")
+
+
+def told(ours, tmp_path, force=False):
+    """The comparison's notes, its page without figures, and what both were made from."""
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule(), force=force)
+    text = render(found, Figures([], {}, []))
+    assert "Compute" in text and "What differs" in text
+    return " ".join(found.notes), text, found
+
+
+def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
+    config = changed(changed(pair_config(1), "evaluate", snapshots=False), "explore", snapshot_every=0)
+    ours, theirs = make_pair(tmp_path, config)
+    for arm in (ours, theirs):
+        arm.finish()
+    notes, text, found = told(ours, tmp_path)
+    assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
+    assert "No differential forgetting on held-out" in notes and "Table 1" in text
+    # theta_i alone still make a history and matrices.
+    assert [arm.title for arm in found.dynamics[0].arms] == ["RLoop", "RL"] and found.dynamics[0].blocks is None
+
+
+def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    for arm in (ours, theirs):
+        arm.finish(evaluate=False)
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    notes, text = " ".join(found.notes), page.read_text()
+    assert "no evaluated final policy" in notes and "no Table 1" in notes
+    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
+    assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
+    assert "missing: it takes a problem set on which both arms are evaluated" in text
+    assert ">in the expert set<" in text  # trajectories of training are there all the same
+    assert "Nothing to compare yet" in text
+
+
+def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    assert "not complete" in " ".join(found.notes) and not list(page.parent.glob("*.png"))
+    ours.finish(iterations=1)
+    theirs.finish()
+    notes, _, found = told(ours, tmp_path)
+    assert "theta_1 of 2" in notes and found.table.row(next(iter(SETS)), "RLoop").policy == "theta_1"
+
+
+def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    original = ours.evaluated
+
+    def lying(out, iteration):
+        found = original(out, iteration)
+        if iteration == 0:
+            content = json.loads((out / "metrics.json").read_text())
+            content["snapshots"]["1"][next(iter(SETS))]["avg@4"]["value"] += 0.1
+            (out / "metrics.json").write_text(json.dumps(content))
+        return found
+
+    ours.evaluated = lying
+    for arm in (ours, theirs):
+        arm.finish()
+    path = next(ours.store.local_path("tiny/iteration-001/evaluate/step-000002/set-00").glob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    notes, _, found = told(ours, tmp_path)
+    assert "step 1 on held-out <b> cannot be used, for the samples give avg@4" in notes and "was altered" in notes
+    assert found.dynamics[0].blocks.steps == [2, 3]
+
+
+def test_one_evaluated_policy_makes_a_table_and_no_matrices(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    for arm in (ours, theirs):
+        arm.publish(-1, "evaluate", lambda out, arm=arm: arm.evaluated(out, -1))
+    notes, text, found = told(ours, tmp_path)
+    assert [row.name for block in found.table.blocks for row in block.rows] == ["base"]
+    assert "RLoop has a single evaluated policy" in notes and "RL has a single evaluated policy" in notes
+    assert "There is nothing to show" in text and "The run has made no policy yet" in text
+
+
+def corrupt(arm, iteration, stage, name, content):
+    """The file as if the stage itself had written it so: its manifest agrees."""
+    fill = {"harvest": arm.harvested, "filter": arm.filtered, "evaluate": arm.evaluated}[stage]
+
+    def filled(out, i):
+        made = fill(out, i)
+        if i == iteration:
+            (out / name).write_bytes(content) if content is not None else (out / name).unlink()
+        return made
+
+    setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
+
+
+def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    corrupt(ours, 0, "filter", "ledger.json", None)
+    corrupt(ours, 1, "filter", "ledger.json", b'{"ledger": [{"step": 1}]}')
+    corrupt(ours, 1, "filter", "experts.parquet", b"PAR1 no more")
+    corrupt(ours, 1, "harvest", "success_rates.parquet", b"PAR1 no more")
+    corrupt(ours, 0, "evaluate", "metrics.json", b'{"sets": []}')
+    corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
+    for arm in (ours, theirs):
+        arm.finish()
+    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    notes = " ".join(found.notes)
+    assert "Compute" in page.read_text() and "tiny: filter of iteration 0 holds no ledger.json" in notes
+    for name in (
+        "ledger.json of filter of iteration 1",
+        "expert set of iteration 1",
+        "success_rates.parquet of harvest of iteration 1",
+        "metrics.json of evaluate of iteration 0",
+    ):
+        assert f"tiny: {name} cannot be read, and is left out" in notes
+    assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
+    label = next(iter(SETS))
+    assert [one.label for one in found.arms[0].checkpoints[label]] == ["base", "step 3", "step 4", "theta_2"]
+    assert found.dynamics[0].blocks.steps == [3, 4] and found.table.row(label, "RLoop").policy == "theta_2"
+    listed = (tmp_path / "out" / "experts.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[1] for row in listed} == {"0"}
+    assert not (tmp_path / "out" / "arm-00-filter.png").exists()
+    assert "filter of iteration 0 holds no ledger.json" in report_text(ours.store, cache=tmp_path / "cache")
+
+
+def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
+    ours, theirs = make_pair(tmp_path)
+    empty = TRAJECTORY_SCHEMA.empty_table()
+    for arm in (ours, theirs):
+        original = arm.evaluated
+
+        def emptied(out, i, original=original):
+            made = original(out, i)
+            for path in out.rglob("set-01/*.parquet"):
+                pq.write_table(empty, path)
+            return made
+
+        arm.evaluated = emptied
+        arm.finish()
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+    notes = " ".join(found.notes)
+    assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
+    assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
+    assert [block.label for block in found.table.blocks] == ["held-out <b>"]
+
+
+def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_difference(tmp_path):
+    ours, theirs = make_pair(tmp_path, pair_config(1))
+    theirs.digests["problems:held-out <b>"] = "8" * 64
+    original = theirs._samples
+
+    def others(out, iteration, step):
+        found = original(out, iteration, step)
+        for path in (out / f"step-{step:06d}" if step else out).rglob("set-00/*.parquet"):
+            table = pq.read_table(path)
+            ids = pa.array([f"other {one}" for one in table["problem_id"].to_pylist()])
+            place = table.schema.get_field_index("problem_id")
+            pq.write_table(table.set_column(place, table.schema.field(place), ids), path)
+        return found
+
+    theirs._samples = others
+    for arm in (ours, theirs):
+        arm.finish()
+    with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
+        compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+    notes, text, found = told(ours, tmp_path, force=True)
+    assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
+    assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes
+    assert found.dynamics[0].blocks is None
+    assert found.table.row("held-out <b>", "RLoop \N{MINUS SIGN} RL") is None

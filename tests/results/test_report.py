@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from rloop_core.errors import StoreError
+from rloop_core.evaluation.outcomes import compare, problem_outcomes
+from rloop_core.results.report.evaluation import evaluation_rows
+from rloop_core.results.report.reading import read_run
+from rloop_core.results.report.write import gather, write_report
+from rloop_core.store import Store
+from tests.results.conftest import report_text
+
+FIGURES = ("gains", "learning", "health", "filter", "success-rates", "seconds")
+
+
+@pytest.mark.process
+def test_writes_page_png_and_csv_of_everything(report):
+    for name in FIGURES:
+        assert (report.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert len((report.parent / f"{name}.csv").read_text().splitlines()) > 1
+    with open(report.parent / "evaluation.csv") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {(row["policy"], row["metric"]) for row in rows} == {
+        (policy, metric)
+        for policy in ("base", "theta_1", "theta_2")
+        for metric in ("avg@4", "pass@1", "pass@4", "majority@4")
+    }
+    assert len((report.parent / "lineage.csv").read_text().splitlines()) == 1 + 11
+
+
+def test_html_escapes_model_output_and_names_and_reaches_for_nothing(complete, tmp_path):
+    text = report_text(complete.store, cache=tmp_path)
+    assert "<script" not in text.lower()
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
+    assert "held-out &lt;b&gt;" in text and "held-out <b>" not in text
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text)
+    assert "http://" not in text and "https://" not in text
+
+
+def test_differences_are_paired_over_problems(complete, tmp_path):
+    rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
+    assert [row.policy for row in rows] == ["base", "theta_1", "theta_2"]
+    assert rows[0].differences == {}
+    # The base solves 1 of 4 samples of each of 4 problems; theta_2 solves 3 of the first problem's.
+    assert rows[2].metrics["avg@4"]["value"] == pytest.approx(6 / 16)
+    assert rows[2].differences["avg@4"]["value"] == pytest.approx(2 / 16)
+    folder = complete.store.local_path("tiny")
+    files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
+    expected = compare(*(problem_outcomes(one) for one in files), [1, 4], seed=0)["avg@4"]
+    assert rows[2].differences["avg@4"] == {key: expected[key] for key in ("value", "low", "high")}
+
+
+def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(fake_run, tmp_path):
+    assert write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache").is_file()
+    fake_run.publish(0, "harvest", fake_run.harvest)
+    page = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
+    text = page.read_text()
+    assert "The run is not complete" in text and "no evaluation in the store yet" in text
+    assert (page.parent / "success-rates.png").exists() and not (page.parent / "gains.png").exists()
+
+
+def test_a_missing_base_leaves_out_differences(fake_run, tmp_path):
+    fake_run.publish(0, "evaluate", fake_run.evaluate)
+    rows = evaluation_rows(read_run(fake_run.store, "tiny", tmp_path))
+    assert [row.policy for row in rows] == ["theta_1"] and rows[0].differences == {}
+
+
+def test_a_damaged_file_is_named_and_not_used(finished, tmp_path):
+    path = finished.store.local_path("tiny/iteration-001/explore/metrics.jsonl")
+    path.write_text(path.read_text().replace("0.4", "0.9"))
+    run = read_run(finished.store, "tiny", tmp_path)
+    assert run.notes == []
+    assert "was altered" in report_text(finished.store, cache=tmp_path)
+    assert [row["iteration"] for row in gather(run).steps] == [0, 0]
+
+
+@pytest.mark.process
+def test_default_folder_and_two_runs_on_one_page(evaluated, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = write_report(evaluated.store, ["tiny"], None, tmp_path / "cache")
+    assert page == tmp_path / "store" / "tiny" / "report" / "report.html"
+    both = write_report(evaluated.store, ["tiny", "tiny"], None, tmp_path / "cache")
+    assert both == Path(".rloop/reports/tiny+tiny/report.html")
+    assert both.read_text().count('class="run"') == 2 and (both.parent / "tiny-gains.png").exists()
+
+
+@pytest.mark.process
+def test_equal_runs_give_equal_pages_and_pictures_from_a_store_that_is_not_local(complete, report, tmp_path):
+    remote = Store("memory://report-test")
+    for key in complete.store.list("tiny"):
+        remote.write_bytes(key, complete.store.read_bytes(key))
+    page = write_report(remote, ["tiny"], tmp_path / "remote", tmp_path / "cache")
+    assert page.read_text().replace(remote.uri, complete.store.uri) == report.read_text()
+    beside = {path.name for path in report.parent.iterdir()} - {"report.html", "lineage.json", "lineage.csv"}
+    assert beside >= {f"{name}.{kind}" for name in FIGURES for kind in ("png", "csv")}
+    for name in beside:
+        assert (page.parent / name).read_bytes() == (report.parent / name).read_bytes(), name
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
+
+
+def test_unknown_run_names_those_that_are_there(complete, tmp_path):
+    with pytest.raises(StoreError, match="holds tiny"):
+        write_report(complete.store, ["other"], tmp_path / "out", tmp_path)
+
+
+def test_a_current_report_is_kept_and_an_old_one_is_not(evaluated, tmp_path):
+    page = write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+    written = page.stat().st_mtime_ns
+    write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+    assert page.stat().st_mtime_ns == written and "no evaluation in the store yet" not in page.read_text()
+    evaluated.store.delete("tiny/base/evaluate/manifest.json")
+    write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+    assert "no evaluation in the store yet" in page.read_text()

@@ -1,0 +1,95 @@
+"""What the UI gets of a run: a figure a stage, the summary, the result in a sentence, the report in the store."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import as_vanilla
+from rloop_core.results.plotting import Picture
+from rloop_core.results.report.evaluation import evaluation_rows
+from rloop_core.results.report.reading import read_run
+from rloop_core.results.report.summary import result_sentence
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store, read_manifest
+from tasks.artifacts import Origin
+from tasks.figures import Figures
+from tasks.report import _links, _summary, store_report
+from tasks.session import RunSession
+
+NOBODY = Origin(None, None)
+
+
+@pytest.fixture
+def session(complete: Any) -> RunSession:
+    """An open run whose stages have all been seen."""
+    run = RunSession(complete.config, StageRunner(complete.config, complete.store, None))
+    keys = [(-1, "evaluate"), *((i, s) for i in (0, 1) for s in ("explore", "harvest", "filter", "rft", "evaluate"))]
+    for iteration, stage in keys:
+        found = read_manifest(complete.store, "tiny", iteration, stage)
+        assert found
+        run.manifests[iteration, stage] = found
+    return run
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "rft", "evaluate"])
+def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
+    drawn = Figures(session).of(session.manifests[1, stage], [0.5, 0.4])
+    assert isinstance(drawn, Picture) and drawn.table.rows
+    made = NOBODY.figure(f"tiny-001-{stage}-figure", drawn, "x")
+    text = str(made.data)
+    assert made.type == "markdown" and len(text) < 200_000
+    assert re.search(r"!\[.+\]\(data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]+\)", text)
+
+
+@pytest.mark.process
+def test_an_evaluation_shows_the_whole_trend_so_far_and_no_more(session: RunSession) -> None:
+    figures = Figures(session)
+    drawn = figures.of(session.manifests[0, "evaluate"], [])
+    assert drawn and {row[1] for row in drawn.table.rows} == {"base", "theta_1"}
+    rows = figures.evaluations(1)
+    assert [row.policy for row in rows] == ["base", "theta_1", "theta_2"]
+    assert not rows[0].differences and set(rows[2].differences) >= {"avg@4", "pass@4"}
+
+
+def test_nothing_to_draw_is_no_figure(session: RunSession) -> None:
+    assert Figures(session).of(session.manifests[0, "rft"], []) is None
+
+
+def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:
+    rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
+    told = result_sentence(complete.config, rows)
+    assert told == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
+    assert result_sentence(complete.config, []) == "2 iterations"
+    assert result_sentence(as_vanilla(complete.config), []) == "vanilla RL, 4 RL steps"
+
+
+def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path: Path) -> None:
+    record = read_run(complete.store, "tiny", tmp_path)
+    text = _summary(record, evaluation_rows(record), "s3://bucket/tiny/report/report.html", "2 iterations")
+    assert "held-out \\<b\\>, %" in text and "<b>" not in text.replace("\\<b\\>", "")
+    assert re.search(r"\| \*\*theta\\_2 - base\*\* \| \*\*\+12\.5 \[", text)
+    assert f"rloop report tiny --store {complete.store.uri}" in text and "`s3://bucket/tiny/report/report.html`" in text
+    links = _links(record, {"tiny-001-rft": "/artifacts/artifact/7"})
+    assert "[rft](/artifacts/artifact/7)" in links and "[rft](/artifacts/key/tiny-000-rft-figure)" in links
+
+
+@pytest.mark.process
+def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: Path) -> None:
+    remote = Store("memory://stored-report")
+    for key in evaluated.store.list("tiny"):
+        remote.write_bytes(key, evaluated.store.read_bytes(key))
+    told = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
+    assert told == "memory://stored-report/tiny/report/report.html"
+    page = remote.read_bytes("tiny/report/report.html")
+    assert b"<!doctype html" in page[:200].lower() and remote.exists("tiny/report/gains.png")
+    remote.write_bytes("tiny/report/gains.png", b"untouched")
+    store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
+    assert remote.read_bytes("tiny/report/gains.png") == b"untouched"
+    remote.delete("tiny/report/report.html")
+    store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
+    assert remote.read_bytes("tiny/report/report.html") == page

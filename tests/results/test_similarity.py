@@ -1,0 +1,94 @@
+"""Similarity of solutions, against the definition with sets (paper appendix A)."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rloop_core.errors import StageError
+from rloop_core.results.analysis.similarity import similarity, words
+
+WORDS = st.lists(st.sampled_from(["a", "b", "\\frac", "1+1=2"]), max_size=7).map(" ".join).map(words)
+TOKENS = st.lists(st.sampled_from([0, 1, 151_643, 2**31 - 1]), max_size=7)
+
+
+@st.composite
+def evaluations(draw) -> list[list[list[list]]]:
+    solution = draw(st.sampled_from([WORDS, TOKENS]))
+    steps = draw(st.integers(1, 4))
+    sizes = [draw(st.integers(1, 4)) for _ in range(steps)]
+    problems = draw(st.integers(1, 4))
+    return [[[draw(solution) for _ in range(size)] for size in sizes] for _ in range(problems)]
+
+
+def jaccard(left: list, right: list, n: int) -> float:
+    one, other = ({tuple(s[i : i + n]) for i in range(len(s) - n + 1)} for s in (left, right))
+    return len(one & other) / len(one | other) if one | other else 1.0
+
+
+@given(evaluations(), st.sampled_from([1, 2, 3]))
+@settings(max_examples=150)
+def test_equals_the_definition_with_sets(problems, n: int) -> None:
+    found = similarity(problems, n)
+    steps = len(problems[0])
+    for i in range(steps):
+        for j in range(steps):
+            per_problem, apart = [], []
+            for checkpoints in problems:
+                pairs = {
+                    (a, b): jaccard(left, right, n)
+                    for a, left in enumerate(checkpoints[i])
+                    for b, right in enumerate(checkpoints[j])
+                }
+                per_problem.append(np.mean(list(pairs.values())))
+                others = [value for (a, b), value in pairs.items() if i != j or a != b]
+                apart.append(np.mean(others) if others else np.nan)
+            assert abs(found.with_self_pairs[i, j] - np.mean(per_problem)) < 1e-12
+            if not np.isnan(np.mean(apart)):
+                assert abs(found.without_self_pairs[i, j] - np.mean(apart)) < 1e-12
+            else:
+                assert np.isnan(found.without_self_pairs[i, j])
+
+
+def test_self_pairs_lift_the_diagonal_only() -> None:
+    same, other = words("a b c d"), words("x y z")
+    found = similarity([[[same, other], [same, other]]])
+    assert found.with_self_pairs.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert found.without_self_pairs.tolist() == [[0.0, 0.5], [0.5, 0.0]]
+
+
+def test_token_ids_are_units_too() -> None:
+    assert similarity([[[[1, 2, 3]], [[1, 2, 4]]]]).with_self_pairs[0, 1] == pytest.approx(1 / 3)
+
+
+def test_missing_trajectories_are_refused() -> None:
+    with pytest.raises(StageError, match="no trajectories"):
+        similarity([])
+    with pytest.raises(StageError, match="problem 2"):
+        similarity([[[["a", "b"]]], [[]]])
+    with pytest.raises(StageError, match="problem 1 has trajectories of 2 checkpoints, 1 of them empty"):
+        similarity([[[["a"]], []]])
+
+
+def test_memory_does_not_depend_on_the_number_of_problems() -> None:
+    def peak(problems: int) -> int:
+        draw = np.random.default_rng(0)
+
+        def one() -> Iterator[list[list[list[str]]]]:
+            for _ in range(problems):
+                yield [[[f"w{i}" for i in draw.integers(0, 200, 60)] for _ in range(8)] for _ in range(3)]
+
+        tracemalloc.start()
+        try:
+            similarity(one())
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(2)
+    assert peak(60) < 1.3 * peak(6)

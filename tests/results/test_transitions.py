@@ -1,0 +1,116 @@
+"""Learning, forgetting and their nulls, against counting by hand and against simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rloop_core.errors import ConfigError, StageError
+from rloop_core.evaluation.outcomes import Outcomes
+from rloop_core.results.analysis.blocks import differential
+from rloop_core.results.analysis.histories import histories
+from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import transitions, transitions_of_counts
+
+RULES = ["any", "majority", "at-least-1", "at-least-2", "at-least-5"]
+
+
+@st.composite
+def counts(draw) -> tuple[np.ndarray, np.ndarray]:
+    steps, problems = draw(st.integers(1, 5)), draw(st.integers(1, 8))
+    n = np.array([[draw(st.integers(1, 9)) for _ in range(problems)] for _ in range(steps)])
+    return n, np.array([[draw(st.integers(0, int(cell))) for cell in row] for row in n])
+
+
+@given(counts(), st.sampled_from(RULES))
+@settings(max_examples=200)
+def test_matrices_equal_counting_cell_by_cell(table, name: str) -> None:
+    n, c = table
+    rule = SolvedRule(name)
+    need = {"any": lambda s: 1, "majority": lambda s: s // 2 + 1}.get(name, lambda s: int(name.rsplit("-", 1)[1]))
+    found = transitions_of_counts(n, c, rule)
+    steps, problems = n.shape
+    for i in range(steps):
+        for j in range(steps):
+            lost = sum(
+                c[i, p] >= need(n[i, p]) and not c[j, p] >= need(n[j, p]) for p in range(problems)
+            )  # fmt: skip
+            assert found.forgetting[i, j] == lost / problems
+            assert found.learning[j, i] == lost / problems
+    assert (found.null_high >= 0).all()
+    assert (found.null <= 1 + 1e-12).all()
+
+
+def test_the_null_is_the_mean_and_percentile_of_random_splits() -> None:
+    draw = np.random.default_rng(3)
+    problems, n = 40, 8
+    first, second = draw.integers(0, n + 1, problems), draw.integers(0, n + 1, problems)
+    for name in ("any", "majority", "at-least-3"):
+        rule = SolvedRule(name)
+        found = transitions_of_counts([[n] * problems] * 2, [first, second], rule)
+        took = draw.hypergeometric(first + second, 2 * n - first - second, n, size=(20_000, problems))
+        shares = (rule(n, took) & ~rule(n, first + second - took)).mean(axis=1)
+        assert found.null[0, 1] == pytest.approx(np.mean(shares), abs=3e-3)
+        assert found.null_high[0, 1] == pytest.approx(np.quantile(shares, 0.975), abs=1.01 / problems)
+        assert found.null[0, 1] == pytest.approx(found.null[1, 0])  # equal samples: chance has no direction
+
+
+def test_equal_policies_stay_below_the_null_and_a_collapse_exceeds_it() -> None:
+    draw = np.random.default_rng(5)
+    rates = draw.beta(0.5, 1.0, 200)
+    same = draw.binomial(32, np.stack([rates, rates]))
+    collapsed = draw.binomial(32, np.stack([rates, rates * (draw.random(200) < 0.5)]))
+    calm = transitions_of_counts(np.full((2, 200), 32), same)
+    loud = transitions_of_counts(np.full((2, 200), 32), collapsed)
+    assert calm.forgetting[0, 1] <= calm.null_high[0, 1]
+    assert loud.forgetting[0, 1] > loud.null_high[0, 1]
+
+
+def test_certain_problems_have_no_chance_of_being_forgotten() -> None:
+    found = transitions_of_counts([[4, 4], [4, 4]], [[4, 0], [4, 0]])
+    assert found.null.tolist() == [[0, 0], [0, 0]]
+    assert found.null_high.tolist() == [[0, 0], [0, 0]]
+
+
+def outcomes(*correct: int, n: int = 4) -> Outcomes:
+    return Outcomes.from_counts([f"p{place}" for place in range(len(correct))], n, correct)
+
+
+def test_differential_blocks() -> None:
+    # Problem p0 is forgotten at the last step by vanilla RL only.
+    steps = [outcomes(1, 1), outcomes(1, 1), outcomes(1, 1), outcomes(1, 0)]
+    vanilla = transitions([*steps[:3], outcomes(0, 0)])
+    rloop = transitions(steps)
+    found = differential(vanilla, rloop, [0, 0, 1, 1])
+    assert np.isnan(found.matrix[1, 0])
+    assert found.matrix[0, 3] == 0.5
+    assert found.intra == pytest.approx(0.25)  # cells (0, 1) and (2, 3)
+    assert found.inter == pytest.approx(0.25)  # cells (0, 2), (0, 3), (1, 2), (1, 3)
+    assert found.rloop == (0.25, 0.25)
+    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).inter is None
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(StageError, match="different problems"):
+        transitions([outcomes(1, 1), outcomes(1)])
+    with pytest.raises(StageError, match="no evaluated checkpoint"):
+        transitions([])
+    with pytest.raises(StageError, match="checkpoints"):
+        differential(transitions([outcomes(1)]), transitions([outcomes(1)] * 2), [0])
+    with pytest.raises(StageError, match="different"):
+        differential(transitions([outcomes(1)]), transitions([outcomes(1, 1)]), [0])
+    with pytest.raises(ConfigError, match="use any, majority"):
+        SolvedRule("at-least-0")
+
+
+def test_histories_tell_what_became_of_each_problem() -> None:
+    steps = [outcomes(0, 1, 1, 0, 2), outcomes(1, 0, 1, 0, 0), outcomes(1, 1, 1, 0, 0)]
+    told = histories(steps, ["base", "step 40", "theta_1"])
+    assert [one.kind for one in told] == ["learnt", "regained", "always", "never", "lost"]
+    assert told[1].told == "solved at base, lost at step 40, regained at theta_1"
+    assert told[3].told == "never solved"
+    assert told[0].correct == (0, 1, 1)
+    with pytest.raises(StageError, match="labels"):
+        histories(steps, ["base"])

@@ -1,0 +1,150 @@
+"""Low-rank adapters: what a stage leaves is a plain policy that answers as the adapted one did."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rloop_core.config import Config
+from rloop_core.errors import ConfigError
+from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
+from rloop_core.stages import preflight
+from rloop_core.training.adapters import adapter_settings, check_adapters, merged_weights
+from rloop_core.training.explore import ExploreJob, make_trainer
+from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+from tests.training.killed import check_killed_equals_whole
+
+pytestmark = pytest.mark.process
+
+LORA = {"rank": 4, "alpha": 8.0}
+
+
+def _quiet(row: dict[str, Any]) -> None:
+    pass
+
+
+def _adapted(dtype: str) -> tuple[Any, Any]:
+    """A peft model whose adapters are not zero, and its config."""
+    peft = pytest.importorskip("peft")
+    import torch
+
+    config = small_config(lora=LORA, policy={"dtype": dtype})
+    model = load_model(bundled_policy_path(), dtype=dtype, device="cpu")
+    torch.manual_seed(0)
+    adapted = peft.get_peft_model(model, adapter_settings(config, "explore"))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    return adapted.eval(), config
+
+
+def _logits(model: Any) -> Any:
+    import torch
+
+    prompt = load_tokenizer(bundled_policy_path())("3 + 4 - 5 =", return_tensors="pt")
+    with torch.no_grad():
+        return model(input_ids=prompt["input_ids"]).logits.float()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.1)])
+def test_the_merged_policy_is_plain_and_answers_as_the_adapted_one(
+    tmp_path: Path, dtype: str, tolerance: float
+) -> None:
+    """What is left between their logits is rounding: a small share of what the adapters changed."""
+    import torch
+
+    adapted, config = _adapted(dtype)
+    expected = _logits(adapted)
+    before = {name: value.clone() for name, value in adapted.state_dict().items()}
+    weights = merged_weights(adapted.state_dict(), config.lora.alpha / config.lora.rank, dtype=dtype)
+    save_policy(adapted.get_base_model(), bundled_policy_path(), tmp_path / "p", dtype=dtype, weights=weights)
+    assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items()), "left as it was"
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {
+        path.name for path in bundled_policy_path().iterdir() if path.name not in ("README.md", "card.json")
+    }
+    plain = load_model(tmp_path / "p", dtype=dtype, device="cpu").eval()
+    start = _logits(load_model(bundled_policy_path(), dtype=dtype, device="cpu").eval())
+    moved = (expected - start).abs().mean()
+    assert moved > 0.1, "the adapters do something"
+    assert (_logits(plain) - expected).abs().mean() < tolerance * moved
+    by_peft = adapted.merge_and_unload().state_dict()
+    for name, value in plain.state_dict().items():
+        assert torch.allclose(value.float(), by_peft[name].float(), atol=1e-6 if dtype == "float32" else 0.02), name
+
+
+@pytest.mark.long
+def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    pytest.importorskip("peft")
+    config = small_config(
+        lora=LORA,
+        explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3},
+        placement={"checkpoint_every": 2, "micro_batch_rollouts": 4},
+    )
+    whole = check_killed_equals_whole(config, make_job, verifier, 4)
+    checkpoint = whole.work / "checkpoints/checkpoint-8"
+    assert (checkpoint / "adapter_model.safetensors").is_file()
+    assert not list(checkpoint.glob("model*.safetensors")), "frozen weights are not written again and again"
+    assert policy_digest(whole.work / "policy") != policy_digest(bundled_policy_path())
+
+
+def test_exploration_trains_adapters_alone_and_without_dropout(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    pytest.importorskip("peft")
+    config = small_config(lora={**LORA, "dropout": 0.5, "target_modules": ["q_proj", "v_proj"]})
+    trainer = make_trainer(make_job(config), encoded(config), verifier, record=False)
+    trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert len(trained) == 2 * 2 * trainer.model.config.num_hidden_layers
+    assert all("lora_" in name and ("q_proj" in name or "v_proj" in name) for name in trained)
+    assert trainer.model.peft_config["default"].lora_dropout == 0.0
+
+
+def _finetune(folder: Path, config: Config) -> RFTJob:
+    folder.mkdir()
+    tokenizer = load_tokenizer(bundled_policy_path())
+    problems = encoded(config)[:6]
+    completions = [
+        [*tokenizer(f"Answer: {problem.gold}", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        for problem in problems
+    ]
+    job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=folder, device="cpu")
+    metrics = finetune(job, [list(problem.prompt_ids) for problem in problems], completions, _quiet)
+    assert metrics["updates"] == 4
+    return job
+
+
+def test_fine_tuning_of_adapters_is_repeatable_and_learns_and_at_rate_zero_gives_theta_i(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    rft = {"batch_trajectories": 4, "epochs": 2, "learning_rate": 1e-2, "schedule": "constant"}
+    config = small_config(lora={**LORA, "dropout": 0.1}, rft=rft)
+    digests = {policy_digest(_finetune(tmp_path / name, config).work / "policy") for name in "ab"}
+    assert len(digests) == 1 and policy_digest(bundled_policy_path()) not in digests
+    still = small_config(lora=LORA, rft={**rft, "learning_rate": 0.0})
+    assert policy_digest(_finetune(tmp_path / "c", still).work / "policy") == policy_digest(bundled_policy_path())
+
+
+def test_preflight_names_the_field_where_peft_or_a_layer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_adapters(small_config(lora={"target_modules": ["nothing"]}), bundled_policy_path())  # no rank, no adapters
+    check_adapters(small_config(lora={"rank": 2, "target_modules": ["q_proj", "mlp.up_proj"]}), bundled_policy_path())
+    with pytest.raises(ConfigError, match=r"lora.target_modules: the policy has no layer 'proj' \(fix: .*q_proj"):
+        check_adapters(small_config(lora={"rank": 2, "target_modules": ["proj"]}), bundled_policy_path())
+    with pytest.raises(ConfigError, match=r"lora.target_modules: lm_head cannot have an adapter"):
+        small_config(lora={"rank": 2, "target_modules": ["lm_head"]})
+    monkeypatch.setattr(
+        "rloop_core.training.adapters.find_spec",
+        lambda name: None if name == "peft" else importlib.util.find_spec(name),
+    )
+    with pytest.raises(ConfigError, match=r"lora.rank: .*peft, which is not installed \(fix: pip install 'rloop\[lora"):
+        check_adapters(small_config(lora=LORA), bundled_policy_path())
+    elsewhere = {"pools": {"explore": "gpu", "rft": "gpu"}}
+    check_adapters(small_config(lora=LORA, placement=elsewhere), bundled_policy_path())
+    assert preflight.check_adapters is check_adapters

@@ -1,0 +1,132 @@
+"""Exploration through its public functions: what is recorded, what is dropped, and where a killed phase goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rloop_core.errors import StageError
+from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.training.checkpoints import MARKER, last_checkpoint
+from rloop_core.training.explore import ExploreJob, explore
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, folder_digest, small_config
+from tests.training.killed import check_killed_equals_whole
+
+pytestmark = pytest.mark.process
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def _quiet(row: dict[str, Any]) -> None:
+    pass
+
+
+def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config(explore={"steps": 2})
+    unsolvable = [
+        EncodedProblem(problem.problem_id, problem.prompt, problem.prompt_ids, "-99999") for problem in encoded(config)
+    ]
+    steps: list[dict[str, Any]] = []
+    job = make_job(config)
+    explore(job, unsolvable, verifier, steps.append)
+    rows = _rows(job.work / "shards")
+    rounds = config.explore.dynamic_sampling.max_generation_batches
+    assert len(rows) == 2 * rounds * config.explore.rollouts_per_step
+    assert not any(row["kept"] for row in rows)
+    assert {row["verdict"] for row in rows} <= {"wrong", "no_answer", "truncated"}
+    assert [step["groups_missing"] for step in steps] == [4.0, 4.0]
+    assert [step["groups_dropped"] for step in steps] == [12.0, 12.0]
+    assert [step["generation_batches"] for step in steps] == [3.0, 3.0]
+
+
+def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config(explore={"dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "fail"}})
+    unsolvable = [
+        EncodedProblem(problem.problem_id, problem.prompt, problem.prompt_ids, "-99999") for problem in encoded(config)
+    ]
+    with pytest.raises(StageError, match=r"max_generation_batches.*after 2 generation batches only 0 of 4 groups"):
+        explore(make_job(config), unsolvable, verifier, _quiet)
+
+
+def test_metrics_of_an_rl_step_describe_all_its_rollouts(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config()
+    job = make_job(config)
+    steps: list[dict[str, Any]] = []
+    explore(job, encoded(config), verifier, steps.append)
+    assert [step["step"] for step in steps] == [1, 2, 3], "RL steps, not optimizer updates"
+    assert [step["policy_step"] for step in steps] == [2, 4, 6]
+    for step in steps:
+        rows = [row for row in _rows(job.work / "shards") if row["step"] == step["step"]]
+        correct = [row["verdict"] == "correct" for row in rows]
+        assert step["rollouts"] == len(rows)
+        assert step["accuracy"] == pytest.approx(sum(correct) / len(rows))
+        assert step["reward"] == pytest.approx(sum(row["reward"] for row in rows) / len(rows))
+        assert step["length_mean"] == pytest.approx(sum(row["length"] for row in rows) / len(rows))
+        assert step["truncated"] == pytest.approx(sum(not row["finished"] for row in rows) / len(rows))
+        for name in ("entropy", "grad_norm", "clip_ratio", "clip_ratio_low", "clip_ratio_high", "learning_rate"):
+            assert step[name] >= 0
+        assert set(step["seconds"]) == {"step", "generate", "verify", "record", "update"}
+        assert all(row["policy_step"] == 2 * (step["step"] - 1) for row in rows)
+
+
+def test_a_phase_killed_and_resumed_equals_one_never_killed(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
+    config = small_config(
+        explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_rollouts": 4}
+    )
+    check_killed_equals_whole(config, make_job, verifier, 1, 4)
+
+
+def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config()
+    job = make_job(config)
+    explore(job, encoded(config), verifier, _quiet)
+    before = folder_digest(job.work / "policy")
+    again: list[int] = []
+    explore(make_job(config, attempt=1), encoded(config), verifier, lambda row: again.append(row["step"]))
+    assert again == []
+    assert folder_digest(job.work / "policy") == before
+    assert len((job.work / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_phase_that_ends_early_without_an_error_is_no_success(
+    make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rloop_core.training.trainer import DapoTrainer
+
+    monkeypatch.setattr(DapoTrainer, "train", lambda self, **resume: None)
+    config = small_config()
+    with pytest.raises(StageError, match="stopped after 0 of 6 optimizer updates"):
+        explore(make_job(config), encoded(config), verifier, _quiet)
+
+
+def test_a_checkpoint_without_its_marker_is_never_resumed_from(tmp_path: Path) -> None:
+    for updates, whole in ((2, True), (4, True), (6, False)):
+        folder = tmp_path / f"checkpoint-{updates}"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        if whole:
+            (folder / MARKER).write_text(json.dumps({"updates": updates, "cursor": 8 * updates}))
+    found = last_checkpoint(tmp_path)
+    assert found is not None
+    assert (found.folder.name, found.updates, found.cursor) == ("checkpoint-4", 4, 32)
+    assert not (tmp_path / "checkpoint-6").exists()
+    assert last_checkpoint(tmp_path / "nothing") is None

@@ -1,0 +1,156 @@
+"""The DAPO objective against an independent computation in NumPy, on the real trainer's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rloop_core.training.explore import ExploreJob, make_trainer
+from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+
+pytestmark = pytest.mark.process
+
+
+def _log_probs(logits: np.ndarray, tokens: np.ndarray, temperature: float) -> np.ndarray:
+    """log pi(token) for logits (B, T, V) and tokens (B, T)."""
+    scaled = logits.astype(np.float64) / temperature
+    scaled -= scaled.max(axis=-1, keepdims=True)
+    log_z = np.log(np.exp(scaled).sum(axis=-1))
+    return np.take_along_axis(scaled, tokens[..., None], axis=-1)[..., 0] - log_z
+
+
+def _dapo_loss(
+    new: np.ndarray, old: np.ndarray, advantages: np.ndarray, mask: np.ndarray, tokens: float, low: float, high: float
+) -> float:
+    """-J: DAPO's equation 8 over one update, each token weighted alike."""
+    ratio = np.exp(new - old)
+    clipped = np.clip(ratio, 1 - low, 1 + high)
+    gain = np.minimum(ratio * advantages[:, None], clipped * advantages[:, None])
+    return float(-(gain * mask).sum() / tokens)
+
+
+@pytest.fixture
+def captured(make_job: Callable[..., ExploreJob], verifier: Verifier) -> tuple[list[dict[str, Any]], ExploreJob]:
+    """Every loss that the trainer computes in one RL step of four updates, with what it was computed from."""
+    config = small_config(
+        explore={
+            "steps": 1,
+            "problems_per_step": 8,
+            "group_size": 8,
+            "mini_batch_rollouts": 16,
+            "learning_rate": 2e-2,
+            "temperature": 1.3,
+            "overlong": {"buffer_tokens": 30, "penalty": 0.7},
+        },
+        placement={"micro_batch_rollouts": 8},
+    )
+    job = make_job(config)
+    trainer = make_trainer(job, encoded(config), verifier)
+    calls: list[dict[str, Any]] = []
+    compute = trainer._compute_loss
+
+    def watch(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+            attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+            logits = model(input_ids=ids, attention_mask=attention).logits
+        width = inputs["completion_ids"].shape[1]
+        loss = compute(model, inputs)
+        calls.append(
+            {
+                "loss": loss.item(),
+                "logits": logits[:, -width - 1 : -1].numpy(),
+                **{name: value.numpy() for name, value in inputs.items()},
+            }
+        )
+        return loss
+
+    trainer._compute_loss = watch  # type: ignore[method-assign]
+    trainer.train()
+    return calls, job
+
+
+def test_the_loss_is_dapos_token_level_clip_higher_objective(
+    captured: tuple[list[dict[str, Any]], ExploreJob],
+) -> None:
+    calls, job = captured
+    explore = job.config.explore
+    assert len(calls) == 8, "four updates of two micro-batches"
+    tokens = float(calls[0]["num_items_in_batch"]) / explore.updates_per_step
+    kept = sum(call["completion_mask"].sum() for call in calls)
+    assert kept == calls[0]["num_items_in_batch"], "tokens of the update are counted after dynamic sampling"
+    clipped_low = clipped_high = 0
+    for call in calls:
+        new = _log_probs(call["logits"], call["completion_ids"], explore.temperature)
+        old = call["old_per_token_logps"]
+        mask, advantages = call["completion_mask"], call["advantages"]
+        expected = _dapo_loss(new, old, advantages, mask, tokens, explore.clip_low, explore.clip_high)
+        assert call["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+        ratio = np.exp(new - old) * mask
+        clipped_low += int(((ratio < 1 - explore.clip_low) & (advantages[:, None] < 0) & (mask > 0)).sum())
+        clipped_high += int(((ratio > 1 + explore.clip_high) & (advantages[:, None] > 0)).sum())
+    assert clipped_low and clipped_high, "the case must exercise both clips"
+
+
+def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
+    captured: tuple[list[dict[str, Any]], ExploreJob],
+) -> None:
+    import pyarrow.parquet as pq
+
+    calls, job = captured
+    explore = job.config.explore
+    shard = next((job.work / "shards").glob("*.parquet"))
+    assert pq.read_schema(shard).names == TRAJECTORY_SCHEMA.names
+    rows = pq.read_table(shard).to_pylist()
+    start = explore.max_completion_tokens - explore.overlong.buffer_tokens
+    expected: dict[tuple[int, ...], set[float]] = {}
+    for group in {row["group_id"] for row in rows}:
+        members = [row for row in rows if row["group_id"] == group]
+        assert [row["sample"] for row in members] == list(range(explore.group_size))
+        for row in members:
+            score = 1.0 if row["verdict"] == "correct" else -1.0
+            penalty = min(0.0, (start - row["length"]) / explore.overlong.buffer_tokens) * explore.overlong.penalty
+            assert row["reward"] == pytest.approx(score + penalty, abs=1e-5)
+        rewards = np.array([row["reward"] for row in members])
+        accuracy = [row["verdict"] == "correct" for row in members]
+        kept = any(accuracy) and not all(accuracy)
+        assert kept or not any(row["kept"] for row in members), "no group without variance enters the update"
+        if members[0]["kept"]:
+            advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+            for row, advantage in zip(members, advantages, strict=True):
+                expected.setdefault(tuple(row["completion_ids"]), set()).add(round(float(advantage), 3))
+    seen = 0
+    for call in calls:
+        for ids, mask, advantage in zip(
+            call["completion_ids"], call["completion_mask"], call["advantages"], strict=True
+        ):
+            if mask.sum():
+                assert any(abs(float(advantage) - one) < 2e-3 for one in expected[tuple(ids[mask > 0].tolist())])
+                seen += 1
+    assert seen == sum(row["kept"] for row in rows)
+
+
+def test_recorded_statistics_are_those_of_the_sampling_policy(
+    captured: tuple[list[dict[str, Any]], ExploreJob],
+) -> None:
+    import pyarrow.parquet as pq
+
+    calls, job = captured
+    rows = pq.read_table(next((job.work / "shards").glob("*.parquet"))).to_pylist()
+    by_ids = {(tuple(row["prompt_ids"]), tuple(row["completion_ids"])): row for row in rows}
+    first = calls[0]
+    new = _log_probs(first["logits"], first["completion_ids"], job.config.explore.temperature)
+    for index, mask in enumerate(first["completion_mask"]):
+        if mask.sum():
+            prompt = first["prompt_ids"][index][first["prompt_mask"][index] > 0]
+            completion = first["completion_ids"][index][mask > 0]
+            row = by_ids[tuple(prompt.tolist()), tuple(completion.tolist())]
+            assert row["logprob_sum"] == pytest.approx(float((new[index] * mask).sum()), rel=1e-3)
+            assert row["policy_step"] == 0
+            assert row["entropy_mean"] >= 0

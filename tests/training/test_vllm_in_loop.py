@@ -1,0 +1,250 @@
+"""vLLM's rollouts in exploration, as far as a CPU can show it: TRL's own code, with the engine itself stood in for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+
+from rloop_core.errors import ConfigError
+from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout import available
+from rloop_core.rollout.available import check_in_loop, check_standalone
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import load_model
+from rloop_core.rollout.sampler import TransformersSampler
+from rloop_core.stages.execute import execute
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store
+from rloop_core.training import explore as exploration
+from rloop_core.training.adapters import merged_weights
+from rloop_core.training.drift import drift_alarm, drift_note, drift_summary
+from rloop_core.training.explore import ExploreJob, explore, make_trainer
+from rloop_core.training.settings import grpo_config
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+
+pytestmark = pytest.mark.process
+
+VLLM = {"steps": 2, "engine": "vllm"}
+
+
+class OtherEngine:
+    """Draws from the trainer's own weights, and says of each token that it was `off` nats likelier than it was."""
+
+    off = 0.0
+    made: dict[str, Any]
+
+    def __init__(self, model: Any, processing_class: Any, **settings: Any) -> None:
+        type(self).made = settings
+        self._model, self._tokenizer, self._settings = model, processing_class, settings
+        self.synced = 0
+
+    def sync_weights(self) -> None:
+        self.synced += 1
+
+    def generate(self, prompts: list[list[int]], num_generations: int, **rest: Any) -> tuple[Any, ...]:
+        assert self.synced
+        settings = SamplingSettings(1, 1.0, 1.0, self._settings["max_completion_length"], len(prompts), 0)
+        was_training = self._model.training
+        rows = TransformersSampler(self._model, self._tokenizer).draw(prompts, settings)
+        values = [self._values(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
+        self._model.train(was_training)
+        return prompts, rows, values, None
+
+    def _values(self, prompt: list[int], row: list[int]) -> list[list[float]]:
+        with torch.no_grad():
+            logits = self._model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0]
+        return [[value + self.off] for value in chosen.tolist()]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> type[OtherEngine]:
+    class Engine(OtherEngine):
+        pass
+
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Engine)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    return Engine
+
+
+def rows_of(job: ExploreJob) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_trl_is_told_to_share_the_gpu_to_sleep_and_to_truncate_token_by_token(tmp_path: Path) -> None:
+    config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda"})
+    arguments = grpo_config(config, tmp_path, seed=1, world_size=1, use_cpu=True)
+    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
+    assert arguments.vllm_importance_sampling_correction
+    assert arguments.vllm_importance_sampling_mode == "token_truncate"
+    assert (arguments.vllm_importance_sampling_clip_min, arguments.vllm_importance_sampling_clip_max) == (None, 2.5)
+    assert arguments.vllm_max_model_length == 64 + 40
+    assert (arguments.top_p, arguments.top_k) == (1.0, 0)
+    without = grpo_config(small_config(), tmp_path, seed=1, world_size=1, use_cpu=True)
+    assert not without.use_vllm
+
+
+@pytest.mark.parametrize("off", [0.0, -1.0])
+def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
+    engine: type[OtherEngine], off: float, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    engine.off = off
+    config = small_config(explore=VLLM)
+    job = make_job(config)
+    told: list[dict[str, Any]] = []
+    explore(job, encoded(config), verifier, told.append)
+    assert engine.made["enable_sleep_mode"] and engine.made["temperature"] == 1.0
+    rows = rows_of(job)
+    assert [row["step"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["drift"] == pytest.approx(abs(off), abs=2e-4)
+        assert row["importance_ratio_max"] == pytest.approx(min(np.exp(-off), 2.0), abs=2e-3)
+    assert [row["drift"] for row in told] == [row["drift"] for row in rows]
+    assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
+    assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
+    assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
+
+
+def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type[OtherEngine], tmp_path: Path) -> None:
+    engine.off = 0.3
+    told: list[dict[str, Any]] = []
+    runner = StageRunner(
+        small_config(explore=VLLM),
+        Store(str(tmp_path)),
+        None,
+        lambda stage, iteration, event: told.append(event),
+        launch=lambda job, tell, **rest: execute(job, tell),
+    )
+    made = runner.ensure("explore", 0).manifest
+    notes = [event["note"] for event in told if event["kind"] == "note"]
+    assert [note.split(":")[0] for note in notes] == ["RL step 1", "RL step 2"]
+    assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
+    assert made.metrics["drift_mean"] == pytest.approx(0.3, abs=2e-4)
+    assert made.versions["drawn_by"].startswith("vllm")
+
+
+def _loading_engine() -> type[OtherEngine]:
+    """As above, its weights synchronised by TRL's own code; what would reach the GPU is kept in `loaded` instead."""
+    from trl.distributed import DistributedBackend
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    class LoadingEngine(OtherEngine, VLLMGeneration):
+        loaded: ClassVar[dict[str, torch.Tensor]] = {}
+
+        def __init__(self, model: Any, accelerator: Any, processing_class: Any, **settings: Any) -> None:
+            OtherEngine.__init__(self, model, processing_class, **settings)
+            self.model, self.accelerator, self._dist = model, accelerator, DistributedBackend(accelerator)
+            self.mode, self.enable_sleep_mode, self.llm = "colocate", False, MagicMock()
+            runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
+            runner.model.load_weights = self._load
+
+        def sync_weights(self) -> None:
+            self.synced += 1
+            VLLMGeneration.sync_weights(self)
+
+        def _load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+            self.loaded.update({name: weight.clone() for name, weight in weights})
+
+    return LoadingEngine
+
+
+def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    pytest.importorskip("peft")
+    config = small_config(
+        explore={**VLLM, "steps": 4, "learning_rate": 1e-2},
+        lora={"rank": 4, "alpha": 8.0},
+        policy={"dtype": "bfloat16"},
+    )
+    engine = _loading_engine()
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", engine)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    trainer = make_trainer(make_job(config), encoded(config), verifier)
+    frozen = {name: weight.clone() for name, weight in trainer.model.state_dict().items() if ".lora_" not in name}
+    trainer.train()
+    assert trainer.vllm_generation.synced == 4
+    after = trainer.model.state_dict()
+    assert all(torch.equal(after[name], weight) for name, weight in frozen.items())
+    trainer.vllm_generation.sync_weights()
+    kept = merged_weights(after, config.lora.alpha / config.lora.rank, dtype="bfloat16")
+    bundled = load_model(bundled_policy_path(), dtype="bfloat16", device="cpu")
+    start = bundled.state_dict()
+    assert engine.loaded.keys() == dict(bundled.named_parameters()).keys()
+    for name, weight in engine.loaded.items():
+        assert torch.equal(weight, kept[name]), name
+    moved = [name for name, weight in engine.loaded.items() if not torch.equal(weight, start[name])]
+    assert len(moved) == 7 * trainer.model.config.num_hidden_layers
+
+
+def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
+    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    engine.off = -0.5
+    config = small_config(explore={**VLLM, "steps": 1, "importance_cap": 1.4})
+    trainer = make_trainer(make_job(config), encoded(config), verifier)
+    calls: list[tuple[float, dict[str, Any]]] = []
+    compute = trainer._compute_loss
+
+    def watch(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss = compute(model, inputs)
+        calls.append((loss.item(), {name: value.numpy() for name, value in inputs.items()}))
+        return loss
+
+    trainer._compute_loss = watch  # type: ignore[method-assign]
+    trainer.train()
+    loss, inputs = calls[0]  # before the first update the policy's own ratio is 1
+    mask = inputs["completion_mask"]
+    weights = np.minimum(np.exp(inputs["old_per_token_logps"] - inputs["sampling_per_token_logps"]), 1.4)
+    assert weights[mask > 0] == pytest.approx(1.4)
+    tokens = inputs["num_items_in_batch"] / config.explore.updates_per_step
+    expected = -(weights * mask * inputs["advantages"][:, None]).sum() / tokens
+    assert loss == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
+    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: Any
+) -> None:
+    begin = engine.__init__
+
+    def with_a_seed_of_its_own(self: Any, **settings: Any) -> None:
+        begin(self, **settings)
+        torch.manual_seed(0)  # as vLLM does
+
+    monkeypatch.setattr(engine, "__init__", with_a_seed_of_its_own)
+    states = []
+    for seed in (3, 4):
+        config = small_config(seed=seed, explore=VLLM)
+        make_trainer(make_job(config, f"seed-{seed}"), encoded(config), verifier)
+        states.append(torch.get_rng_state())
+    assert not torch.equal(*states)
+
+
+def test_vllm_is_refused_where_it_cannot_explore(
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    config = small_config(explore=VLLM)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: .*trained on a CPU \(fix: set it to transformers"):
+        check_in_loop(config, None)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: .*CPU"):
+        make_trainer(make_job(config), encoded(config), verifier)
+    anywhere = small_config(explore=VLLM, placement={"device": "auto"})
+    monkeypatch.setattr(available, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^explore\.engine: vLLM is not installed here \(fix: pip install"):
+        check_in_loop(anywhere, "cuda")
+    check_in_loop(small_config(), "cpu")
+
+
+def test_an_engine_that_is_not_installed_is_refused_with_the_field_and_the_fix(monkeypatch: Any) -> None:
+    monkeypatch.setattr(available, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"^placement\.engine: vLLM is not installed here \(fix: pip install 'rloop"):
+        check_standalone(small_config(placement={"engine": "vllm"}))
+    check_standalone(small_config())

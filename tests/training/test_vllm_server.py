@@ -1,0 +1,249 @@
+"""Exploration whose rollouts a vLLM server draws: TRL's own client and our trainer, against a server over HTTP.
+
+Only the way of the weights, NCCL between GPUs, is stood in for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rloop_core.config import Config
+from rloop_core.errors import ConfigError, StageCrashed
+from rloop_core.plan.estimate import make_plan
+from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout import vllm_server
+from rloop_core.rollout.available import check_in_loop
+from rloop_core.rollout.vllm_server import check_server, keep_weights_here, server_command
+from rloop_core.training import explore as exploration
+from rloop_core.training.explore import ExploreJob, explore
+from rloop_core.training.settings import grpo_config
+from rloop_core.verifier import Verifier
+from tests.conftest import command_environment, encoded, small_config
+from tests.faults.conftest import wait_until
+from tests.training.protocol_server import PolicyServer, serving
+from tests.wide_policy import widen
+
+pytestmark = pytest.mark.process
+
+
+def served_config(url: str, **explore: Any) -> Config:
+    settings = {"steps": 2, "engine": "vllm", **explore}
+    return small_config(explore=settings, placement={"vllm": {"server": url, "weights_port": 51999}})
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """TRL's client, which now takes vLLM for installed and opens no group of NCCL."""
+    from trl.generation import vllm_client, vllm_generation
+
+    for module in (vllm_client, vllm_generation):
+        monkeypatch.setattr(module, "is_vllm_available", lambda *_, **__: True)
+    monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", lambda self, device: None)
+    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
+    return vllm_client
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
+    """A server, and a client in which tensors are put into its queue where NCCL would take them."""
+    with serving(bundled_policy_path()) as state:
+
+        def send(iterator: Any, group: Any, src: int, post_iter_func: Callable[[Any], torch.Tensor]) -> None:
+            for item in iterator:
+                state.weights.put((item[0], post_iter_func(item).detach().clone()))
+
+        client = _stand_in(monkeypatch)
+        monkeypatch.setattr(client, "_HAS_STATEFUL_TRAINER_ENGINE", True)
+        monkeypatch.setattr(client, "_HAS_RESET_PREFIX_CACHE_SUCCESS", True)
+        monkeypatch.setattr(client, "packed_nccl_broadcast_producer", send, raising=False)
+        monkeypatch.setattr(vllm_server, "engine_name", lambda _: "vllm 0.29.1")
+        yield state
+
+
+def rows_of(job: ExploreJob) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_server_draws_from_the_weights_of_every_rl_step(
+    server: PolicyServer, deaf: bool, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    server.deaf = deaf
+    config = served_config(server.url, learning_rate=1e-3)
+    job = make_job(config)
+    explore(job, encoded(config), verifier, lambda row: None)
+    first, second = rows_of(job)
+    assert server.updates == 2, "before the first rollouts of each RL step"
+    assert first["drift"] < 2e-4 and first["importance_ratio_max"] == pytest.approx(1, abs=1e-3)
+    assert (second["drift"] < 2e-4) is not deaf, "one that keeps its old weights is told by the drift"
+    for body in server.asked:
+        asked = {name: body[name] for name in ("n", "temperature", "top_p", "top_k", "max_tokens", "logprobs")}
+        assert asked == {"n": 4, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_tokens": 40, "logprobs": 0}
+        assert len(body["prompt"]) == config.explore.problems_per_step
+    assert sum(len(body["prompt"]) for body in server.asked) * 4 == first["rollouts"] + second["rollouts"]
+
+
+def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
+    server: PolicyServer, make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from urllib3.util.retry import Retry
+
+    monkeypatch.setattr(Retry, "sleep", lambda self, response=None: None)  # else half a minute between the tries
+    config = served_config(server.url)
+    job = make_job(config)
+
+    def stop(row: dict[str, Any]) -> None:
+        server.broken = True
+
+    with pytest.raises(
+        StageCrashed, match=r"^placement\.vllm\.server: the server at http://127\.\S+ gave no completions"
+    ):
+        explore(job, encoded(config), verifier, stop)
+    server.broken = False
+    explore(job, encoded(config), verifier, lambda row: None)
+    assert [row["step"] for row in rows_of(job)] == [1, 2]
+
+
+WRONG: dict[str, tuple[Callable[[PolicyServer], Any], str]] = {
+    "short": (lambda s: setattr(s, "longest", 50), r"takes 50 tokens, prompt and completion need 104 \(fix: .*len 104"),
+    "shut": (
+        lambda s: setattr(s, "dev_mode", False),
+        r"endpoints that take weights shut .*404.*VLLM_SERVER_DEV_MODE=1",
+    ),
+    "weights": (lambda s: s.info.update(weight_transfer_config=None), r"without a way to get weights .*'\{\"backend\""),
+    "raw": (lambda s: s.info["model_config"].update(logprobs_mode="raw_logprobs"), r"\(raw_logprobs\) are not .*"),
+    "dtype": (lambda s: s.info["model_config"].update(dtype="torch.bfloat16"), r"bfloat16, the policy is in float32"),
+    "version": (
+        lambda s: setattr(s, "version", "0.27.1"),
+        r"it runs vLLM 0\.27\.1, and vLLM 0\.29\.1 is installed here",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_server_that_cannot_draw_for_this_run_is_refused_with_what_helps(server: PolicyServer, wrong: str) -> None:
+    config = served_config(server.url)
+    assert check_server(config).longest == 200
+    change, reason = WRONG[wrong]
+    change(server)
+    with pytest.raises(ConfigError, match=rf"^placement\.vllm\.server: .*{reason}"):
+        check_server(config)
+
+
+def test_a_server_of_another_model_is_refused(server: PolicyServer) -> None:
+    config = served_config(server.url)
+    other = config.model_copy(update={"policy": config.policy.model_copy(update={"path": "Qwen/Qwen2.5-0.5B"})})
+    check_server(other)  # a folder on its machine may hold anything
+    server.root = "Qwen/Qwen2.5-1.5B"
+    with pytest.raises(
+        ConfigError, match=r"it serves Qwen/Qwen2\.5-1\.5B, and the run's policy is Qwen/Qwen2\.5-0\.5B"
+    ):
+        check_server(other)
+
+
+def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(
+        ConfigError, match=r"no vLLM server is ready at http://.*refused.*VLLM_SERVER_DEV_MODE=1 vllm serve"
+    ):
+        check_server(served_config(url))
+
+
+@pytest.mark.parametrize("url", ["http://user:key@host:8000", "host:8000", "http://host:8000/v1", "ftp://host"])
+def test_the_server_s_address_is_a_host_and_a_port(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"placement\.vllm\.server"):
+        served_config(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "weights"),
+    [("http://localhost:8000", "localhost", "127.0.0.1"), ("http://10.0.0.7:8000", "10.0.0.7", None)],
+)
+def test_a_server_is_asked_to_listen_at_its_address_alone_and_on_one_machine_gets_weights_over_loopback(
+    url: str, host: str, weights: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_HOST_IP", "taken back after the test")
+    monkeypatch.delenv("VLLM_HOST_IP")
+    keep_weights_here(served_config(url))
+    assert f" --host {host} " in server_command(served_config(url))
+    assert os.environ.get("VLLM_HOST_IP") == weights
+
+
+def test_trl_is_told_of_the_server_and_a_cpu_is_refused(tmp_path: Path) -> None:
+    config = served_config("http://node-3:8000/")
+    arguments = grpo_config(config, tmp_path, seed=1, world_size=1, use_cpu=True)
+    assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://node-3:8000")
+    assert (arguments.vllm_group_port, arguments.vllm_enable_sleep_mode) == (51999, False)
+    assert (arguments.vllm_importance_sampling_mode, arguments.vllm_importance_sampling_clip_max) == (
+        "token_truncate", 2.0,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"^explore\.engine: vLLM cannot follow a policy that is trained on a CPU"):
+        check_in_loop(config, "cpu")
+
+
+def test_a_server_takes_no_memory_of_the_trainer_s_devices() -> None:
+    def explored(**vllm: Any) -> dict[str, float]:
+        config = small_config(explore={"engine": "vllm"}, placement={"device": "cuda", "vllm": vllm})
+        return next(row for row in make_plan(config, "h100", 1)["memory"] if row["stage"] == "explore")["parts_gib"]
+
+    assert "vLLM" in explored() and "vLLM" not in explored(server="http://node-3:8000")
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test")
+def test_the_real_server_draws_for_the_trainer(
+    tmp_path: Path, make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One RL step from the weights that it has: on a CPU it can take no others."""
+    policy = widen(tmp_path / "policy")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(policy), "--port", str(port),
+               "--host", "127.0.0.1", "--dtype", "float32", "--max-model-len", "104", "--logprobs-mode",
+               "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm", "--enforce-eager",
+               "--weight-transfer-config", '{"backend": "nccl"}', "--no-enable-chunked-prefill",
+               "--max-num-batched-tokens", "4096"]  # fmt: skip
+    environment = command_environment(tmp_path) | {
+        "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+    }  # fmt: skip
+    config = served_config(url, steps=1)
+    with (
+        open(tmp_path / "log", "wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as real,
+    ):
+        try:
+            wait_until(lambda: _is_ready(config) or real.poll() is not None, "the server", 400, every=2)
+            assert check_server(config).model == str(policy), (tmp_path / "log").read_text()[-3000:]
+            client = _stand_in(monkeypatch)  # TRL looks for a package called vllm, not vllm-cpu
+            monkeypatch.setattr(client.VLLMClient, "update_named_params", lambda self, *_: None)
+            job = make_job(config)
+            explore(job, encoded(config), verifier, lambda row: None)
+        finally:
+            real.terminate()
+    (row,) = rows_of(job)
+    assert row["drift"] < 2e-3 and row["importance_ratio_max"] == pytest.approx(1, abs=0.02)
+    assert row["rollouts"] >= 16
+
+
+def _is_ready(config: Config) -> bool:
+    try:
+        check_server(config)
+    except ConfigError:
+        return False
+    return True
