@@ -7,7 +7,7 @@ export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test format clean
+.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test docs format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ N ?= 200
 SEED ?= 0
 chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on lose nothing; WITH=--real: unshortened stages, --swift: on S3 too
 	$(BIN)/python -m tests.chaos --count $(N) --seed $(SEED) --players 4 $(WITH)
+
+docs: $(VENV)/.dev ## Write the reference pages of docs/reference anew from the code
+	$(BIN)/python docs/reference/generate.py
 
 format: $(VENV)/.dev ## Rewrite files in the house's format
 	$(BIN)/ruff check --fix .

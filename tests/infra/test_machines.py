@@ -79,7 +79,7 @@ def test_the_manifests_fit_kubernetes_own_schema_and_each_other() -> None:
 
 
 def test_kuberays_machines_are_those_of_the_job() -> None:
-    """Its schema, of 1.4 MB, is not kept here; docs/operating.md says against which one the file was checked."""
+    """Its schema, of 1.4 MB, is not kept here; docs/how-to/cluster.md says against which one the file was checked."""
     ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())
     cluster = ray_job["spec"]["rayClusterSpec"]
     head, (others,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]

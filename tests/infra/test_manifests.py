@@ -92,7 +92,7 @@ def test_secrets_are_named_and_never_made_here() -> None:
     assert "Secret" not in {manifest["kind"] for manifest in MANIFESTS}
     text = "\n".join(path.read_text() for path in FOLDER.glob("*.yaml"))
     named = set(re.findall(r"secret(?:Key)?Ref: \{name: ([\w-]+)", text))
-    guide = (ROOT / "docs/operating.md").read_text()
+    guide = (ROOT / "docs/how-to/team.md").read_text()
     for name in named:
         assert f"create secret generic {name} " in guide
 

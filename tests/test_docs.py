@@ -1,0 +1,43 @@
+"""The documentation: generated pages are those of the code, links lead somewhere, pages can be read in one sitting."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "results" not in path.parts)
+ALL_PAGES = [
+    *PAGES,
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "infra/README.md")),
+]
+
+
+def test_the_reference_pages_are_those_of_the_code() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/reference/generate.py")
+    assert spec and spec.loader
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, text in generate.pages().items():
+        assert (ROOT / "docs/reference" / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make docs`"
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.M)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, (
+                target
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_has_fewer_than_200_lines(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) < 200
