@@ -17,7 +17,7 @@ import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, publish, read_manifest, s3
-from rloop_core.store.faults import is_passing, persist
+from rloop_core.store.faults import is_transient, persist
 from tests.faults.conftest import wait_until
 from tests.store.faulty_s3 import FaultyS3
 
@@ -233,8 +233,8 @@ def test_what_passes_and_what_does_not():
         NoCredentialsError(), SSLError(endpoint_url="x", error="certificate"), refused("AccessDenied", 403),
         refused("NoSuchBucket", 404), refused("NotImplemented", 501), refused("InvalidArgument", 400),
     ]  # fmt: skip
-    assert [error for error in passing if not is_passing(error)] == []
-    assert [error for error in lasting if is_passing(error)] == []
+    assert [error for error in passing if not is_transient(error)] == []
+    assert [error for error in lasting if is_transient(error)] == []
 
 
 def test_a_lease_outlives_a_store_that_is_gone(one_attempt, remote, faulty):
@@ -284,7 +284,7 @@ def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt
 
 
 def test_a_request_that_is_never_answered_is_asked_again(remote, faulty, monkeypatch):
-    monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
+    monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     store = Store(remote.uri, 120.0)
     store.write_bytes("a", b"1")
     sleep, first, again = time.sleep, threading.Event(), threading.Event()
