@@ -248,6 +248,13 @@ class FilterConfig(Section):
     widen_to: tuple[float, ...] = (0.2, 0.5)
     """Thresholds tried in order when `on_empty` is `widen`."""
 
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds to try, in order; 1 takes every solved problem."""
+        if not self.active_learning:
+            return (1.0,)
+        return (self.threshold, *(self.widen_to if self.on_empty == "widen" else ()))
+
     @model_validator(mode="after")
     def _possible(self) -> FilterConfig:
         if not 0.0 < self.threshold < 1.0:

@@ -264,8 +264,8 @@ _EXPERTS = (
     Wrong(
         "cap-takes-the-first",
         "rloop_core/trajectories/filter.py",
-        "sorted(draws)[settings.max_per_problem :]",
-        "draws[settings.max_per_problem :]",
+        "sorted(draws)[cap:]",
+        "draws[cap:]",
         "The cap prefers early RL steps.",
     ),
     Wrong(
