@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from rloop_core.config.base import Impossible, Section
 from rloop_core.config.engines import Engine
+from rloop_core.problems.registry import KNOWN_SETS
 from rloop_core.store.canonical import canonical_json
 
 Positive = Annotated[int, Field(gt=0)]
@@ -39,8 +40,7 @@ class PolicyConfig(Section):
 class ProblemSource(Section):
     """Where a problem set comes from: a known name, a JSONL or parquet file, a hub id, or a generator."""
 
-    source: str
-    """`aime24, minerva_math, omni_math, math500, dapo17k, gsm8k`, a FILE, `owner/dataset` or `reasoning_gym:<task>`."""
+    source: Annotated[str, Field(description=f"`{KNOWN_SETS}`, a FILE, `owner/dataset` or `reasoning_gym:<task>`.")]
     name: str | None = None
     """Name in reports; defaults to the source."""
     split: str | None = None
