@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, json_schema, make_config
+from rloop_core.config.base import Section
 from rloop_core.config.evaluation import SAMPLING
-from rloop_core.config.identity import Section
 from rloop_core.errors import ConfigError
 from rloop_core.store import fingerprint
 
