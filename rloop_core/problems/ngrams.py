@@ -1,7 +1,7 @@
-"""Which texts share a run of n words: hashes of n-grams in sorted arrays, 12 bytes an n-gram, looked up in bulk.
+"""Index of n-grams of words: sorted arrays of hashes, 12 bytes per n-gram, with bulk look-up.
 
-A window's hash is sum_k v(w_k) B^k modulo 2^64, with v a fixed scrambling of a word's number. Chance agreement among a
-million windows and a million others has probability 5e-8; who must be sure compares the words of a pair.
+The hash of an n-gram is sum_k v(w_k) B^k modulo 2^64, where v mixes the bits of a word's number. The probability of a
+collision among a million n-grams and a million others is 5e-8; callers compare the words of a pair to be sure.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ class NgramIndex:
     Args:
         texts: Each a sequence of words.
         n: Words in an n-gram.
-        common: An n-gram of this many of the texts is a phrase that tells nothing about any: boilerplate that no list
-            knew. Its words are taken out of every text, indexed or asked for.
+        common: An n-gram in this many texts is boilerplate; its words are removed from all texts, indexed and queried.
 
     Attributes:
-        texts: The texts without such phrases.
+        texts: The texts without common n-grams.
     """
 
     def __init__(self, texts: Iterable[Words], n: int, common: int) -> None:
@@ -49,7 +48,7 @@ class NgramIndex:
         self._hashes, self._owners = hashes[order], owners[order].astype(np.uint32)
 
     def without_common(self, texts: Sequence[Words]) -> list[tuple[str, ...]]:
-        """The texts without common phrases."""
+        """Return the texts without common n-grams."""
         whole = [tuple(text) for text in texts]
         if not len(self._common):
             return whole
@@ -63,9 +62,9 @@ class NgramIndex:
         return whole
 
     def pairs(self, texts: Sequence[Words]) -> Iterator[tuple[int, int]]:
-        """(index of a given text, index of an indexed text) of those that share an n-gram, in order, each once.
+        """Yield (index of a given text, index of an indexed text) for pairs that share an n-gram, in order, each once.
 
-        The texts are taken as they are: pass them through `without_common` first.
+        Pass the texts through `without_common` first.
         """
         hashes, owners, _ = self._windows(texts)
         first = np.searchsorted(self._hashes, hashes, side="left")
@@ -76,7 +75,7 @@ class NgramIndex:
         )
 
     def _windows(self, texts: Sequence[Words]) -> tuple[Hashes, Indices, Indices]:
-        """Hash, text and place in it of every n-gram whose words are all known; each of shape [n-grams]."""
+        """Return hash, text index and position of every n-gram of known words; each of shape [n-grams]."""
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         known = self._numbers.get
         ids = np.fromiter((known(word, 0) for text in texts for word in text), np.uint64, int(lengths.sum()))
@@ -95,7 +94,7 @@ class NgramIndex:
 
 
 def _scrambled(ids: Hashes) -> Hashes:
-    """SplitMix64: neighbouring numbers become unrelated ones, so that sums of them do not collide."""
+    """Mix bits by SplitMix64, so that sums of neighbouring numbers do not collide."""
     mixed = ids * np.uint64(_BASE)
     for shift, factor in zip((30, 27), _MIX, strict=True):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
