@@ -18,13 +18,11 @@ differ in their numbers only), and to sets with ten variants of each problem, wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from typing import Any, Literal
 
 from rloop_core.errors import ProblemsError
-from rloop_core.problems.ngrams import NgramIndex
 from rloop_core.problems.types import Problem, ProblemSet
 from rloop_core.problems.wording import without_brackets, words
 
@@ -33,7 +31,7 @@ DECONTAMINATION_VERSION = 1
 
 _COMMON = 10
 _SHARE_GRAM = 3
-_CHUNK = 1000
+_PROBLEMS_PER_CALL = 1000  # of `tell`
 _EXCERPT = 300
 _SEARCHED = 1000
 
@@ -186,22 +184,20 @@ def decontaminate(
     rules: Rules = Rules(),
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> Decontamination:
-    """Compare a training set with evaluation sets, in one pass over chunks of 1,000 training problems.
+    """Compare a training set with evaluation sets, in one pass over the training problems.
 
     Args:
         training: The training set.
         evaluation: The evaluation sets.
         rules: When a training problem counts as a copy.
-        tell: Called with (training problems done, all training problems).
+        tell: Called with (training problems done, all training problems) after every 1,000 and at the end.
     """
     index = _Evaluation(evaluation, rules)
     matches: list[Match] = []
-    done = 0
-    problems = iter(training)
-    while chunk := list(islice(problems, _CHUNK)):
-        matches += index.matches(chunk)
-        done += len(chunk)
-        tell(done, len(training))
+    for done, problem in enumerate(training, 1):
+        matches += index.matches(problem)
+        if done % _PROBLEMS_PER_CALL == 0 or done == len(training):
+            tell(done, len(training))
     sizes = {problem_set.label: len(problem_set.problems) for problem_set in evaluation}
     return Decontamination(training.name, len(training), sizes, rules, tuple(matches))
 
@@ -218,21 +214,18 @@ class _Evaluation:
             self._equal.setdefault(text, []).append(place)
         comparable = (not each.equal_only for each in sets for _ in each.problems)
         plain = [without_brackets(text) if use else () for text, use in zip(whole, comparable, strict=True)]
-        self._index = NgramIndex(plain, rules.ngram, _COMMON)
+        self._index = _NgramIndex(plain, rules.ngram)
 
-    def matches(self, chunk: Sequence[Problem]) -> Iterator[Match]:
-        whole = [words(problem.problem) for problem in chunk]
-        plain = self._index.without_common([without_brackets(text) for text in whole])
-        candidates: dict[int, list[int]] = {}
-        for mine, other in self._index.pairs(plain):
-            candidates.setdefault(mine, []).append(other)
-        for place, problem in enumerate(chunk):
-            equal = self._equal.get(whole[place], [])
-            matches = [self._match("equal", problem, whole[place], other) for other in equal]
-            others = (other for other in candidates.get(place, []) if other not in equal)
-            matches += [match for other in others if (match := self._overlap(problem, plain[place], other))]
-            contaminated = [match for match in matches if match.contaminated]
-            yield from contaminated or sorted(matches, key=lambda match: -match.containment)[:1]
+    def matches(self, problem: Problem) -> list[Match]:
+        """Return the rows of the ledger for one training problem."""
+        text = words(problem.problem)
+        plain = self._index.without_common(without_brackets(text))
+        equal = self._equal.get(text, [])
+        matches = [self._match("equal", problem, text, other) for other in equal]
+        others = (other for other in self._index.sharing(plain) if other not in equal)
+        matches += [match for other in others if (match := self._overlap(problem, plain, other))]
+        contaminated = [match for match in matches if match.contaminated]
+        return contaminated or sorted(matches, key=lambda match: -match.containment)[:1]
 
     def _overlap(self, problem: Problem, text: tuple[str, ...], other: int) -> Match | None:
         theirs = self._index.texts[other]
@@ -257,6 +250,42 @@ class _Evaluation:
             training=_excerpt(problem.problem),
             evaluation=_excerpt(evaluation.problem),
         )
+
+
+class _NgramIndex:
+    """Hashes of the n-grams of some texts. Callers compare the words of a pair, since hashes may collide.
+
+    Args:
+        texts: Each a sequence of words.
+        n: Words in an n-gram.
+
+    Attributes:
+        texts: The texts without common phrases: n-grams of at least `_COMMON` texts, which are boilerplate.
+    """
+
+    def __init__(self, texts: Iterable[tuple[str, ...]], n: int) -> None:
+        self._n = n
+        whole = list(texts)
+        counts = Counter(gram for text in whole for gram in set(self._hashes(text)))
+        self._common = {gram for gram, count in counts.items() if count >= _COMMON}
+        self.texts = [self.without_common(text) for text in whole]
+        self._owners: dict[int, list[int]] = {}
+        for owner, text in enumerate(self.texts):
+            for gram in set(self._hashes(text)):
+                self._owners.setdefault(gram, []).append(owner)
+
+    def without_common(self, text: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a text without the words of common phrases."""
+        starts = [start for start, gram in enumerate(self._hashes(text)) if gram in self._common]
+        covered = {place for start in starts for place in range(start, start + self._n)}
+        return tuple(word for place, word in enumerate(text) if place not in covered) if covered else text
+
+    def sharing(self, text: tuple[str, ...]) -> list[int]:
+        """Return the indices of the indexed texts that share an n-gram with a text, in order."""
+        return sorted({owner for gram in self._hashes(text) for owner in self._owners.get(gram, ())})
+
+    def _hashes(self, text: tuple[str, ...]) -> Iterator[int]:
+        return (hash(text[start : start + self._n]) for start in range(len(text) - self._n + 1))
 
 
 def _grams(text: tuple[str, ...], n: int) -> set[tuple[str, ...]]:

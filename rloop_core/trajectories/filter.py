@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rloop_core.config import FilterConfig
 from rloop_core.errors import StageError
 from rloop_core.trajectories import SNAPSHOT_RANK
-from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, canonical_rows, gather_rows
+from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, gather_rows
 from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA, scan
 from rloop_core.trajectories.success import CORRECT
 
@@ -194,19 +193,13 @@ def _choose(
     chosen = np.empty(0, dtype=np.int64)
     if eligible.height:
         _copy_candidates(record, eligible, candidates)
-        keys, digests = _keys(candidates)
-        chosen = canonical_rows(keys, CANONICAL_ORDER)
-        problems = np.array(keys["problem_id"].to_pylist(), dtype=object)
-
-        def keep(mask: npt.NDArray[np.bool_]) -> None:
-            nonlocal chosen
-            chosen = chosen[mask]
-            counts.append((len(chosen), len(set(problems[chosen]))))
-
-        keep(keys["finished"].to_numpy()[chosen] | (not settings.drop_truncated))
-        keep((keys["boxes"].to_numpy()[chosen] <= 1) | (not settings.drop_multiple_boxes))
-        keep(_first_of_each([(problems[row], digests[row]) for row in chosen]))
-        keep(_within_cap(keys, problems, chosen, settings.max_per_problem, seed))
+        rows = _keys(candidates).sort(CANONICAL_ORDER, maintain_order=True)
+        finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
+        single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
+        distinct = single.unique(["problem_id", "digest"], keep="first", maintain_order=True)
+        capped = _within_cap(distinct, settings.max_per_problem, seed)
+        counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, capped)]
+        chosen = capped["row"].to_numpy().astype(np.int64)
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
     ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
     return ledger, chosen
@@ -222,54 +215,37 @@ def _copy_candidates(record: pl.LazyFrame, eligible: pl.DataFrame, target: Path)
     )
 
 
-def _keys(candidates: Path) -> tuple[pa.Table, list[bytes]]:
-    """Return the small columns of all candidates, and a 128-bit digest of each completion's token ids.
+def _keys(candidates: Path) -> pl.DataFrame:
+    """Return index, small columns, and a 128-bit digest of the completion's token ids, of every candidate.
 
     Completions are read one row group at a time: all of them could be gigabytes.
     """
+    import polars as pl
     import pyarrow.parquet as pq
 
     small = [*CANONICAL_ORDER, "problem_id", "finished", "boxes"]
-    tables, digests = [], []
+    frames = []
     with pq.ParquetFile(candidates) as file:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*small, "completion_ids"]):
             ids = batch.column("completion_ids")
             values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
-            digests += [
+            digests = [
                 hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
                 for start, end in pairwise(offsets)
             ]
-            tables.append(pa.table(batch.select(small)))
-    return pa.concat_tables(tables), digests
+            frames.append(pl.DataFrame(batch.select(small)).with_columns(pl.Series("digest", digests, dtype=pl.Binary)))
+    return pl.concat(frames).with_row_index("row")
 
 
-def _first_of_each(keys: Sequence[tuple[str, bytes]]) -> npt.NDArray[np.bool_]:
-    """Return a mask (shape [rows]) of the rows whose key did not occur before."""
-    seen: set[tuple[str, bytes]] = set()
-    mask = np.zeros(len(keys), dtype=bool)
-    for row, key in enumerate(keys):
-        mask[row] = key not in seen
-        seen.add(key)
-    return mask
+def _within_cap(rows: pl.DataFrame, cap: int | None, seed: int) -> pl.DataFrame:
+    """Return the rows with the lowest draws of their problem, at most `cap` of each problem."""
+    import polars as pl
 
-
-def _within_cap(
-    keys: pa.Table, problems: npt.NDArray[np.object_], rows: npt.NDArray[np.int64], cap: int | None, seed: int
-) -> npt.NDArray[np.bool_]:
-    """Return a mask (shape [rows]) of the rows with the lowest draws of their problem."""
-    mask = np.ones(len(rows), dtype=bool)
-    if cap is None or not len(rows):
-        return mask
-    groups = keys["group_id"].take(rows).to_pylist()
-    samples = keys["sample"].take(rows).to_pylist()
-    by_problem: dict[str, list[tuple[bytes, int]]] = {}
-    for position, (row, group, sample) in enumerate(zip(rows, groups, samples, strict=True)):
-        draw = draw_key(seed, problems[row], group, sample)
-        by_problem.setdefault(problems[row], []).append((draw, position))
-    for draws in by_problem.values():
-        for _, position in sorted(draws)[cap:]:
-            mask[position] = False
-    return mask
+    if cap is None:
+        return rows
+    keys = rows.select("problem_id", "group_id", "sample").iter_rows()
+    draws = pl.Series("draw", [draw_key(seed, *key).hex() for key in keys], dtype=pl.String)
+    return rows.with_columns(draws).filter(pl.col("draw").rank("ordinal").over("problem_id") <= cap)
 
 
 def draw_key(seed: int, problem_id: str, group_id: str, sample: int) -> bytes:
