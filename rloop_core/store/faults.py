@@ -14,34 +14,20 @@ T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _TRANSIENT_CODES = {
-    "BadDigest",
-    "IncompleteBody",
-    "InternalError",
-    "NoSuchUpload",  # completing an upload was retried after its answer was lost
-    "OperationAborted",
-    "RequestLimitExceeded",
-    "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequests",
+    "BadDigest", "IncompleteBody", "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
+    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests",
     "XAmzContentSHA256Mismatch",
-}
+    "NoSuchUpload",  # completing an upload was retried after its answer was lost
+}  # fmt: skip
 _TRANSIENT_ERRNOS = {
-    errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET,
-    errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE, errno.ETIMEDOUT,
+    errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH,
+    errno.EPIPE, errno.ETIMEDOUT,
 }  # fmt: skip
 _TRANSIENT_CLASSES = {
+    "ConnectionError", "CredentialRetrievalError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
+    "MetadataRetrievalError", "ResponseParserError",
     "ClientError",  # aiohttp: truncated payload, lost connection
-    "ConnectionError",
-    "CredentialRetrievalError",
-    "HTTPClientError",
-    "IncompleteRead",
-    "IncompleteReadError",
-    "MetadataRetrievalError",
-    "ResponseParserError",
-}
+}  # fmt: skip
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "fsspec", "urllib3")
 _READING = ("read", "look up", "list", "delete")
 

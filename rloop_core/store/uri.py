@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from rloop_core.errors import ConfigError
 
-_SECRET = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^pwd$", re.IGNORECASE)
 FIX = "take them out of the URI, and put them into the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or a role"
 
 
@@ -21,24 +20,15 @@ _NAMES = _ignoring_case("[^&=]*(?:key|secret|token|password|passwd|credential|si
 CREDENTIALS = (
     r"(?!file://|memory://)(?:"
     rf"[^/?]*://(?:[^/?]*:[^/?]*@|[^?]*\?(?:[\s\S]*&)?(?:{_NAMES}))"
-    r"|s3a?://[^/@?]*:[^@?]*@"
-    r"|(?!az|abf)[^/?]*://[^/?]*@)"
+    r"|s3a?://[^/@?]*:[^@?]*@"  # a secret key may hold slashes
+    r"|(?!az|abf)[^/?]*://[^/?]*@)"  # Azure has the container before the @; other schemes have a user there
 )
-"""Regular expression, without flags, of the URIs for which `holds_credentials` is True; for JSON Schema."""
+"""Regular expression of URIs with credentials; without flags, for JSON Schema."""
 
 
 def holds_credentials(uri: str) -> bool:
     """Return True if a store's URI holds a user, a password or a key, as in `s3://id:secret@bucket/prefix`."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme in ("file", "memory"):
-        return False
-    address, _, query = rest.partition("?")
-    user, at, _ = address.partition("/")[0].rpartition("@")
-    # Azure has the container before the @; other schemes have a user there.
-    named = bool(at) and (":" in user or not scheme.startswith(("abf", "az")))
-    # A secret key may hold slashes; then the @ comes after the first of them.
-    hidden = scheme in ("s3", "s3a") and re.match(r"[^/@]*:[^@]*@", address) is not None
-    return named or hidden or any(_SECRET.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
+    return re.match(CREDENTIALS, unquote(uri)) is not None
 
 
 def refuse_credentials(uri: str) -> None:

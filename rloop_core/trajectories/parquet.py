@@ -22,27 +22,10 @@ ROW_GROUP_ROWS = 2048
 """At 14 kB a row (completions of 2,048 tokens) a row group takes tens of MB; the footer of a million rows is small."""
 
 # Columns with few distinct values per row group; for the others dictionary pages would be tried and thrown away.
-_DICTIONARY_COLUMNS = frozenset(
-    {
-        "run",
-        "group_id",
-        "problem_id",
-        "prompt",
-        "prompt_ids",
-        "completion_ids",
-        "answer",
-        "gold",
-        "verdict",
-        "step",
-        "rank",
-        "attempt",
-        "iteration",
-        "policy_step",
-        "sample",
-        "reward",
-        "boxes",
-    }
-)
+_DICTIONARY_COLUMNS = frozenset({
+    "run", "group_id", "problem_id", "prompt", "prompt_ids", "completion_ids", "answer", "gold", "verdict", "step",
+    "rank", "attempt", "iteration", "policy_step", "sample", "reward", "boxes",
+})  # fmt: skip
 
 
 def temporary_name(path: Path) -> Path:
