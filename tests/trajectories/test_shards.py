@@ -50,7 +50,7 @@ def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: 
 
 @settings(max_examples=7)
 @given(data=st.data())
-def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, data) -> None:
+def test_a_phase_killed_at_random_seals_to_the_same_bytes(phase, data) -> None:
     """Each start goes on after a checkpoint, under the next attempt, and is killed within a shard."""
     steps, ranks = 3, 2
     with tempfile.TemporaryDirectory() as name:
@@ -86,7 +86,7 @@ def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, 
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
-def test_the_last_attempt_wins_whatever_the_order_of_names(keys: list[tuple[int, int, int]]) -> None:
+def test_the_last_attempt_wins_in_any_order_of_names(keys: list[tuple[int, int, int]]) -> None:
     winners = winning_shards([ShardName(*key).format() for key in keys])
     best: dict[tuple[int, int], int] = {}
     for step, rank, attempt in keys:
@@ -106,7 +106,7 @@ def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> N
         seal_shards(tmp_path, tmp_path / "out")
 
 
-def test_sealing_again_removes_what_an_interrupted_sealing_left(phase, tmp_path: Path) -> None:
+def test_sealing_again_removes_leftovers(phase, tmp_path: Path) -> None:
     for (step, rank), rows in phase(2, 1).items():
         write_shard(tmp_path / "in", step, rank, 0, rows)
     out = tmp_path / "out"
