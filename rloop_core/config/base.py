@@ -31,3 +31,9 @@ class InvalidCombination(ValueError):  # noqa: N818
         self.field = field
         self.what = what
         self.fix = fix
+
+
+def refuse_if(wrong: object, field: str, what: str, fix: str) -> None:
+    """Raise InvalidCombination if `wrong` is true."""
+    if wrong:
+        raise InvalidCombination(field, what, fix)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Engine, InvalidCombination, NonNegative, Positive, Rate, Section
+from rloop_core.config.base import Engine, NonNegative, Positive, Rate, Section, refuse_if
 
 Start = Literal["theta", "rl-endpoint"]
 """theta_i, or the policy at the end of an RL phase."""
@@ -119,32 +119,22 @@ class ExploreConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> ExploreConfig:
-        if self.mini_batch_rollouts % self.group_size:
-            raise InvalidCombination(
-                "group_size",
-                f"{self.group_size} does not divide mini_batch_rollouts = {self.mini_batch_rollouts}",
-                f"make mini_batch_rollouts a multiple of {self.group_size}",
-            )
-        if self.rollouts_per_step % self.mini_batch_rollouts:
-            raise InvalidCombination(
-                "mini_batch_rollouts",
-                f"{self.mini_batch_rollouts} does not divide problems_per_step x group_size = {self.rollouts_per_step}",
-                f"choose a divisor of {self.rollouts_per_step} that is a multiple of {self.group_size}",
-            )
-        if self.top_p != 1.0:
-            raise InvalidCombination("top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
-        if self.overlong.buffer_tokens >= self.max_completion_tokens:
-            raise InvalidCombination(
-                "overlong.buffer_tokens",
-                f"{self.overlong.buffer_tokens} leaves nothing of max_completion_tokens = {self.max_completion_tokens}",
-                "make the buffer shorter than the completion budget (DAPO: a fifth of it)",
-            )
-        if self.reward_correct <= self.reward_wrong:
-            raise InvalidCombination("reward_correct", "it is not above reward_wrong", "DAPO uses 1 and -1")
-        if self.snapshot_every and self.steps % self.snapshot_every:
-            raise InvalidCombination(
-                "snapshot_every", f"{self.snapshot_every} does not divide steps = {self.steps}", "choose a divisor"
-            )
+        group, mini, rollouts = self.group_size, self.mini_batch_rollouts, self.rollouts_per_step
+        what = f"{group} does not divide mini_batch_rollouts = {mini}"
+        refuse_if(mini % group, "group_size", what, f"make mini_batch_rollouts a multiple of {group}")
+        what = f"{mini} does not divide problems_per_step x group_size = {rollouts}"
+        fix = f"choose a divisor of {rollouts} that is a multiple of {group}"
+        refuse_if(rollouts % mini, "mini_batch_rollouts", what, fix)
+        refuse_if(self.top_p != 1.0, "top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
+        buffer, budget = self.overlong.buffer_tokens, self.max_completion_tokens
+        what = f"{buffer} leaves nothing of max_completion_tokens = {budget}"
+        fix = "make the buffer shorter than the completion budget (DAPO: a fifth of it)"
+        refuse_if(buffer >= budget, "overlong.buffer_tokens", what, fix)
+        wrong = self.reward_correct <= self.reward_wrong
+        refuse_if(wrong, "reward_correct", "it is not above reward_wrong", "DAPO uses 1 and -1")
+        wrong = self.snapshot_every > 0 and self.steps % self.snapshot_every > 0
+        what = f"{self.snapshot_every} does not divide steps = {self.steps}"
+        refuse_if(wrong, "snapshot_every", what, "choose a divisor")
         return self
 
 
@@ -190,16 +180,15 @@ class FilterConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> FilterConfig:
-        if not 0.0 < self.threshold < 1.0:
-            fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
-            raise InvalidCombination("threshold", f"{self.threshold} is outside (0, 1)", fix)
+        fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
+        refuse_if(not 0.0 < self.threshold < 1.0, "threshold", f"{self.threshold} is outside (0, 1)", fix)
         steps = (self.threshold, *self.widen_to)
         rising = all(narrow < wide for narrow, wide in pairwise(steps)) and steps[-1] <= 1.0
-        if self.on_empty == "widen" and not (rising and self.widen_to):
-            what = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
-            raise InvalidCombination("widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
-        if self.min_successes > self.min_attempts > 1:
-            raise InvalidCombination("min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
+        wrong = self.on_empty == "widen" and not (rising and self.widen_to)
+        what = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
+        refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
+        wrong = self.min_successes > self.min_attempts > 1
+        refuse_if(wrong, "min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self
 
 
@@ -257,16 +246,12 @@ class LoraConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> LoraConfig:
-        if isinstance(self.target_modules, str):
+        modules = self.target_modules
+        if isinstance(modules, str):
             return self
-        if not self.target_modules:
-            raise InvalidCombination(
-                "target_modules", "names no layer", "set it to all-linear, or to e.g. [q_proj, v_proj]"
-            )
-        for name in self.target_modules:
-            if name.rpartition(".")[2] in _HEADS:
-                what = f"{name} cannot have an adapter: its weights may be tied, and the trainer scores with it apart"
-                raise InvalidCombination(
-                    "target_modules", what, "name layers of attention or MLP, or set it to all-linear"
-                )
+        refuse_if(not modules, "target_modules", "names no layer", "set it to all-linear, or to e.g. [q_proj, v_proj]")
+        fix = "name layers of attention or MLP, or set it to all-linear"
+        for name in modules:
+            what = f"{name} cannot have an adapter: its weights may be tied, and the trainer scores with it apart"
+            refuse_if(name.rpartition(".")[2] in _HEADS, "target_modules", what, fix)
         return self

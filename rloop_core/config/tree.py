@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import InvalidCombination, Section
+from rloop_core.config.base import InvalidCombination, Section, refuse_if
 from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
@@ -115,62 +115,47 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
+        explore, placement = self.explore, self.placement
         check_context(self, self.policy.context_tokens, "policy.context_tokens")
-        if self.arm == "vanilla-rl" and self.iterations != 1:
-            raise InvalidCombination(
-                "iterations", f"vanilla RL is one phase, not {self.iterations}", "set it to 1, and explore.steps to all"
-            )
-        if self.evaluate.snapshots and not self.explore.snapshot_every:
-            raise InvalidCombination("evaluate.snapshots", "explore keeps no snapshots", "set explore.snapshot_every")
-        if self.harvest.snapshot_samples and not self.explore.snapshot_every:
-            raise InvalidCombination(
-                "harvest.snapshot_samples", "explore keeps no snapshots to sample from", "set explore.snapshot_every"
-            )
-        if self.filter.source == "snapshots" and not self.harvest.snapshot_samples:
-            raise InvalidCombination(
-                "filter.source", "harvest samples from no snapshots", "set harvest.snapshot_samples"
-            )
-        micro = self.placement.micro_batch_rollouts
-        if micro and self.explore.mini_batch_rollouts % micro:
-            raise InvalidCombination(
-                "placement.micro_batch_rollouts",
-                f"{micro} does not divide explore.mini_batch_rollouts = {self.explore.mini_batch_rollouts}",
-                "choose a divisor",
-            )
+        vanilla = f"vanilla RL is one phase, not {self.iterations}"
+        wrong = self.arm == "vanilla-rl" and self.iterations != 1
+        refuse_if(wrong, "iterations", vanilla, "set it to 1, and explore.steps to all")
+        none, keep = "explore keeps no snapshots", "set explore.snapshot_every"
+        wrong = not explore.snapshot_every
+        refuse_if(wrong and self.evaluate.snapshots, "evaluate.snapshots", none, keep)
+        refuse_if(wrong and self.harvest.snapshot_samples, "harvest.snapshot_samples", f"{none} to sample from", keep)
+        wrong = self.filter.source == "snapshots" and not self.harvest.snapshot_samples
+        fix = "set harvest.snapshot_samples"
+        refuse_if(wrong, "filter.source", "harvest samples from no snapshots", fix)
+        micro, mini = placement.micro_batch_rollouts, explore.mini_batch_rollouts
+        indivisible = f"{micro} does not divide explore.mini_batch_rollouts = {mini}"
+        refuse_if(micro and mini % micro, "placement.micro_batch_rollouts", indivisible, "choose a divisor")
         self._check_processes()
         return self
 
     def _check_processes(self) -> None:
         """Check that problems, rollouts and trajectories divide equally among the processes."""
         processes, machines = self.placement.processes, self.placement.machines
-        if processes % machines:
-            what = f"{processes} processes, in all, cannot be shared out equally over {machines} machines"
-            raise InvalidCombination(
-                "placement.processes", what, f"set it to {machines}, or to another multiple of that"
-            )
-        if machines > 1 and not self.placement.scratch:
-            what = "several machines need a folder for unfinished work that all of them see"
-            raise InvalidCombination(
-                "placement.scratch", what, "name one on a shared file system, under the same path on all"
-            )
+        what = f"{processes} processes, in all, cannot be shared out equally over {machines} machines"
+        fix = f"set it to {machines}, or to another multiple of that"
+        refuse_if(processes % machines, "placement.processes", what, fix)
+        what = "several machines need a folder for unfinished work that all of them see"
+        fix = "name one on a shared file system, under the same path on all"
+        refuse_if(machines > 1 and not self.placement.scratch, "placement.scratch", what, fix)
+        rollouts, trajectories = self.explore.mini_batch_rollouts, self.rft.batch_trajectories
         shared = {
             "explore.problems_per_step": self.explore.problems_per_step,
-            "explore.mini_batch_rollouts": self.explore.mini_batch_rollouts,
-            "rft.batch_trajectories": self.rft.batch_trajectories,
+            "explore.mini_batch_rollouts": rollouts,
+            "rft.batch_trajectories": trajectories,
         }
         if micro := self.placement.micro_batch_rollouts:
-            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = (
-                self.explore.mini_batch_rollouts // micro
-            )
+            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = rollouts // micro
         if micro := self.placement.micro_batch_trajectories:
-            shared["rft.batch_trajectories / placement.micro_batch_trajectories"] = max(
-                1, self.rft.batch_trajectories // micro
-            )
-        for what, number in shared.items():
-            if number % processes:
-                raise InvalidCombination(
-                    "placement.processes", f"{processes} does not divide {what} = {number}", "choose a divisor"
-                )
+            name = "rft.batch_trajectories / placement.micro_batch_trajectories"
+            shared[name] = max(1, trajectories // micro)
+        for name, number in shared.items():
+            what = f"{processes} does not divide {name} = {number}"
+            refuse_if(number % processes, "placement.processes", what, "choose a divisor")
 
 
 def as_vanilla(config: Config) -> Config:

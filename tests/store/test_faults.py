@@ -174,9 +174,7 @@ def test_large_files_move_in_concurrent_parts(remote, faulty, small_parts, tmp_p
     assert remote.uploads("") == []
 
 
-def test_a_broken_connection_repeats_a_few_parts_only(
-    one_attempt, remote, faulty, small_parts, tmp_path
-):
+def test_a_broken_connection_repeats_a_few_parts_only(one_attempt, remote, faulty, small_parts, tmp_path):
     source = made(tmp_path / "out", 6_200_000) / "file-0"
     remote.upload(source, "big")
     faulty.rate, faulty.faults = 0.3, ("cut",)
