@@ -126,7 +126,7 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
         content = load_checksummed(text, **_CHECKSUM, finite=True)
         manifest = Manifest.model_validate(content)
     except ChecksumError as error:
-        raise ArtifactDamaged("was altered: its own hash differs", field=store.uri_of(key), fix=_RERUN) from error
+        raise ArtifactDamaged("was altered: its checksum differs", field=store.uri_of(key), fix=_RERUN) from error
     except ValueError as error:  # ValidationError is one
         newer = content.get("schema_version")
         if isinstance(newer, int) and newer > SCHEMA_VERSION:

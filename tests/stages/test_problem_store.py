@@ -35,7 +35,7 @@ def test_an_altered_set_is_refused(source: ProblemSource, tmp_path: Path) -> Non
     store = Store(str(tmp_path / "store"))
     key, digest = ensure_problems(store, "run", source)
     store.write_bytes(key, store.read_bytes(key).replace(b'"4"', b'"5"'))
-    with pytest.raises(ArtifactDamaged, match="its own hash differs"):
+    with pytest.raises(ArtifactDamaged, match="its checksum differs"):
         read_problems(store, key, digest)
 
 
