@@ -97,7 +97,7 @@ class ExploreConfig(Section):
     vLLM's arithmetic differs from the trainer's, so each token's loss is weighted by the ratio of their probabilities.
     This changes the result: unlike `placement.engine`, the field is part of the fingerprint."""
     importance_cap: Rate = 2.0
-    """With vLLM: ceiling of that ratio, trainer's / engine's probability (truncated importance sampling)."""
+    """With vLLM: ceiling of the ratio of the trainer's to the engine's probability (truncated importance sampling)."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.

@@ -87,9 +87,8 @@ class PlacementConfig(Section):
     engine: Engine = "transformers"
     """Engine of harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in separate processes.
 
-    Both draw from the same policy with seeds derived alike, but not the same completions, as two kinds of device do;
-    so, as for device, what is finished stays valid. In exploration the engine is `explore.engine`: there it changes
-    what an update computes."""
+    Both sample from the same policy with the same seeds, but the completions differ, as on two kinds of device; so
+    finished stages stay valid. In exploration the engine is `explore.engine`: there it changes the result."""
     engines: Positive | None = None
     """Replicas of vLLM that share the batches of harvest and evaluate, each on its own GPUs.
 
