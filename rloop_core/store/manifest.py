@@ -209,15 +209,15 @@ def publish(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds, 3),
         )
-        text = manifest.model_dump_json()  # a figure that is not finite becomes null
-        manifest = Manifest.model_validate_json(text)
-        text_with_checksum = dump_checksummed(json.loads(text), **_CHECKSUM, indent=1)
+        plain = manifest.model_dump_json()  # a figure that is not finite becomes null
+        manifest = Manifest.model_validate_json(plain)
+        text = dump_checksummed(json.loads(plain), **_CHECKSUM, indent=1)
     except ValueError as error:
         raise StageError(f"cannot be published: {_reason(error)}", field=target) from error
     store.delete(f"{target}/manifest.json")
     for file in files:
         _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    store.write_bytes(f"{target}/manifest.json", text_with_checksum)
+    store.write_bytes(f"{target}/manifest.json", text)
     with contextlib.suppress(StoreError):  # the artifact is complete; leftovers only cost space
         store.prune(target, {f"{target}/manifest.json", *(f"{target}/{file.path}" for file in files)})
     return manifest
