@@ -126,7 +126,7 @@ class Store:
             try:
                 if self.is_s3:  # fsspec's info also lists the prefix before it raises
                     return s3.is_there(self._fs, path, self._seconds)
-                return bool(self._fs.info(path, **self._timeout)["type"] == "file")
+                return bool(self._info(key)["type"] == "file")
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
@@ -134,8 +134,7 @@ class Store:
 
     def size(self, key: str) -> int:
         """Return the size of an object in bytes."""
-        path = self._path(key)
-        return self._ask("look up", key, lambda: int(self._fs.info(path, **self._timeout)["size"]))
+        return self._ask("look up", key, lambda: int(self._info(key)["size"]))
 
     def read_bytes(self, key: str) -> bytes:
         """Return the content of a small object."""
@@ -208,11 +207,10 @@ class Store:
 
         S3's checksum is compared where there is one; otherwise the object is read back.
         """
-        path = self._path(key)
 
         def look() -> dict[str, Any] | None:
             try:
-                return dict(self._fs.info(path, **self._timeout))
+                return self._info(key)
             except FileNotFoundError:
                 return None
 
@@ -339,9 +337,12 @@ class Store:
 
     def _download(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
         path = self._path(key)
-        size = self._persist(key, lambda: int(self._fs.info(path, **self._timeout)["size"]))
+        size = self._persist(key, lambda: int(self._info(key)["size"]))
         persist = partial(self._persist, key)
         transfer.download(self._fs, path, size, take, self._seconds, persist, in_order=in_order)
+
+    def _info(self, key: str) -> dict[str, Any]:
+        return dict(self._fs.info(self._path(key), **self._timeout))
 
     def _path(self, key: str) -> str:
         if not key:

@@ -28,11 +28,6 @@ _DICTIONARY_COLUMNS = frozenset({
 })  # fmt: skip
 
 
-def temporary_name(path: Path) -> Path:
-    """Return the name under which a file is written before it is renamed: hidden, and never a shard's name."""
-    return path.with_name(f".{path.name}.tmp")
-
-
 class DeterministicWriter:
     """Writes tables to one parquet file, atomically, with bytes that depend on schema and rows alone.
 
@@ -47,7 +42,7 @@ class DeterministicWriter:
         self._schema = schema
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
-        self._temporary = temporary_name(self.path)
+        self._temporary = self.path.with_name(f".{self.path.name}.tmp")  # hidden, and never a shard's name
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in commit and abandon)
         # pyarrow needs leaf paths for nested columns, and ignores names that do not exist.
