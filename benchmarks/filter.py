@@ -80,11 +80,12 @@ def make_record(directory: Path, rows: int) -> None:
 
 
 def run_filter(directory: Path) -> int:
-    from rloop_core.trajectories.filter import FilterSettings, filter_experts
+    from rloop_core.config import FilterConfig
+    from rloop_core.trajectories.filter import filter_experts
 
     with tempfile.TemporaryDirectory() as out:
         paths = sorted(directory.glob("*.parquet"))
-        return filter_experts(paths, FilterSettings(), Path(out, "expert.parquet")).trajectories
+        return filter_experts(paths, FilterConfig(), Path(out, "expert.parquet")).trajectories
 
 
 def run_pandas(directory: Path) -> int:

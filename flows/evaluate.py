@@ -32,7 +32,7 @@ def evaluate(
 
     Args:
         model: A folder on the worker, a hub id, or `bundled`.
-        problems: aime24, minerva_math, omni_math, math500, dapo17k, gsm8k, reasoning_gym:TASK, or a file on the worker.
+        problems: The name of a set such as aime24, reasoning_gym:TASK, or a file on the worker.
         samples: Completions of each problem.
         k: The k of pass@k and majority@k, none above `samples`; empty takes 1, 8, 16, 32 up to it.
         template: How a problem becomes a prompt; `plain` for the bundled policy.

@@ -1,4 +1,4 @@
-"""Small local files that must be whole or not there, whenever the process dies."""
+"""Small local files that appear whole or not at all, whenever the process dies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file beside its place and rename it there: readers see the old content or the new, never a part."""
+    """Write a file under a temporary name and rename it: readers see the old content or the new, never a part."""
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""JSON of unknown origin: of bounded depth, and of text that can be written out again."""
+"""Parse JSON from untrusted sources: bounded depth, and text that can be written as UTF-8 again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 from typing import Any
 
 DEEPEST = 64
-"""Levels of lists and objects; the project's own files have fewer than ten, and a config may have `config.DEEPEST`."""
+"""Most levels of lists and objects; rloop's own files have fewer than ten."""
 
 
 def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
-    """The value of a JSON text (UTF-8).
+    """Parse a JSON text (UTF-8).
 
     Args:
         text: The text.
         finite: Refuse Python's `NaN` and `Infinity`, and numbers too large for a float.
 
     Raises:
-        ValueError: It is no JSON, or what `check_plain` refuses.
+        ValueError: The text is not JSON, or `check_plain` refuses its value.
     """
     floats: dict[str, Any] = {"parse_float": _finite, "parse_constant": _finite} if finite else {}
     try:
@@ -37,22 +37,22 @@ def _finite(text: str) -> float:
 
 
 def check_plain(value: Any, deepest: int = DEEPEST) -> None:
-    """Refuse plain values that are nested too deeply, or hold text that is no Unicode.
+    """Check that plain values are not nested too deeply, and that their text is valid Unicode.
 
     Raises:
-        ValueError: Says which. Half of a surrogate pair, which JSON's `\\ud800` can write, fits in no UTF-8 file.
+        ValueError: Says which. JSON's `\\ud800`, half of a surrogate pair, cannot be written as UTF-8.
     """
     level = [value]
     for _ in range(deepest + 1):
         inner: list[Any] = []
-        for one in level:
-            if isinstance(one, str):
-                check_text(one)
-            elif isinstance(one, dict):
-                inner += one.keys()
-                inner += one.values()
-            elif isinstance(one, list | tuple):
-                inner += one
+        for item in level:
+            if isinstance(item, str):
+                check_text(item)
+            elif isinstance(item, dict):
+                inner += item.keys()
+                inner += item.values()
+            elif isinstance(item, list | tuple):
+                inner += item
         if not inner:
             return
         level = inner
@@ -60,10 +60,10 @@ def check_plain(value: Any, deepest: int = DEEPEST) -> None:
 
 
 def check_text(text: str) -> str:
-    """The text, unless it holds half of a surrogate pair.
+    """Return the text.
 
     Raises:
-        ValueError: There is one.
+        ValueError: It holds half of a surrogate pair.
     """
     try:
         text.isascii() or text.encode()

@@ -1,4 +1,4 @@
-"""Text of unknown origin made fit for a log, a message or a page: plain, short, and without secrets."""
+"""Make untrusted text fit for a log, a message or a page: plain, short, and without secrets."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(r"(FILE|PATH|_URI|_BLOCK|PARALLELISM)$", re.IGNORECASE)
-"""Variables that are named so and hold a place, a name or a switch."""
+"""Names of variables that look secret but hold a path, a name or a switch."""
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links, device strings
     r"|\x1b[ -/]*[0-~]?"
 )
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-"""Control characters, and those that hide or reorder what stands beside them; tabs and newlines stay."""
+"""Control characters, and characters that hide or reorder others; without tabs and newlines."""
 _IN_URI = re.compile(r"(?<=://)[^\s/@:]*:[^\s@]+(?=@)")
 _IN_QUERY = re.compile(r"(?i)\b((?:x-amz-)?(?:signature|credential|security-token)=)[^\s&\"']+")
 
 
 def printable_line(text: str, most: int = MOST_CHARACTERS) -> str:
-    """One line that a terminal shows as it is: no escape codes, no control characters, no secrets, at most so long."""
-    # Codes go first: a secret may be written with some in between.
+    """Return one line without escape codes, control characters and secrets, of at most `most` characters."""
+    # Escape codes go first: a secret may have some in between.
     line = " ".join(without_secrets(without_controls(_ESCAPE.sub("", text))).split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def without_controls(text: str) -> str:
-    """The text without characters that a page or terminal would obey or hide."""
+    """Remove characters that a page or terminal would interpret or hide."""
     return _UNPRINTABLE.sub("", text)
 
 
 def visible(text: str) -> str:
-    """The text with characters that a page or terminal would obey or hide written out: `\\u202e`."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+    """Escape characters that a page or terminal would interpret or hide, as in `\\u202e`."""
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r\n", "\n"))
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text with everything masked that this process's environment keeps secret, and passwords within URIs.
+    """Mask the secrets of this process's environment, and passwords in URIs.
 
     Args:
         text: Any text.
-        environment: In place of this process's own.
+        environment: Used instead of this process's environment.
     """
     known = os.environ if environment is None else environment
     named = tuple(sorted((name, value) for name, value in known.items() if _names_secret(name)))
@@ -66,13 +66,13 @@ def _names_secret(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _forms(named: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The secrets as they may appear, longest first: as they are, quoted for a URI, and as HTTP sends a password."""
-    found = set()
+    """Return the forms of secrets, longest first: plain, quoted for a URI, and base64 as in HTTP's basic auth."""
+    forms = set()
     for name, value in named:
-        found |= {value, base64.b64encode(value.encode(errors="replace")).decode()}
+        forms |= {value, base64.b64encode(value.encode(errors="replace")).decode()}
         if "AUTH_STRING" in name.upper():
-            found.add(value.partition(":")[2])
+            forms.add(value.partition(":")[2])
         if "://" in value:
-            found.add(value.partition("://")[2].rpartition("@")[0].partition(":")[2])
-    found |= {quote(secret, safe="") for secret in found}
-    return tuple(sorted((one for one in found if len(one) >= _SHORTEST_SECRET), key=len, reverse=True))
+            forms.add(value.partition("://")[2].rpartition("@")[0].partition(":")[2])
+    forms |= {quote(secret, safe="") for secret in forms}
+    return tuple(sorted((form for form in forms if len(form) >= _SHORTEST_SECRET), key=len, reverse=True))

@@ -1,4 +1,4 @@
-"""Seeds for everything random, derived from the run's one seed: independent, named, and the same on every machine."""
+"""Seeds derived from the run's seed by purpose: independent, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from rloop_core.store.canonical import fingerprint
 
 
 def derive_seed(seed: int, *names: str | int) -> int:
-    """A 31-bit seed for the purpose that `names` spell out."""
+    """Return a 31-bit seed for the purpose that `names` spell out."""
     return int(fingerprint({"seed": seed, "names": list(names)})[:8], 16) & 0x7FFFFFFF

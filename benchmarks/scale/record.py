@@ -72,7 +72,7 @@ def make(place: str, steps: str) -> dict[str, Any]:
 
 def harvest(place: str, steps: str) -> dict[str, Any]:
     """What stage harvest does with shards that lie on its disk; explore's are gone afterwards, to save room."""
-    from rloop_core.trajectories.consolidate import consolidate
+    from rloop_core.trajectories.shards import consolidate
     from rloop_core.trajectories.success import success_rates, write_success_rates
     from rloop_core.trajectories.validation import prove_complete
 
@@ -87,10 +87,11 @@ def harvest(place: str, steps: str) -> dict[str, Any]:
 
 def filter_record(place: str, steps: str) -> dict[str, Any]:
     """What stage filter does, under the paper's settings."""
-    from rloop_core.trajectories.filter import FilterSettings, filter_experts
+    from rloop_core.config import FilterConfig
+    from rloop_core.trajectories.filter import filter_experts
 
     parts = sorted((Path(place) / "parts").glob("*.parquet"))
-    report = filter_experts(parts, FilterSettings(), Path(place) / "experts.parquet")
+    report = filter_experts(parts, FilterConfig(), Path(place) / "experts.parquet")
     return {"experts": report.trajectories, "gib": _gib(Path(place) / "parts")}
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.options import console, json_option, print_json
+from rloop_core.problems.registry import KNOWN_SETS
 
 if TYPE_CHECKING:
-    from rloop_core.problems.contamination import Decontamination
+    from rloop_core.problems.decontamination import Decontamination
 
 _SHOWN = 10
 
@@ -27,7 +28,7 @@ _SHOWN = 10
     multiple=True,
     required=True,
     metavar="NAME_OR_FILE",
-    help="An evaluation set: aime24, minerva_math, omni_math, math500, gsm8k or a file; may be repeated.",
+    help=f"An evaluation set: {KNOWN_SETS} or a file; may be repeated.",
 )
 @click.option(
     "--ngram", default=13, show_default=True, type=click.IntRange(3, 100), help="Words in a row that both must have."

@@ -8,6 +8,7 @@ import click
 
 from rloop_core.cli.options import KList, Share, json_option, print_json
 from rloop_core.cli.policy_option import policy_option
+from rloop_core.problems.registry import KNOWN_SETS
 from rloop_core.verifier.policies import Policies
 
 
@@ -17,7 +18,7 @@ from rloop_core.verifier.policies import Policies
     "--problems",
     required=True,
     metavar="NAME_OR_FILE",
-    help="aime24, minerva_math, omni_math, math500, dapo17k, gsm8k, reasoning_gym:<task>, or a JSONL/parquet file.",
+    help=f"{KNOWN_SETS}, reasoning_gym:<task>, or a JSONL/parquet file.",
 )
 @click.option("--samples", default=32, show_default=True, type=click.IntRange(1), help="Completions of each problem.")
 @click.option(

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, Impossible, check_context, make_config
+from rloop_core.config import Config, InvalidCombination, check_context, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
@@ -197,7 +197,7 @@ def _budget(request: Request, context: int | None, longest: int) -> int:
         return min(_DEFAULT_TOKENS, room)
     try:
         check_context(_config(request, request.max_tokens, longest), context, "the model's config.json")
-    except Impossible as impossible:
+    except InvalidCombination as impossible:
         raise ConfigError(impossible.what, field="--max-tokens", fix="lower it") from None
     return request.max_tokens
 

@@ -1,20 +1,17 @@
-"""One frozen config tree: YAML in, JSON Schema out; identity and placement kept apart."""
+"""The config: one frozen tree, read from YAML, with a JSON Schema; identity and placement are separate."""
 
-from rloop_core.config.base import Impossible
-from rloop_core.config.evaluation import EvaluateConfig, EvaluatedSet
+from rloop_core.config.base import InvalidCombination
+from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, EvaluatedSet, ProblemSource, PromptConfig
 from rloop_core.config.identity import (
-    DecontaminateConfig,
     DynamicSamplingConfig,
     ExploreConfig,
     FilterConfig,
     HarvestConfig,
+    LoraConfig,
     PolicyConfig,
-    ProblemSource,
-    PromptConfig,
     RFTConfig,
 )
 from rloop_core.config.loading import json_schema, load_config, make_config
-from rloop_core.config.lora import LoraConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.config.tree import Config, as_vanilla, check_context
 
@@ -27,7 +24,7 @@ __all__ = [
     "ExploreConfig",
     "FilterConfig",
     "HarvestConfig",
-    "Impossible",
+    "InvalidCombination",
     "LoraConfig",
     "PlacementConfig",
     "PolicyConfig",

@@ -1,10 +1,16 @@
-"""What every config section shares: frozen, strict, and no key that nobody asked for."""
+"""Base class, error and field types of all config sections."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0)]
+Engine = Literal["transformers", "vllm"]
+"""Rollout engines."""
 
 
 class Section(BaseModel):
@@ -13,15 +19,21 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     def identity(self) -> dict[str, Any]:
-        """Everything in this section, as plain JSON values, for a stage's fingerprint."""
+        """Return this section as plain JSON values, for a stage's fingerprint."""
         return self.model_dump(mode="json")
 
 
-class Impossible(ValueError):  # noqa: N818 - says what is the case
-    """Raised inside validators: a combination that cannot run, with the field's path and the fix."""
+class InvalidCombination(ValueError):  # noqa: N818
+    """Fields that exclude each other; raised inside validators, with the field's path and the fix."""
 
     def __init__(self, field: str, what: str, fix: str) -> None:
         super().__init__(what)
         self.field = field
         self.what = what
         self.fix = fix
+
+
+def refuse_if(wrong: object, field: str, what: str, fix: str) -> None:
+    """Raise InvalidCombination if `wrong` is true."""
+    if wrong:
+        raise InvalidCombination(field, what, fix)

@@ -1,41 +1,102 @@
-"""The identity section of evaluation: sets, how each is sampled, and how a checkpoint is chosen."""
+"""Config sections of problem sets: their source, prompts, decontamination and evaluation."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Impossible, Section
-from rloop_core.config.identity import Positive, ProblemSource, Rate
+from rloop_core.config.base import InvalidCombination, Positive, Rate, Section
+from rloop_core.problems.registry import KNOWN_SETS
+from rloop_core.store.canonical import canonical_json
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 SAMPLING = ("samples", "k", "temperature", "top_p", "max_completion_tokens")
-"""The settings of `evaluate` that a set may have for itself."""
+"""The settings of `evaluate` that a set may override."""
+TemplateName = Literal["boxed", "answer-line", "chat", "plain"]
+
+
+class ProblemSource(Section):
+    """Source of a problem set: a known name, a JSONL or parquet file, a hub id, or a generator."""
+
+    source: Annotated[str, Field(description=f"`{KNOWN_SETS}`, a FILE, `owner/dataset` or `reasoning_gym:<task>`.")]
+    name: str | None = None
+    """Name in reports; defaults to the source."""
+    split: str | None = None
+    """Hub split; defaults to the usual one of the data set."""
+    revision: str | None = None
+    """Hub revision: a commit, branch or tag; the sets known by name have a pinned commit by default."""
+    size: Positive | None = None
+    """Number of problems to generate (`reasoning_gym:` only)."""
+    seed: int = 0
+    """Seed of the generator (`reasoning_gym:` only)."""
+    params: Annotated[dict[str, Any], Field(default_factory=dict)]
+    """Difficulty settings of the generator (`reasoning_gym:`); for hub data sets `config` names the subset."""
+    limit: Positive | None = None
+    """Keep the first N problems after deduplication."""
+    skip_malformed: bool = False
+    """Skip and count rows that are not valid JSON or lack a field, instead of refusing the file."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ProblemSource:
+        try:
+            canonical_json(self.params)
+        except (TypeError, ValueError) as error:
+            raise InvalidCombination("params", str(error), "use plain finite values") from error
+        return self
+
+    @property
+    def label(self) -> str:
+        """The set's name in reports, manifests and tables."""
+        return self.name or self.source
+
+
+class DecontaminateConfig(Section):
+    """Training problems that an evaluation set holds too: what to do with them, and when two problems count as equal.
+
+    By default nothing is dropped: the training set is as configured, an evaluation set may be added to a finished run,
+    and the evaluation is reported with and without the problems that were in training.
+    """
+
+    mode: Literal["report", "drop", "off"] = "report"
+    """`report` keeps them and evaluates with and without; `drop` trains without them; `off` does not look."""
+    ngram: Annotated[int, Field(ge=3, le=100)] = 13
+    """Length in words of a run that both problems must have, without boilerplate."""
+    containment: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Least share of the evaluation problem's 3-word runs that the training problem must have."""
+
+
+class PromptConfig(Section):
+    """How a problem becomes a prompt."""
+
+    template: TemplateName = "boxed"
+    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline."""
+    max_tokens: Positive = 2048
+    """Longest prompt; a longer one is an error before anything is trained."""
 
 
 class EvaluatedSet(ProblemSource):
-    """A problem set to evaluate on; a sampling setting of its own goes before the section's."""
+    """A problem set to evaluate on; its own sampling settings override the section's."""
 
     samples: Positive | None = None
-    """Completions sampled for each problem of this set; null takes the section's."""
+    """Completions sampled for each problem of this set; null = the section's."""
     k: tuple[Positive, ...] | None = None
-    """The k of pass@k on this set; null takes the section's."""
+    """The k of pass@k on this set; null = the section's."""
     temperature: Rate | None = None
-    """Sampling temperature on this set; null takes the section's."""
+    """Sampling temperature on this set; null = the section's."""
     top_p: Share | None = None
-    """Nucleus sampling on this set; null takes the section's."""
+    """Nucleus sampling on this set; null = the section's."""
     max_completion_tokens: Positive | None = None
-    """Longest completion on this set; null takes the section's."""
+    """Longest completion on this set; null = the section's."""
 
     def identity(self) -> dict[str, Any]:
-        """Which problems these are, as for any other source: how they are sampled is not part of it."""
+        """Return the identity of the problems, without the sampling settings."""
         return self.model_dump(mode="json", exclude=set(SAMPLING))
 
     @property
     def own(self) -> dict[str, Any]:
-        """The sampling settings that it has for itself, as plain JSON values."""
+        """The set's own sampling settings, as plain JSON values."""
         return self.model_dump(mode="json", include=set(SAMPLING), exclude_none=True)
 
 
@@ -43,7 +104,7 @@ class EvaluateConfig(Section):
     """Evaluation of theta_{i+1} (paper 5.1): avg@k and unbiased pass@k on every listed set."""
 
     sets: tuple[EvaluatedSet, ...] = ()
-    """Problem sets to evaluate on, each with sampling settings of its own where it needs them."""
+    """Problem sets to evaluate on, optionally with their own sampling settings."""
     samples: Positive = 32
     """Completions sampled for each problem."""
     k: tuple[Positive, ...] = (1, 8, 16, 32)
@@ -53,19 +114,19 @@ class EvaluateConfig(Section):
     top_p: Share = 1.0
     """Nucleus sampling."""
     max_completion_tokens: Positive | None = None
-    """Longest completion; null takes explore's."""
+    """Longest completion; null = explore's."""
     base: bool = True
-    """Evaluate theta_0 too, so that gains can be read off."""
+    """Evaluate theta_0 too, to measure gains."""
     snapshots: bool = False
     """Evaluate explore's snapshots too, for the matrices and curves over RL steps (`explore.snapshot_every`)."""
     select_on: str | None = None
-    """Label of the set on which the best checkpoint is chosen; its own value there is biased upwards."""
+    """Label of the set on which the best checkpoint is chosen; the checkpoint's result there is biased upwards."""
     select_by: Annotated[str, Field(pattern=r"^(avg|pass@[1-9][0-9]*)$")] | None = None
-    """`avg` or `pass@k`: the metric by which it is chosen; null takes avg."""
+    """The metric by which it is chosen, `avg` or `pass@k`; null = avg."""
 
     def of(self, label: str) -> Self:
-        """The section as it holds for one set: with that set's own settings, where it has any."""
-        own = next((one.own for one in self.sets if one.label == label), {})
+        """Return the section with the own settings of one set."""
+        own = next((each.own for each in self.sets if each.label == label), {})
         return self.model_copy(update={name: tuple(value) if name == "k" else value for name, value in own.items()})
 
     @model_validator(mode="after")
@@ -74,7 +135,7 @@ class EvaluateConfig(Section):
         labels = [problem_set.label for problem_set in self.sets]
         for place, label in enumerate(labels):
             if labels.count(label) > 1:
-                raise Impossible("sets", f"two sets are called {label!r}", "give one of them a `name`")
+                raise InvalidCombination("sets", f"two sets are called {label!r}", "give one of them a `name`")
             _check_ks(self.of(label), f"sets.{place}.")
         self._check_selection(labels)
         return self
@@ -82,18 +143,20 @@ class EvaluateConfig(Section):
     def _check_selection(self, labels: list[str]) -> None:
         if self.select_on is None:
             if self.select_by is not None:
-                raise Impossible("select_by", "select_on names no set", "name the set to choose on, or leave both out")
+                raise InvalidCombination(
+                    "select_by", "select_on names no set", "name the set to choose on, or leave both out"
+                )
             return
         if self.select_on not in labels:
             known = f"name one of {', '.join(labels)}" if labels else "list it in evaluate.sets"
-            raise Impossible("select_on", f"no set is called {self.select_on!r}", known)
+            raise InvalidCombination("select_on", f"no set is called {self.select_on!r}", known)
         known_by = ["avg", *(f"pass@{k}" for k in self.of(self.select_on).k)]
         if self.select_by not in (None, *known_by):
             what = f"{self.select_by} is not among the metrics of {self.select_on}"
-            raise Impossible("select_by", what, f"choose by one of {', '.join(known_by)}, or add its k")
+            raise InvalidCombination("select_by", what, f"choose by one of {', '.join(known_by)}, or add its k")
 
 
 def _check_ks(section: EvaluateConfig, where: str) -> None:
     if section.k and max(section.k) > section.samples:
         fix = f"raise samples to {max(section.k)}" + (", or give the set a k of its own" if where else "")
-        raise Impossible(f"{where}k", f"pass@{max(section.k)} needs as many samples", fix)
+        raise InvalidCombination(f"{where}k", f"pass@{max(section.k)} needs as many samples", fix)

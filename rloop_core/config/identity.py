@@ -1,4 +1,4 @@
-"""Identity sections: what is computed. Every field here is part of the fingerprint of the stages that use it."""
+"""Config sections of policy and stages. Every field is part of the fingerprint of the stages that use it."""
 
 from __future__ import annotations
 
@@ -7,94 +7,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Impossible, Section
-from rloop_core.config.engines import Engine
-from rloop_core.store.canonical import canonical_json
-
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0)]
-TemplateName = Literal["boxed", "answer-line", "chat", "plain"]
-
+from rloop_core.config.base import Engine, NonNegative, Positive, Rate, Section, refuse_if
 
 Start = Literal["theta", "rl-endpoint"]
-"""theta_i, or where an RL phase ended."""
+"""theta_i, or the policy at the end of an RL phase."""
+ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
+_HEADS = ("lm_head", "embed_tokens")
 
 
 class PolicyConfig(Section):
     """The initial policy theta_0."""
 
     path: str = "bundled"
-    """A local directory, a hub id, or `bundled` or `bundled:study` for a tiny policy that ships with rloop."""
+    """A local directory, a hub id, or `bundled` or `bundled:study` for a tiny policy that is part of rloop."""
     revision: str | None = None
     """Hub revision (branch, tag or commit); pin a commit for a run that must be reproducible."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of weights and arithmetic."""
     context_tokens: Positive | None = None
-    """Longest prompt + completion the model takes; read from the model's own config when it is local."""
+    """Longest prompt + completion of the model; read from its config when it is local."""
     trust_remote_code: bool = False
-    """Run Python code shipped with the model. Leave off unless you have read that code."""
-
-
-class ProblemSource(Section):
-    """Where a problem set comes from: a known name, a JSONL or parquet file, a hub id, or a generator."""
-
-    source: str
-    """`aime24, minerva_math, omni_math, math500, dapo17k, gsm8k`, a FILE, `owner/dataset` or `reasoning_gym:<task>`."""
-    name: str | None = None
-    """Name in reports; defaults to the source."""
-    split: str | None = None
-    """Hub split; defaults to the usual one of the data set."""
-    revision: str | None = None
-    """Hub revision: a commit, branch or tag. The sets known by name are pinned to a commit without it."""
-    size: Positive | None = None
-    """Number of problems to generate (`reasoning_gym:` only)."""
-    seed: int = 0
-    """Seed of the generator (`reasoning_gym:` only)."""
-    params: Annotated[dict[str, Any], Field(default_factory=dict)]
-    """Difficulty knobs of the generator (`reasoning_gym:`); for hub data sets `config` names the subset."""
-    limit: Positive | None = None
-    """Keep the first N problems after deduplication."""
-    skip_malformed: bool = False
-    """Skip and count lines that are not valid JSON or lack a field, instead of refusing the file."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> ProblemSource:
-        try:
-            canonical_json(self.params)
-        except (TypeError, ValueError) as error:
-            raise Impossible("params", str(error), "use plain finite values") from error
-        return self
-
-    @property
-    def label(self) -> str:
-        """The set's name in reports, manifests and tables."""
-        return self.name or self.source
-
-
-class DecontaminateConfig(Section):
-    """Training problems that an evaluation set holds too: what to do with them, and when two problems are one.
-
-    Nothing is dropped unless asked for: the training set stays what the config names, an evaluation set added to a
-    finished run leaves what was trained valid, and the evaluation is reported with and without the problems that
-    training gave away.
-    """
-
-    mode: Literal["report", "drop", "off"] = "report"
-    """`report` keeps them and evaluates with and without; `drop` trains without them; `off` does not look."""
-    ngram: Annotated[int, Field(ge=3, le=100)] = 13
-    """Words in a row that both problems must have, boilerplate left out."""
-    containment: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Least share of the evaluation problem's 3-word runs that the training problem must have as well."""
-
-
-class PromptConfig(Section):
-    """How a problem becomes a prompt."""
-
-    template: TemplateName = "boxed"
-    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline."""
-    max_tokens: Positive = 2048
-    """Longest prompt; a longer one is an error before anything is trained."""
+    """Run Python code that comes with the model. Leave it off unless you have read that code."""
 
 
 class OverlongConfig(Section):
@@ -153,23 +86,23 @@ class ExploreConfig(Section):
     overlong: OverlongConfig = OverlongConfig()
     """Soft overlong punishment."""
     dynamic_sampling: DynamicSamplingConfig = DynamicSamplingConfig()
-    """Which groups enter the update."""
+    """Selection of the groups that enter the update."""
     snapshot_every: NonNegative = 0
     """Keep the policy's weights every N RL steps, for harvest and analysis; 0 keeps the endpoint only."""
     start: Start = "theta"
-    """What an iteration explores from. `rl-endpoint` (an ablation): no re-initialisation, RL goes on where it ended."""
+    """Where an iteration starts. `rl-endpoint` (an ablation): no re-initialisation, RL goes on where it ended."""
     engine: Engine = "transformers"
-    """Who draws the rollouts: `transformers`, or `vllm` beside the trainer on its GPU (rloop[vllm]).
+    """Engine of the rollouts: `transformers`, or `vllm` on the trainer's GPU (rloop[vllm]).
 
-    vLLM's arithmetic is not the trainer's, so each token's loss is weighted by how far they differ: that is another
-    computation, and this field, unlike `placement.engine`, part of the fingerprint."""
+    vLLM's arithmetic differs from the trainer's, so each token's loss is weighted by the ratio of their probabilities.
+    This changes the result: unlike `placement.engine`, the field is part of the fingerprint."""
     importance_cap: Rate = 2.0
-    """With vLLM: ceiling of that weight, trainer's probability / engine's (truncated importance sampling)."""
+    """With vLLM: ceiling of the ratio of the trainer's to the engine's probability (truncated importance sampling)."""
 
     def identity(self) -> dict[str, Any]:
-        """Without `start`, which reaches the fingerprint as the digest of the policy that it leads to.
+        """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
-        What only vLLM's rollouts have is left out where there are none: it was unknown to runs before it.
+        Without vLLM its fields are left out too: runs of older releases did not have them.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
         return self.model_dump(mode="json", exclude=without)
@@ -186,37 +119,27 @@ class ExploreConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> ExploreConfig:
-        if self.mini_batch_rollouts % self.group_size:
-            raise Impossible(
-                "group_size",
-                f"{self.group_size} does not divide mini_batch_rollouts = {self.mini_batch_rollouts}",
-                f"make mini_batch_rollouts a multiple of {self.group_size}",
-            )
-        if self.rollouts_per_step % self.mini_batch_rollouts:
-            raise Impossible(
-                "mini_batch_rollouts",
-                f"{self.mini_batch_rollouts} does not divide problems_per_step x group_size = {self.rollouts_per_step}",
-                f"choose a divisor of {self.rollouts_per_step} that is a multiple of {self.group_size}",
-            )
-        if self.top_p != 1.0:
-            raise Impossible("top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
-        if self.overlong.buffer_tokens >= self.max_completion_tokens:
-            raise Impossible(
-                "overlong.buffer_tokens",
-                f"{self.overlong.buffer_tokens} leaves nothing of max_completion_tokens = {self.max_completion_tokens}",
-                "make the buffer shorter than the completion budget (DAPO: a fifth of it)",
-            )
-        if self.reward_correct <= self.reward_wrong:
-            raise Impossible("reward_correct", "it is not above reward_wrong", "DAPO uses 1 and -1")
-        if self.snapshot_every and self.steps % self.snapshot_every:
-            raise Impossible(
-                "snapshot_every", f"{self.snapshot_every} does not divide steps = {self.steps}", "choose a divisor"
-            )
+        group, mini, rollouts = self.group_size, self.mini_batch_rollouts, self.rollouts_per_step
+        what = f"{group} does not divide mini_batch_rollouts = {mini}"
+        refuse_if(mini % group, "group_size", what, f"make mini_batch_rollouts a multiple of {group}")
+        what = f"{mini} does not divide problems_per_step x group_size = {rollouts}"
+        fix = f"choose a divisor of {rollouts} that is a multiple of {group}"
+        refuse_if(rollouts % mini, "mini_batch_rollouts", what, fix)
+        refuse_if(self.top_p != 1.0, "top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
+        buffer, budget = self.overlong.buffer_tokens, self.max_completion_tokens
+        what = f"{buffer} leaves nothing of max_completion_tokens = {budget}"
+        fix = "make the buffer shorter than the completion budget (DAPO: a fifth of it)"
+        refuse_if(buffer >= budget, "overlong.buffer_tokens", what, fix)
+        wrong = self.reward_correct <= self.reward_wrong
+        refuse_if(wrong, "reward_correct", "it is not above reward_wrong", "DAPO uses 1 and -1")
+        wrong = self.snapshot_every > 0 and self.steps % self.snapshot_every > 0
+        what = f"{self.snapshot_every} does not divide steps = {self.steps}"
+        refuse_if(wrong, "snapshot_every", what, "choose a divisor")
         return self
 
 
 class HarvestConfig(Section):
-    """What is collected besides the rollouts of the RL steps."""
+    """Trajectories that are collected besides the rollouts of the RL steps."""
 
     snapshot_samples: NonNegative = 0
     """Rollouts sampled for every training problem from every kept snapshot (paper 4.1); 0 = none."""
@@ -228,9 +151,9 @@ class FilterConfig(Section):
     """Active learning (paper 4.2 and 5.1): correct trajectories of hard problems become the expert set."""
 
     source: Literal["all", "snapshots"] = "all"
-    """`snapshots` (an ablation) takes what harvest sampled from snapshots, and leaves the RL steps' rollouts out."""
+    """`snapshots` (an ablation) takes only the rollouts that harvest sampled from snapshots."""
     active_learning: bool = True
-    """Off (an ablation): every solved problem counts as hard, whatever its success rate."""
+    """Off (an ablation): every solved problem counts as hard, at any success rate."""
     threshold: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1})] = 0.10
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
@@ -238,7 +161,7 @@ class FilterConfig(Section):
     min_successes: Positive = 1
     """Problems with fewer correct rollouts are left out (guards against false positives)."""
     max_per_problem: Positive | None = 8
-    """Cap of trajectories a problem; null takes all."""
+    """Most trajectories of one problem; null = all."""
     drop_truncated: bool = True
     """Leave out completions that did not end by themselves."""
     drop_multiple_boxes: bool = True
@@ -248,18 +171,24 @@ class FilterConfig(Section):
     widen_to: tuple[float, ...] = (0.2, 0.5)
     """Thresholds tried in order when `on_empty` is `widen`."""
 
+    @property
+    def thresholds(self) -> tuple[float, ...]:
+        """The thresholds to try, in order; 1 takes every solved problem."""
+        if not self.active_learning:
+            return (1.0,)
+        return (self.threshold, *(self.widen_to if self.on_empty == "widen" else ()))
+
     @model_validator(mode="after")
     def _possible(self) -> FilterConfig:
-        if not 0.0 < self.threshold < 1.0:
-            fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
-            raise Impossible("threshold", f"{self.threshold} is outside (0, 1)", fix)
+        fix = "the paper uses 0.10; to take every solved problem set filter.active_learning to false"
+        refuse_if(not 0.0 < self.threshold < 1.0, "threshold", f"{self.threshold} is outside (0, 1)", fix)
         steps = (self.threshold, *self.widen_to)
         rising = all(narrow < wide for narrow, wide in pairwise(steps)) and steps[-1] <= 1.0
-        if self.on_empty == "widen" and not (rising and self.widen_to):
-            given = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
-            raise Impossible("widen_to", given, "list rising thresholds such as [0.2, 0.5, 1.0]")
-        if self.min_successes > self.min_attempts > 1:
-            raise Impossible("min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
+        wrong = self.on_empty == "widen" and not (rising and self.widen_to)
+        what = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
+        refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
+        wrong = self.min_successes > self.min_attempts > 1
+        refuse_if(wrong, "min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self
 
 
@@ -267,7 +196,7 @@ class RFTConfig(Section):
     """Rejection-sampling fine-tuning of theta_i on the expert set (paper 4.1, equation 6)."""
 
     start: Start = "theta"
-    """What is fine-tuned: theta_i, or (an ablation) the endpoint of the RL phase that it explored."""
+    """The policy to fine-tune: theta_i, or (an ablation) the endpoint of its RL phase."""
     learning_rate: Annotated[float, Field(ge=0)] = 1e-5
     """AdamW's peak learning rate."""
     epochs: Positive = 1
@@ -284,5 +213,45 @@ class RFTConfig(Section):
     """Gradients are scaled down to this norm."""
 
     def identity(self) -> dict[str, Any]:
-        """Without `start`, which reaches the fingerprint as the digest of the policy that it leads to."""
+        """Leave out `start`, which enters the fingerprint as the digest of the policy that it names."""
         return self.model_dump(mode="json", exclude={"start"})
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (LoRA) in place of full fine-tuning, in explore and rft alike.
+
+    W' = W + alpha / rank * B A; W is frozen, B starts at zero. The adapters are merged into every policy that a stage
+    publishes, so it is a plain checkpoint, and the next stage trains new adapters.
+    """
+
+    rank: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Rank of the adapters; 0 trains all weights instead."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """Scale: the output of an adapter is multiplied by alpha / rank."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout before an adapter, in rft only: in exploration it would add noise to the importance ratio."""
+    target_modules: Literal["all-linear"] | tuple[ModuleName, ...] = "all-linear"
+    """Linear layers with an adapter, by the end of their names; `all-linear` = all but the output head."""
+
+    @property
+    def enabled(self) -> bool:
+        """True if adapters are trained."""
+        return self.rank > 0
+
+    def identity_of(self, stage: Literal["explore", "rft"]) -> dict[str, Any]:
+        """Return the section's part of a stage's fingerprint; empty when all weights are trained."""
+        if not self.enabled:
+            return {}
+        return {"lora": self.model_dump(mode="json", exclude={"dropout"} if stage == "explore" else set())}
+
+    @model_validator(mode="after")
+    def _possible(self) -> LoraConfig:
+        modules = self.target_modules
+        if isinstance(modules, str):
+            return self
+        refuse_if(not modules, "target_modules", "names no layer", "set it to all-linear, or to e.g. [q_proj, v_proj]")
+        fix = "name layers of attention or MLP, or set it to all-linear"
+        for name in modules:
+            what = f"{name} cannot have an adapter: its weights may be tied, and the trainer scores with it apart"
+            refuse_if(name.rpartition(".")[2] in _HEADS, "target_modules", what, fix)
+        return self

@@ -1,4 +1,4 @@
-"""YAML and `--set a.b=c` in; a frozen Config, or one clear error, out."""
+"""Read a config from YAML and `--set a.b=c`, and validate it; errors name one field and the fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from rloop_core.config.base import Impossible, Section
+from rloop_core.config.base import InvalidCombination, Section
 from rloop_core.config.tree import Config
 from rloop_core.config.yaml_text import DEEPEST, MOST_BYTES, parse_yaml
 from rloop_core.errors import ConfigError
@@ -36,7 +36,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
 
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
-    """A YAML file's fields, not validated yet.
+    """Read a YAML file's fields without validating them.
 
     Raises:
         ConfigError: The file is missing or malformed.
@@ -56,16 +56,16 @@ def make_config(data: Mapping[str, Any]) -> Config:
     """Validate plain data into a Config.
 
     Raises:
-        ConfigError: Naming the first field at fault and the fix.
+        ConfigError: Names the first field at fault and the fix.
     """
     return validate(Config, data, "config")
 
 
 def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> SectionT:
-    """Validate plain data, converting nothing.
+    """Validate plain data without type conversions.
 
     Raises:
-        ConfigError: Naming the first field at fault and the fix; `name` stands for the whole.
+        ConfigError: Names the first field at fault and the fix; `name` stands for the whole data.
     """
     try:
         check_plain(data, DEEPEST)
@@ -77,15 +77,15 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> Secti
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the config file, for editors and forms."""
+    """Return the JSON Schema of the config file, for editors and forms."""
     return Config.model_json_schema()
 
 
 def assign(data: dict[str, Any], override: str) -> None:
-    """Set the field that an assignment such as `explore.steps=20` names, in plain data.
+    """Apply an assignment such as `explore.steps=20` to plain data.
 
     Raises:
-        ConfigError: It is malformed, or leads into something that is no section.
+        ConfigError: The assignment is malformed, or its path leads into a value that is not a section.
     """
     path, separator, value = override.partition("=")
     keys = path.strip().split(".")
@@ -110,7 +110,7 @@ def assign(data: dict[str, Any], override: str) -> None:
 
 
 def _entry(target: Any, key: str, override: str) -> Any:
-    """Value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
+    """Return the value of a key, or of an index such as the 0 of `evaluate.sets.0.size`."""
     if isinstance(target, dict):
         return target[key]
     if not (key.isdecimal() and len(key) < 10 and int(key) < len(target)):
@@ -120,15 +120,16 @@ def _entry(target: Any, key: str, override: str) -> Any:
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
-    """The first validation error as one line: the field's path, what is wrong, and the fix."""
+    """Return the first validation error as a ConfigError: the field's path, what is wrong, and the fix."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, Impossible):
+    if isinstance(cause, InvalidCombination):
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
-        known = _keys_at(root, path[:-1])
+        section = _section_at(root, path[:-1])
+        known = sorted(section.model_fields) if section else []
         near = difflib.get_close_matches(path[-1], known, n=1)
         fix = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
         return ConfigError("unknown field", field=field, fix=fix)
@@ -138,30 +139,19 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
     return ConfigError(f"{first['msg']}, got {given}", field=field, fix=_describe(root, path))
 
 
-def _keys_at(root: type[BaseModel], path: list[str]) -> list[str]:
-    model = _section_at(root, path)
-    return sorted(model.model_fields) if model else []
-
-
 def _section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
-    model = root
+    model: type[BaseModel] | None = root
     for part in path:
-        if part.isdigit():
-            continue
-        field = model.model_fields.get(part)
-        if field is None:
-            return None
-        found = _model_in(field.annotation)
-        if found is None:
-            return None
-        model = found
+        if model is not None and not part.isdigit():
+            field = model.model_fields.get(part)
+            model = _model_in(field.annotation) if field else None
     return model
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for inner in get_args(annotation) if (found := _model_in(inner))), None)
+    return next((model for inner in get_args(annotation) if (model := _model_in(inner))), None)
 
 
 def _describe(root: type[BaseModel], path: list[str]) -> str:

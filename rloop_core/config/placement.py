@@ -1,4 +1,4 @@
-"""Placement: where and how a run is computed. No field here is part of any fingerprint."""
+"""Placement: where and how a run is computed. No field is part of any fingerprint."""
 
 from __future__ import annotations
 
@@ -6,111 +6,131 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Impossible, Section
-from rloop_core.config.engines import Engine, VllmConfig
+from rloop_core.config.base import Engine, InvalidCombination, Positive, Section
 from rloop_core.store.uri import CREDENTIALS, FIX, holds_credentials
 
-Count = Annotated[int, Field(gt=0)]
 StageName = Literal["explore", "harvest", "filter", "rft", "evaluate"]
 StoreUri = Annotated[str, Field(json_schema_extra={"not": {"type": "string", "pattern": f"^{CREDENTIALS}"}})]
-"""What a form takes: a server shows to everybody whatever it has once taken, so it must refuse credentials itself."""
+"""Its schema refuses credentials, so that a form's server never stores them."""
 PoolName = Annotated[str, Field(pattern=r"^[^/%&><]+$")]
+ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+/?$")]
+"""Host and port, without credentials or path."""
+Share = Annotated[float, Field(gt=0, le=0.95)]
+
+
+class VllmConfig(Section):
+    """vLLM's share of a device, its server, and how far it may differ from the trainer."""
+
+    memory: Share = 0.85
+    """Share of a GPU's memory for the engine of harvest and evaluate, weights and KV cache together."""
+    colocated_memory: Share = 0.3
+    """Share of a GPU's memory beside the trainer in exploration; the engine frees it during updates."""
+    cpu_cache_gb: Annotated[int, Field(gt=0)] = 1
+    """GiB of KV cache on a CPU (vLLM's community build, for tests)."""
+    server: ServerUrl | None = None
+    """vLLM server that samples exploration's rollouts on other GPUs, often of another machine: `http://host:8000`.
+
+    Null = vLLM shares the trainer's GPUs. The trainer sends its weights before every RL step."""
+    weights_port: Annotated[int, Field(gt=0, lt=65536)] = 51216
+    """Port of the trainer's machine from which the server's GPUs receive the weights."""
+    tensor_parallel: Annotated[int, Field(gt=0)] = 1
+    """GPUs per copy of the weights; a server has its own setting."""
+    drift_alarm: Annotated[float, Field(gt=0)] = 0.1
+    """Warn when the log-probabilities of engine and trainer differ by more than this mean, in nats per token."""
 
 
 class PlacementConfig(Section):
-    """Store, device, batch sizes and patience. Changing any of these reruns nothing."""
+    """Store, device, batch sizes and timeouts. Changing any of these reruns nothing."""
 
     store: StoreUri = ".rloop/store"
     """Object store: a path or any fsspec URI (`file://`, `s3://bucket/prefix`), without credentials."""
     store_patience_seconds: Annotated[float, Field(ge=0)] = 180.0
-    """Go on asking a remote store that does not answer, or is overloaded, for so long before a stage fails."""
+    """Retry requests to a remote store that does not answer, or is overloaded, for so long before a stage fails."""
     scratch: str | None = None
     """Local folder for unfinished work; null = `.scratch` in a local store, else `.rloop/scratch`."""
     cache_gb: Annotated[float, Field(gt=0)] | None = 50.0
-    """GB (10^9 bytes) that copies of a remote store's files may take in `<scratch>/cache`; null = no limit.
+    """Most GB (10^9 bytes) of copies of a remote store's files in `<scratch>/cache`; null = no limit.
 
-    The least recently used go first; what a stage of this machine uses stays, even beyond the limit."""
+    The least recently used are dropped first; files that a stage of this machine uses stay, even beyond the limit."""
     adopt: tuple[str, ...] = ()
-    """Runs of the same store whose artifacts are taken over where the fingerprint is the same, instead of computed."""
+    """Runs of the same store whose artifacts with an equal fingerprint are reused instead of computed."""
     pools: dict[StageName, PoolName] = Field(default_factory=dict)
-    """Stages that another Prefect work pool than the run's own computes, such as `{filter: rloop-cpu}`.
+    """Stages that another Prefect work pool computes, such as `{filter: rloop-cpu}`.
 
-    The others are computed where the run is. A pool needs the deployment `rloop-stage/<pool>`, and the same store."""
+    The other stages run in the run's own pool. A pool needs the deployment `rloop-stage/<pool>`, and the same store."""
     concurrency_limit: Annotated[str, Field(pattern=r"^[^/%&<>]+$")] | None = None
-    """A Prefect concurrency limit of which every stage that trains or samples holds a slot.
+    """Prefect concurrency limit of which every stage that trains or samples holds a slot.
 
-    Null = `rloop-gpu` on a GPU, none on a CPU. `rloop deploy` makes that one, switched off."""
+    Null = `rloop-gpu` on a GPU, none on a CPU. `rloop deploy` creates that limit, inactive."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the heavy stages compute."""
-    processes: Count = 1
-    """Processes (on GPUs: one each) of the stages that train, explore and rft, on all machines together; harvest and
-    evaluate have `engines`.
+    """Device of the stages that train or sample."""
+    processes: Positive = 1
+    """Processes (one per GPU) of explore and rft, on all machines together; harvest and evaluate have `engines`.
 
-    Equal up to the order of floating-point sums, and exploration draws other completions of the same problems."""
-    machines: Count = 1
-    """Machines of a Ray cluster (rloop[cluster]) that share the processes out, equally many each, and the batches of
-    harvest and evaluate: the run's own, and others that `ray start` lends.
+    Results are equal up to the order of floating-point sums, but exploration samples other completions."""
+    machines: Positive = 1
+    """Machines of a Ray cluster (rloop[cluster]) that share the processes equally, and the batches of harvest and
+    evaluate: the run's own, and others that joined by `ray start`.
 
-    They share `scratch`, under the same path on all of them. How ranks are spread over machines changes no digest."""
+    They share `scratch`, under the same path on all of them. The placement of ranks on machines changes no digest."""
     machines_patience_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """Wait so long for the other machines, before the run and when one was lost."""
+    """Longest wait for the other machines, before the run and after one was lost."""
     accelerate_config: str | None = None
-    """Config file of `accelerate launch`, as in infra/accelerate, for several processes or for one that keeps states in
+    """Config file of `accelerate launch`, as in infra/accelerate, for several processes or for one with offloading to
     the host's memory; null = torchrun and plain DDP for several."""
-    threads: Count | None = 1
-    """CPU threads of each heavy stage. Keep it when comparing digests: it orders floating-point sums."""
-    micro_batch_rollouts: Count | None = None
-    """Rollouts in one forward-backward pass a device; null = the whole mini-batch."""
-    micro_batch_trajectories: Count | None = None
+    threads: Positive | None = 1
+    """CPU threads of a stage. Keep it when comparing digests: it changes the order of floating-point sums."""
+    micro_batch_rollouts: Positive | None = None
+    """Rollouts in one forward-backward pass per device; null = the whole mini-batch."""
+    micro_batch_trajectories: Positive | None = None
     """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
     engine: Engine = "transformers"
-    """Who draws completions in harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in processes of its own.
+    """Engine of harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in separate processes.
 
-    Both draw from the same policy with seeds derived alike, but not the same completions, as two kinds of device do;
-    so, as for device, what is finished stays valid. In exploration the engine is `explore.engine`: there it changes
-    what an update computes."""
-    engines: Count | None = None
-    """Replicas of vLLM that share the batches of harvest and evaluate, each with GPUs of its own.
+    Both sample from the same policy with the same seeds, but the completions differ, as on two kinds of device; so
+    finished stages stay valid. In exploration the engine is `explore.engine`: there it changes the result."""
+    engines: Positive | None = None
+    """Replicas of vLLM that share the batches of harvest and evaluate, each on its own GPUs.
 
-    Null = one for every `vllm.tensor_parallel` visible GPUs; on a CPU, one. A batch is drawn alike whoever draws it.
-    transformers draws on one device."""
+    Null = one for every `vllm.tensor_parallel` visible GPUs; on a CPU, one. A batch is the same on every replica.
+    transformers samples on one device."""
     engine_stall_minutes: Annotated[float, Field(gt=0)] | None = 10.0
-    """End vLLM when a replica draws nothing for so long once it has started, and its stage; null waits for ever."""
+    """End vLLM and its stage when a started replica makes no progress for so long; null = no limit."""
     engine_start_minutes: Annotated[float, Field(gt=0)] | None = 60.0
-    """End vLLM when it is not ready after so long, and its stage; it may compile for minutes."""
+    """End vLLM and its stage when it is not ready after so long; it may compile for minutes."""
     vllm: VllmConfig = VllmConfig()
-    """How much of a device vLLM takes, and when its drift from the trainer is alarming."""
-    generation_batch: Count = 256
-    """Sequences that are generated together; bounds the KV cache."""
+    """vLLM's share of a device, its server, and when its difference from the trainer raises a warning."""
+    generation_batch: Positive = 256
+    """Sequences that are generated together; limits the KV cache."""
     gradient_checkpointing: bool = False
-    """Trade compute for activation memory."""
+    """Recompute activations in the backward pass to save memory."""
     liger_kernels: bool = False
     """Train with the fused norms, rotary embeddings and MLPs of liger-kernel (GPUs only); equal up to rounding."""
-    checkpoint_every: Count = 5
+    checkpoint_every: Positive = 5
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True
     """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free; not on the same GPUs."""
     stage_timeout_minutes: Annotated[float, Field(gt=0)] | None = None
-    """End a stage (its whole process tree) that runs longer."""
+    """End a stage (its whole process tree) after so long; null = no limit."""
     stage_stall_minutes: Annotated[float, Field(gt=0)] | None = 120.0
-    """End a stage without progress (an RL step, a batch) for so long, and start it again; null waits for ever."""
+    """End and restart a stage that makes no progress (an RL step, a batch) for so long; null = no limit."""
     collective_timeout_minutes: Annotated[float, Field(gt=0)] = 30.0
-    """Of several processes, none waits longer for the others within one exchange; then the stage ends likewise. Longer
-    than any process may be busy alone, drawing completions for instance."""
+    """Longest wait of a process for the others in one collective operation; then the stage is restarted. It must
+    exceed the time for which a process may be busy alone, for instance sampling completions."""
     stage_retries: Annotated[int, Field(ge=0)] = 1
-    """Times a crashed stage is started again before the run gives up."""
-    verifier_workers: Count = 1
-    """Killable verifier processes a stage."""
+    """Restarts of a crashed stage before the run fails."""
+    verifier_workers: Positive = 1
+    """Verifier processes per stage."""
     verifier_timeout_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """Patience with one answer; then its verdict is `timeout`."""
-    verifier_memory_mb: Count = 1024
+    """Longest time for one answer; then its verdict is `timeout`."""
+    verifier_memory_mb: Positive = 1024
     """Address space of one verifier process."""
     report_to: tuple[Literal["tensorboard", "wandb", "mlflow", "trackio"], ...] = ()
-    """Experiment trackers that explore and rft log to, each stage of an iteration as a run of its own."""
+    """Experiment trackers of explore and rft; each stage of an iteration is a run there."""
     tracker_folder: str = ".rloop/trackers"
-    """Local folder of what trackers write: event files, databases, runs that were not sent yet."""
+    """Local folder of the trackers' files: event files, databases, unsent runs."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """What the console shows."""
+    """Log level of the console."""
 
     @property
     def cache_bytes(self) -> int | None:
@@ -119,17 +139,19 @@ class PlacementConfig(Section):
 
     @property
     def drawing(self) -> str:
-        """Name of what else decides which completions a seed gives: batches of two such names must not be mixed."""
+        """Name of the settings that, besides the seed, determine the completions; batches of two names must not mix."""
         return f"{self.engine}-{self.generation_batch}"
 
     @model_validator(mode="after")
     def _holds_no_credentials(self) -> PlacementConfig:
         if holds_credentials(self.store):
-            raise Impossible("store", "credentials do not belong into a store's URI", FIX)
+            raise InvalidCombination("store", "credentials do not belong into a store's URI", FIX)
         return self
 
     @model_validator(mode="after")
     def _replicas_are_of_vllm(self) -> PlacementConfig:
         if (self.engines or 1) > 1 and self.engine != "vllm":
-            raise Impossible("engines", f"{self.engine} draws with one engine", "set engine to vllm, or leave it out")
+            raise InvalidCombination(
+                "engines", f"{self.engine} draws with one engine", "set engine to vllm, or leave it out"
+            )
         return self

@@ -1,4 +1,4 @@
-"""The whole config of a run: identity sections, and one placement section that no fingerprint sees."""
+"""The whole config of a run: sections that enter fingerprints, and the placement section, which does not."""
 
 from __future__ import annotations
 
@@ -6,32 +6,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Impossible, Section
-from rloop_core.config.evaluation import EvaluateConfig
-from rloop_core.config.identity import (
-    DecontaminateConfig,
-    ExploreConfig,
-    FilterConfig,
-    HarvestConfig,
-    PolicyConfig,
-    ProblemSource,
-    PromptConfig,
-    RFTConfig,
-)
-from rloop_core.config.lora import LoraConfig
+from rloop_core.config.base import InvalidCombination, Section, refuse_if
+from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, ProblemSource, PromptConfig
+from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.verifier.policies import Policies
 
 
 class Config(Section):
-    """One RLoop run. `name` and `iterations` say which artifacts exist, not what is in them."""
+    """One RLoop run. `name` and `iterations` determine which artifacts exist, not their content."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "rloop"
     """Name of the run: its folder in the store."""
     arm: Literal["rloop", "vanilla-rl"] = "rloop"
-    """`vanilla-rl` is the control: one uninterrupted RL phase, no filter, no fine-tuning (`as_vanilla`)."""
+    """`vanilla-rl` is the control: one uninterrupted RL phase without filter and fine-tuning (`as_vanilla`)."""
     iterations: Annotated[int, Field(gt=0, le=1000)] = 3
-    """I in Algorithm 1. Raising it later continues the run."""
+    """I in Algorithm 1. A larger value continues a finished run."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of every random choice."""
     policy: PolicyConfig = PolicyConfig()
@@ -43,7 +33,7 @@ class Config(Section):
     prompt: PromptConfig = PromptConfig()
     """How a problem becomes a prompt."""
     verifier: Policies = Policies()
-    """What counts as a right answer."""
+    """Rules for correct answers."""
     explore: ExploreConfig = ExploreConfig()
     """RL exploration (DAPO)."""
     harvest: HarvestConfig = HarvestConfig()
@@ -57,33 +47,33 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation of every theta."""
     placement: PlacementConfig = PlacementConfig()
-    """Where and how; changes nothing that is computed."""
+    """Where and how the run is computed; does not change results."""
 
     @property
     def policy_stage(self) -> str:
-        """The stage whose artifact holds what an iteration ended with."""
+        """The stage whose artifact holds the policy at the end of an iteration."""
         return "explore" if self.arm == "vanilla-rl" else "rft"
 
     @property
     def evaluation_tokens(self) -> int:
-        """Completion budget of evaluation in tokens, where a set has none of its own."""
+        """Completion budget of evaluation in tokens, for sets without their own."""
         return self.evaluate.max_completion_tokens or self.explore.max_completion_tokens
 
     @property
     def longest_evaluation(self) -> int:
-        """The greatest completion budget of any evaluation set, in tokens."""
-        return max((self.evaluation_tokens_of(one.label) for one in self.evaluate.sets), default=self.evaluation_tokens)
+        """The largest completion budget of any evaluation set, in tokens."""
+        budgets = (self.evaluation_tokens_of(each.label) for each in self.evaluate.sets)
+        return max(budgets, default=self.evaluation_tokens)
 
     def evaluation_tokens_of(self, label: str) -> int:
-        """Completion budget of one evaluation set, in tokens."""
+        """Return the completion budget of one evaluation set, in tokens."""
         return self.evaluate.of(label).max_completion_tokens or self.explore.max_completion_tokens
 
     def stage_identity(self, stage: str) -> dict[str, Any]:
-        """The config's share of a stage's fingerprint; inputs and code versions are added by the stage.
+        """Return the config's part of a stage's fingerprint; the stage adds inputs and code versions.
 
-        A field appears under every stage that reads it directly. What a stage inherits from the stages before it
-        reaches its fingerprint through their artifacts' digests instead, and so do the problems: equal inputs are
-        recognised as equal however they came about, wherever a file lies.
+        A field appears under every stage that reads it directly. Results of earlier stages and problem sets enter by
+        their digests instead, so equal inputs are equal wherever they come from.
         """
         model = {"dtype": self.policy.dtype, "trust_remote_code": self.policy.trust_remote_code}
         shared = {
@@ -114,73 +104,64 @@ class Config(Section):
         return sections[stage]
 
     def _evaluation_identity(self) -> dict[str, Any]:
-        """How sets are sampled and summarised; a set appears only with settings of its own."""
+        """Return how sets are sampled and summarised; a set appears only if it has its own settings."""
         shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "snapshots", "select_on", "select_by"})
-        own = {one.label: one.own for one in self.evaluate.sets if one.own}
+        own = {each.label: each.own for each in self.evaluate.sets if each.own}
         return {**shared, "sets": own} if own else shared
 
     def _explore_shape(self) -> dict[str, int]:
-        """What harvest proves complete: RL steps, and rollouts a group."""
+        """Return the shape that harvest checks: RL steps, and rollouts per group."""
         return {"steps": self.explore.steps, "group_size": self.explore.group_size}
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
+        explore, placement = self.explore, self.placement
         check_context(self, self.policy.context_tokens, "policy.context_tokens")
-        if self.arm == "vanilla-rl" and self.iterations != 1:
-            raise Impossible(
-                "iterations", f"vanilla RL is one phase, not {self.iterations}", "set it to 1, and explore.steps to all"
-            )
-        if self.evaluate.snapshots and not self.explore.snapshot_every:
-            raise Impossible("evaluate.snapshots", "explore keeps no snapshots", "set explore.snapshot_every")
-        if self.harvest.snapshot_samples and not self.explore.snapshot_every:
-            raise Impossible(
-                "harvest.snapshot_samples", "explore keeps no snapshots to sample from", "set explore.snapshot_every"
-            )
-        if self.filter.source == "snapshots" and not self.harvest.snapshot_samples:
-            raise Impossible("filter.source", "harvest samples from no snapshots", "set harvest.snapshot_samples")
-        micro = self.placement.micro_batch_rollouts
-        if micro and self.explore.mini_batch_rollouts % micro:
-            raise Impossible(
-                "placement.micro_batch_rollouts",
-                f"{micro} does not divide explore.mini_batch_rollouts = {self.explore.mini_batch_rollouts}",
-                "choose a divisor",
-            )
+        vanilla = f"vanilla RL is one phase, not {self.iterations}"
+        wrong = self.arm == "vanilla-rl" and self.iterations != 1
+        refuse_if(wrong, "iterations", vanilla, "set it to 1, and explore.steps to all")
+        none, keep = "explore keeps no snapshots", "set explore.snapshot_every"
+        wrong = not explore.snapshot_every
+        refuse_if(wrong and self.evaluate.snapshots, "evaluate.snapshots", none, keep)
+        refuse_if(wrong and self.harvest.snapshot_samples, "harvest.snapshot_samples", f"{none} to sample from", keep)
+        wrong = self.filter.source == "snapshots" and not self.harvest.snapshot_samples
+        fix = "set harvest.snapshot_samples"
+        refuse_if(wrong, "filter.source", "harvest samples from no snapshots", fix)
+        micro, mini = placement.micro_batch_rollouts, explore.mini_batch_rollouts
+        indivisible = f"{micro} does not divide explore.mini_batch_rollouts = {mini}"
+        refuse_if(micro and mini % micro, "placement.micro_batch_rollouts", indivisible, "choose a divisor")
         self._check_processes()
         return self
 
     def _check_processes(self) -> None:
-        """Every process of a stage that trains gets as many problems, rollouts and trajectories as any other."""
+        """Check that problems, rollouts and trajectories divide equally among the processes."""
         processes, machines = self.placement.processes, self.placement.machines
-        if processes % machines:
-            what = f"{processes} processes, in all, cannot be shared out equally over {machines} machines"
-            raise Impossible("placement.processes", what, f"set it to {machines}, or to another multiple of that")
-        if machines > 1 and not self.placement.scratch:
-            what = "several machines need a folder for unfinished work that all of them see"
-            raise Impossible("placement.scratch", what, "name one on a shared file system, under the same path on all")
+        what = f"{processes} processes, in all, cannot be shared out equally over {machines} machines"
+        fix = f"set it to {machines}, or to another multiple of that"
+        refuse_if(processes % machines, "placement.processes", what, fix)
+        what = "several machines need a folder for unfinished work that all of them see"
+        fix = "name one on a shared file system, under the same path on all"
+        refuse_if(machines > 1 and not self.placement.scratch, "placement.scratch", what, fix)
+        rollouts, trajectories = self.explore.mini_batch_rollouts, self.rft.batch_trajectories
         shared = {
             "explore.problems_per_step": self.explore.problems_per_step,
-            "explore.mini_batch_rollouts": self.explore.mini_batch_rollouts,
-            "rft.batch_trajectories": self.rft.batch_trajectories,
+            "explore.mini_batch_rollouts": rollouts,
+            "rft.batch_trajectories": trajectories,
         }
         if micro := self.placement.micro_batch_rollouts:
-            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = (
-                self.explore.mini_batch_rollouts // micro
-            )
+            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = rollouts // micro
         if micro := self.placement.micro_batch_trajectories:
-            shared["rft.batch_trajectories / placement.micro_batch_trajectories"] = max(
-                1, self.rft.batch_trajectories // micro
-            )
-        for what, number in shared.items():
-            if number % processes:
-                raise Impossible(
-                    "placement.processes", f"{processes} does not divide {what} = {number}", "choose a divisor"
-                )
+            name = "rft.batch_trajectories / placement.micro_batch_trajectories"
+            shared[name] = max(1, trajectories // micro)
+        for name, number in shared.items():
+            what = f"{processes} does not divide {name} = {number}"
+            refuse_if(number % processes, "placement.processes", what, "choose a divisor")
 
 
 def as_vanilla(config: Config) -> Config:
-    """The control arm at equal compute (paper 5.2): the same DAPO and seed, iterations x steps RL steps on end.
+    """Return the control arm at equal compute (paper 5.2): the same DAPO and seed for iterations x steps RL steps.
 
-    Its first `explore.steps` RL steps are those of RLoop's first iteration; a config that is vanilla RL already stays.
+    Its first `explore.steps` RL steps equal those of RLoop's first iteration. A vanilla RL config is returned as it is.
     """
     if config.arm == "vanilla-rl":
         return config
@@ -196,21 +177,21 @@ def as_vanilla(config: Config) -> Config:
 
 
 def check_context(config: Config, context_tokens: int | None, source: str) -> None:
-    """Refuse a prompt + completion budget beyond the model's context.
+    """Check that prompt + completion budget fit into the model's context.
 
     Args:
         config: The run's config.
-        context_tokens: The model's longest sequence, in tokens; None when it is not known yet.
-        source: Where that number comes from, for the message.
+        context_tokens: The model's longest sequence in tokens; None if it is unknown.
+        source: Origin of that number, for the error.
 
     Raises:
-        Impossible: The budget does not fit.
+        InvalidCombination: The budget does not fit.
     """
     if context_tokens is None:
         return
     longest = max(config.explore.max_completion_tokens, config.longest_evaluation)
     if config.prompt.max_tokens + longest > context_tokens:
-        raise Impossible(
+        raise InvalidCombination(
             "prompt.max_tokens",
             f"prompt {config.prompt.max_tokens} + completion {longest} tokens exceed the model's context of "
             f"{context_tokens} ({source})",

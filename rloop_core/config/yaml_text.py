@@ -1,4 +1,4 @@
-"""YAML 1.2 with its core schema: a word is a word, unless it is written as null, true, false or a number."""
+"""YAML 1.2 with its core schema: text is a string unless it is written as null, true, false or a number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rloop_core.errors import ConfigError
 from rloop_core.json_text import check_text
 
 DEEPEST = 32
-"""Levels of sections and lists in a config; the shipped ones have five."""
+"""Most levels of sections and lists in a config; the shipped ones have five."""
 MOST_BYTES = 256 * 1024
-"""Of one text; the shipped configs have 3 KB."""
+"""Limit of one text; the shipped configs have 3 KB."""
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = list("-+.0123456789")
@@ -29,14 +29,14 @@ _WORDS = {"null": "null", "bool": "true or false", "int": "a whole number", "flo
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text: null, truth values, numbers, text, lists, and mappings whose keys are text.
+    """Parse a YAML text into null, booleans, numbers, strings, lists, and mappings with string keys.
 
     Args:
         text: At most MOST_BYTES, nested at most DEEPEST levels, without aliases.
-        where: Named in errors, before the field's own path: the file, or `--set a.b=c`.
+        where: Origin of the text for errors: the file, or `--set a.b=c`.
 
     Raises:
-        ConfigError: Names the field, where there is one, and the line.
+        ConfigError: Names the field, if there is one, and the line.
     """
     try:
         if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
@@ -56,8 +56,8 @@ def parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(what, field=where, fix="check indentation and quotes") from error
 
 
-class _Refused(Exception):  # noqa: N818 - says what is the case
-    """Valid YAML that no config may hold."""
+class _Refused(Exception):  # noqa: N818
+    """Valid YAML that a config must not hold."""
 
     def __init__(self, what: str, path: list[str], line: int, fix: str) -> None:
         super().__init__(what)
@@ -65,7 +65,7 @@ class _Refused(Exception):  # noqa: N818 - says what is the case
 
 
 class _Loader(yaml.SafeLoader):
-    """Everything is checked while nodes are made, where the path of fields to them is known."""
+    """Checks nodes while they are composed, when the path of their fields is known."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - an instance variable to the type checker
     yaml_constructors: ClassVar[dict[Any, Any]] = {}
@@ -75,7 +75,7 @@ class _Loader(yaml.SafeLoader):
         self._path: list[str] = []
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As PyYAML's, with the limits; `index` is a mapping value's key, a list's position, None for a key."""
+        """Compose a node within the limits; `index` is a mapping value's key, a list's position, or None for a key."""
         part = index.value if isinstance(index, yaml.ScalarNode) else index
         if part is not None:
             self._path.append(str(part)[:80])
@@ -119,12 +119,12 @@ class _Loader(yaml.SafeLoader):
 
 
 def _whole(text: str) -> str:
-    """The text with each pair of escapes, by which JSON writes an emoji, as the one character that it stands for."""
+    """Replace pairs of surrogate escapes, by which JSON writes an emoji, with the character."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _integer(text: str) -> int:
-    """Decimal, 0o octal or 0x hexadecimal; 010 is ten."""
+    """Parse a decimal, 0o octal or 0x hexadecimal number; 010 is ten."""
     if len(text.lstrip("+-")) > _MOST_DIGITS:
         raise ValueError(f"has more than {_MOST_DIGITS} digits")
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))

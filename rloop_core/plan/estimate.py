@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rloop_core.config import Config, Impossible, check_context
+from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError
 from rloop_core.plan import devices as constants
 from rloop_core.plan import memory as constants_of_memory
@@ -36,7 +36,7 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
     if shape:
         try:
             check_context(config, shape.context, shape.source)
-        except Impossible as impossible:
+        except InvalidCombination as impossible:
             raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
     work = workload_of(config)
     available = USABLE * (_memory() if gpu == "cpu" else device.memory_gib * GIB)

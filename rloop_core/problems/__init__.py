@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rloop_core.problems.checks import answered_by_copying, self_check
-from rloop_core.problems.loading import ProblemSourceLike, load_problems
+from rloop_core.problems.loading import ProblemSourceLike, answered_by_copying, load_problems, self_check
 from rloop_core.problems.registry import REGISTRY, HubSource
 from rloop_core.problems.templates import TEMPLATES, render
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id

@@ -1,4 +1,4 @@
-"""Rows of data sets on the Hugging Face hub: at a pinned commit, counted, and with a quick look whether it is there."""
+"""Rows of data sets on the Hugging Face hub, at a pinned commit, with a count and a quick check of the connection."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config: str | None) -> Rows:
-    """Rows of a hub data set; split, revision and config override the registry's.
+    """Return the rows of a hub data set; split, revision and config override the registry's.
 
-    What is in the local cache is used where the hub cannot be reached, provided that it is the pinned commit.
+    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit.
 
     Raises:
-        ProblemsError: The hub cannot be reached, it has no such data set, split, config or revision, or the registry's
-            revision has another number of rows than it had.
+        ProblemsError: The hub cannot be reached; it has no such data set, split, config or revision; or the number of
+            rows is not that of the registry.
     """
     split = split or hub.split
     subset = config or hub.config
@@ -33,7 +33,7 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     table = _load(hub.hub_id, subset, split, commit)
     read = _commit_read(table)
     if commit and _COMMIT.fullmatch(commit) and read and read != commit:
-        # Offline, `datasets` takes whatever version of a data set it finds in its cache.
+        # Offline, `datasets` takes any version of a data set from its cache.
         raise ProblemsError(
             f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}",
             field="revision",
@@ -72,7 +72,7 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
     except ValueError as error:
         what = f"data set {hub_id} cannot be loaded: {_one_line(error)}"
         raise ProblemsError(what, field="split", fix="check split, revision and params.config") from error
-    except Exception as error:  # the library's own kinds: a damaged cache, a full disk, a script-based data set, ...
+    except Exception as error:  # the library's errors: a damaged cache, a full disk, a script-based data set
         if not reachable or isinstance(error, ConnectionError | TimeoutError):
             what = f"the Hugging Face hub is unreachable, and {hub_id} is not in the local cache"
             fix = "check the network, or give the path of a JSONL or parquet file"
@@ -82,10 +82,9 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
 
 
 def _hub_answers() -> bool:
-    """Whether anything answers at the hub's address.
+    """Return True if the hub's address answers, with any status.
 
-    The libraries below try for 23 s before they give up; one connection that may take 5 s tells as much, and leaves
-    room for two lost packets on a slow network. Whatever answers, with any status, is reachable.
+    The libraries try for 23 s before they give up. One connection of up to 5 s, enough for two lost packets, is faster.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session, httpx  # type: ignore[attr-defined]
@@ -96,14 +95,14 @@ def _hub_answers() -> bool:
         get_session().head(constants.ENDPOINT, timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS))
     except (httpx.ConnectError, httpx.ConnectTimeout, OSError):
         return False
-    except httpx.HTTPError:  # something is there; what is wrong with it the load will say
+    except httpx.HTTPError:  # reachable; loading will report the error
         return True
     return True
 
 
 @contextmanager
 def _offline(yes: bool) -> Iterator[None]:
-    """Within it `datasets` looks into its cache and nowhere else."""
+    """Restrict `datasets` to its cache within the block."""
     from datasets import config
 
     before = config.HF_HUB_OFFLINE
@@ -115,13 +114,13 @@ def _offline(yes: bool) -> Iterator[None]:
 
 
 def _commit_read(table: Any) -> str | None:
-    """The commit that a loaded data set is of: the folder of its files in the cache."""
+    """Return the commit of a loaded data set, which is a folder of its files in the cache."""
     folders = [part for file in table.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)]
     return folders[-1] if folders else None
 
 
 def _pin_warning(hub_id: str, revision: str | None, read: str | None) -> tuple[str, ...]:
-    """A branch, a tag or nothing names what may be something else tomorrow."""
+    """Warn unless the revision is a commit: a branch or tag may change."""
     if revision and _COMMIT.fullmatch(revision):
         return ()
     commit = f", such as revision: {read}, which was read" if read else ""

@@ -1,4 +1,4 @@
-"""Problems that reasoning-gym generates; a completion can be compared with the one stored answer and nothing else."""
+"""Problems that reasoning-gym generates. Completions can only be compared with the one stored answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MANY_ANSWERS = frozenset({
     "propositional_logic", "puzzle24", "quantum_lock", "rubiks_cube", "rush_hour", "shortest_path", "sokoban",
     "tower_of_hanoi", "word_ladder",
 })  # fmt: skip
-"""Tasks that have many right answers and store one of them, or none: most right completions would be judged wrong."""
+"""Tasks with many right answers that store one or none: most right completions would be judged wrong."""
 _FORM = {
     "fraction_simplification": "a fraction that is not simplified",
     "polynomial_multiplication": "a product that is not expanded",
     "prime_factorization": "a number that is not factored",
 }
-"""Tasks that ask for a form, while equal values are equal to the verifier."""
+"""Tasks that ask for a form; the verifier accepts equal values in any form."""
 _ONE_ANSWER = frozenset({
     "bitwise_arithmetic", "calendar_arithmetic", "chain_sum", "circuit_logic", "color_cube_rotation",
     "complex_arithmetic", "decimal_arithmetic", "decimal_chain_sum", "dice", "emoji_mystery",
@@ -30,15 +30,14 @@ _ONE_ANSWER = frozenset({
     "needle_haystack", "number_format", "path_star", "products", "rectangle_count", "self_reference",
     "spell_backward", "string_insertion", "time_intervals", "zebra_puzzles",
 })  # fmt: skip
-"""Tasks that score answers by a function of their own, which only forgives spelling that the verifier forgives too."""
+"""Tasks with their own scoring function, which tolerates only what the verifier tolerates too."""
 
 
 def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[str, Any]) -> Rows:
-    """Problems of a reasoning-gym task: `size` of them (100 by default), the same for the same seed and params.
+    """Generate `size` problems (default 100) of a reasoning-gym task; equal seed and params give equal problems.
 
     Raises:
-        ProblemsError: No such task, one whose right answers cannot be known from the stored one, or a difficulty knob
-            that the task does not take.
+        ProblemsError: There is no such task, it has many right answers, or it refuses a parameter.
     """
     import reasoning_gym
     from reasoning_gym.factory import DATASETS
@@ -72,7 +71,7 @@ def _rows(entries: Any) -> Iterator[Row]:
 
 
 def _warnings(task: str, kind: Any) -> tuple[str, ...]:
-    """What to know of a task whose class judges answers by more than comparison with the stored one."""
+    """Return warnings about a task that accepts other answers than the stored one."""
     from reasoning_gym.dataset import ProceduralDataset
 
     if task in _FORM:

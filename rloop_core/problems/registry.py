@@ -1,4 +1,4 @@
-"""The problem sets known by name: where they are on the Hugging Face hub, at which commit, and what is in them."""
+"""The problem sets known by name: hub id, commit, columns and size. A new set is one entry here."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rloop_core.problems.rows import GOLD_COLUMNS, PROBLEM_COLUMNS
-
+PROBLEM_COLUMNS = ("problem", "question", "prompt")
+GOLD_COLUMNS = ("answer", "reward_model.ground_truth", "solution")
 PROCEDURAL_PREFIX = "reasoning_gym:"
 
 
@@ -21,8 +21,8 @@ class HubSource:
         revision: The commit used unless the config names another; None is the newest.
         config: Hub configuration (subset), None for the default one.
         problem_columns, gold_columns: Columns tried in order.
-        rows: Rows of each split of this config at this revision, as far as they are known.
-        digests: `ProblemSet.digest` of a split, where a copy of it was at hand.
+        rows: Known numbers of rows of this config at this revision, by split.
+        digests: Known `ProblemSet.digest`s, by split.
     """
 
     hub_id: str
@@ -43,7 +43,7 @@ REGISTRY: dict[str, HubSource] = {
         gold_columns=("answer",),
         rows={"train": 30},
     ),
-    # The hub's copy has `question` and `answer`; others keep Minerva's worked solution, whose last box is the gold.
+    # The hub's copy has `question` and `answer`; other copies have the worked solution with the gold in its last box.
     "minerva_math": HubSource(
         "math-ai/minervamath",
         "test",
@@ -51,7 +51,7 @@ REGISTRY: dict[str, HubSource] = {
         gold_columns=("solution", "answer"),
         rows={"test": 272},
     ),
-    # 500 of Omni-MATH; the paper does not name its subset. No commit of it is known, so its size alone is pinned.
+    # 500 of Omni-MATH; the paper does not name its subset. No commit is known, so only the size is pinned.
     "omni_math": HubSource(
         "reliable-agents/Omni-MATH-500", "test", gold_columns=("answer", "solution"), rows={"test": 500}
     ),
@@ -106,15 +106,17 @@ _BY_ID_ONLY = (
         rows={"test": 4_428},
     ),
 )
+KNOWN_SETS = ", ".join(REGISTRY)
+"""Their names, for help texts."""
 _BY_ID = {source.hub_id.casefold(): source for source in (*REGISTRY.values(), *_BY_ID_ONLY)}
 
 
 def hub_source(hub_id: str) -> HubSource:
-    """What is known of a hub id; otherwise its newest `train` split, with the usual columns."""
+    """Return the entry of a hub id; for an unknown id its newest `train` split with the default columns."""
     return _BY_ID.get(hub_id.casefold(), HubSource(hub_id, "train"))
 
 
 def closest(word: str, words: list[str]) -> str:
-    """ "did you mean ...?" for a mistyped name, else the list of names."""
+    """Return "did you mean ...?" for a mistyped name, or the list of names."""
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"use one of {', '.join(words)}"

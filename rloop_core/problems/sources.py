@@ -1,4 +1,4 @@
-"""Raw rows of files, each with the name by which an error refers to it."""
+"""Rows of files, each with its place for error messages, and the problem and gold answer in a row of any schema."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import ProblemsError
-from rloop_core.json_text import parse_json
+from rloop_core.json_text import check_text, parse_json
+from rloop_core.problems.registry import GOLD_COLUMNS, PROBLEM_COLUMNS
+from rloop_core.problems.templates import DAPO_AFTER, DAPO_BEFORE
+from rloop_core.verifier.extract import extract
+from rloop_core.verifier.golds import gold_text
 
 Row = tuple[str, Any]
 """(place, row); place is "line 12", "row 12" or "entry 12", counted from 1."""
 FILE_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
+MOST_CHARACTERS = 200_000
+"""Limit of a problem, a gold answer and a worked solution."""
+_WORKED_COLUMNS = ("solution",)
+"""Columns with a worked solution, whose gold is in its last box or after GSM8K's `####`."""
 _PARQUET_BATCH = 1024
 _BATCH_BYTES = 2**29
 _MOST_PACKED = 1000
@@ -24,18 +32,18 @@ _MOST_LINE_BYTES = 64 * 2**20
 
 
 class MalformedLineError(ValueError):
-    """A line that is not JSON; takes the place of its row, so that the reader decides whether to skip it."""
+    """A line that is not JSON; it is yielded in place of the row, so that the caller may skip it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a source, to be read once.
+    """The rows of a source.
 
     Attributes:
-        rows: The rows in order.
-        total: How many there will be, where that is known beforehand.
-        warnings: What a user should know of the source.
-        digest: `ProblemSet.digest` that the whole set had when it was pinned, where that is known.
+        rows: The rows in order; an iterator.
+        total: Number of rows, if it is known beforehand.
+        warnings: Warnings about the source, for the user.
+        digest: `ProblemSet.digest` of the whole set when it was pinned, if it is known.
     """
 
     rows: Iterator[Row]
@@ -45,14 +53,14 @@ class Rows:
 
 
 def file_rows(path: str, columns: Sequence[str] = ()) -> Rows:
-    """Rows of a JSONL, JSON-array or parquet file, streamed. A line that is not JSON comes as a MalformedLineError.
+    """Stream the rows of a JSONL, JSON-array or parquet file. A line that is not JSON becomes a MalformedLineError.
 
     Args:
         path: The file.
-        columns: Columns wanted, dotted ones for nested fields; of a parquet file no others are read.
+        columns: Columns to read from a parquet file, dotted ones for nested fields.
 
     Raises:
-        ProblemsError: The file is missing, unreadable, or not what its name says; when it is read at the latest.
+        ProblemsError: The file is missing, unreadable, or not what its name says; raised here or during iteration.
     """
     local = Path(path).expanduser()
     if not local.is_file():
@@ -97,7 +105,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
         what = f"{path} is larger than {_MOST_JSON_BYTES // 2**30} GiB, and must be read whole"
         raise ProblemsError(what, field="source", fix="write it as JSON lines, named .jsonl")
     rows = _parsed(path.read_bytes())
-    if not isinstance(rows, list):  # JSON lines under another name, or a broken file: the lines tell
+    if not isinstance(rows, list):  # JSON lines named .json, or a broken file
         yield from _jsonl_rows(path)
         return
     for number, row in enumerate(rows, start=1):
@@ -116,25 +124,28 @@ def _parquet(path: Path, columns: Sequence[str]) -> Rows:
 def _parquet_rows(path: Path, columns: list[str] | None) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
-    # Without the buffer of whole row groups, a file of one huge group costs no more than one of many.
+    # Without pre-buffering, a file with one huge row group takes no more memory than one with many.
     with _parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as table:
         yield from batch_rows(_batches(table, columns))
 
 
 def _batches(table: Any, columns: list[str] | None) -> Iterator[Any]:
-    """Batches of rows, as many at a time as cannot exceed _BATCH_BYTES even where each is the largest one.
+    """Yield batches small enough to stay below _BATCH_BYTES even if every row were the largest one.
 
-    Parquet writes a text that many rows share once, and packs what repeats: a file of 1 KB can hold 100 GB.
+    Parquet stores a repeated text once and compresses repetitions: a file of 1 KB can hold 100 GB.
+
+    Raises:
+        ValueError: A column unpacks to too much, or a row has too many entries.
     """
     for number in range(table.num_row_groups):
         group = table.metadata.row_group(number)
         chunks = [group.column(index) for index in range(group.num_columns)]
-        chunks = [one for one in chunks if columns is None or one.path_in_schema.split(".")[0] in columns]
-        largest = max((one.total_uncompressed_size for one in chunks), default=0)
-        packed = min((one.total_compressed_size for one in chunks), default=0)
+        chunks = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+        largest = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
+        packed = min((chunk.total_compressed_size for chunk in chunks), default=0)
         if largest > max(_BATCH_BYTES, _MOST_PACKED * packed):
             raise ValueError(f"a column of row group {number} unpacks to {largest:,} bytes")
-        if any(one.num_values > _MOST_ENTRIES * group.num_rows for one in chunks):
+        if any(chunk.num_values > _MOST_ENTRIES * group.num_rows for chunk in chunks):
             raise ValueError(f"a row of row group {number} has more than {_MOST_ENTRIES:,} entries")
         size = max(1, min(_PARQUET_BATCH, _BATCH_BYTES // max(largest, 1)))
         yield from table.iter_batches(batch_size=size, row_groups=[number], columns=columns)
@@ -149,7 +160,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise _damaged(path, error) from error
     except OSError as error:
-        raise (_unreadable(str(path), error) if error.errno else _damaged(path, error)) from error  # Arrow's has none
+        raise (_unreadable(str(path), error) if error.errno else _damaged(path, error)) from error  # not Arrow's
 
 
 def _damaged(path: Path, error: Exception) -> ProblemsError:
@@ -158,30 +169,111 @@ def _damaged(path: Path, error: Exception) -> ProblemsError:
 
 
 def batch_rows(batches: Iterator[Any]) -> Iterator[Row]:
-    """The rows of Arrow batches or tables, counted through."""
-    number = 0
-    for batch in batches:
-        for row in batch.to_pylist():
-            number += 1
-            yield f"row {number}", row
+    """Yield the rows of Arrow batches or tables, numbered from 1."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        yield f"row {number}", row
 
 
 def top_level(columns: Sequence[str], present: Sequence[str]) -> list[str] | None:
-    """The columns present that hold any of the (dotted) columns wanted; None, which is all, when there is none."""
+    """Return the present columns that hold any of the wanted (dotted) columns; None (= all) when there is none."""
     tops = {column.split(".")[0] for column in columns}
     return [name for name in present if name in tops] or None
 
 
 def looks_like_file(source: str) -> bool:
-    """Whether a source names a file: it exists, is written as a path, or ends as one of the file kinds does."""
+    """Return True if a source names a file: it exists, starts like a path, or has a known suffix."""
     if source.endswith(FILE_SUFFIXES) or source.startswith((".", "/", "~")):
         return True
     try:
         return Path(source).exists()
-    except (OSError, ValueError):  # too long or with a null byte: no path
+    except (OSError, ValueError):  # too long, or with a null byte
         return False
 
 
 def looks_like_hub_id(source: str) -> bool:
-    """Whether a source is written as `owner/name`."""
+    """Return True if a source has the form `owner/name`."""
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source) is not None
+
+
+def problem_and_gold(
+    row: object,
+    problem_columns: Sequence[str] = PROBLEM_COLUMNS,
+    gold_columns: Sequence[str] = GOLD_COLUMNS,
+) -> tuple[str, str]:
+    """Return the text of the first column that holds a problem, and of the first that holds a gold answer.
+
+    Of a chat prompt (list of role and content) the last user message is taken. DAPO's instructions around a problem are
+    removed. A dotted column reads a nested field.
+
+    Raises:
+        ValueError: The row is not an object, or lacks a problem or a usable gold; the message says which.
+    """
+    if not isinstance(row, dict):
+        raise ValueError("is not an object with named fields")
+    problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
+    if problem is None:
+        raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
+    gold = _gold(row, gold_columns)
+    for name, text in (("problem", problem), ("gold answer", gold)):
+        try:
+            check_text(text)
+        except ValueError as error:
+            raise ValueError(f"has a {name} that {error}") from None
+    return problem, gold
+
+
+def _field(row: dict[str, Any], column: str) -> Any:
+    """Return the value at a dotted path, None when a part is missing.
+
+    Raises:
+        ValueError: The text is too long.
+    """
+    value: Any = row
+    for part in column.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    for text in (message.get("content") if isinstance(message, dict) else message for message in _entries(value)):
+        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+            raise ValueError(f"has {len(text):,} characters in {column}, and {MOST_CHARACTERS:,} are the most")
+    return value
+
+
+def _entries(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _problem(value: object) -> str | None:
+    if isinstance(value, str):
+        text = value.strip()
+        if text.startswith(DAPO_BEFORE) and text.endswith(DAPO_AFTER):
+            text = text[len(DAPO_BEFORE) : -len(DAPO_AFTER)].strip()
+        return text or None
+    if isinstance(value, list | tuple):
+        for message in reversed(value):
+            if isinstance(message, dict) and message.get("role") == "user":
+                content = message.get("content")
+                return _problem(content) if isinstance(content, str) else None
+    return None
+
+
+def _gold(row: dict[str, Any], columns: Sequence[str]) -> str:
+    reason = f"has no gold answer in {', '.join(columns)}"
+    for column in columns:
+        value = _field(row, column)
+        if value is None:
+            continue
+        try:
+            return _worked(value) if column in _WORKED_COLUMNS and isinstance(value, str) else gold_text(value)
+        except ValueError as error:
+            reason = f"field {column}: {error}"
+    raise ValueError(reason)
+
+
+def _worked(solution: str) -> str:
+    """Return the gold of a worked solution: its last box, or what follows `####`."""
+    answer, boxes, *_ = extract(solution)
+    if boxes and answer is not None:
+        return gold_text(answer)
+    if "####" in solution:
+        return gold_text(solution)
+    raise ValueError("the solution has neither a closed \\boxed{} nor ####")

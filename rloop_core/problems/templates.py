@@ -1,4 +1,4 @@
-"""From a problem to a prompt.
+"""Prompt templates: from a problem to a prompt.
 
 | template | prompt |
 |---|---|
@@ -17,11 +17,12 @@ from rloop_core.errors import ProblemsError
 from rloop_core.problems.registry import closest
 
 _BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
-_ANSWER_BEFORE = (
+DAPO_BEFORE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem."
 )
-_ANSWER_AFTER = 'Remember to put your answer on its own line after "Answer:".'
+DAPO_AFTER = 'Remember to put your answer on its own line after "Answer:".'
+"""DAPO's data set has these two instructions around each problem; loading removes them."""
 
 
 def _boxed(problem: str, tokenizer: Any) -> str:
@@ -29,7 +30,7 @@ def _boxed(problem: str, tokenizer: Any) -> str:
 
 
 def _answer_line(problem: str, tokenizer: Any) -> str:
-    return f"{_ANSWER_BEFORE}\n\n{problem}\n\n{_ANSWER_AFTER}\n"
+    return f"{DAPO_BEFORE}\n\n{problem}\n\n{DAPO_AFTER}\n"
 
 
 def _plain(problem: str, tokenizer: Any) -> str:
@@ -58,7 +59,7 @@ TEMPLATES = tuple(_TEMPLATES)
 
 
 def render(problem: str, template: str, tokenizer: Any = None) -> str:
-    """The prompt for a problem. Only `chat` uses the tokenizer.
+    """Make the prompt of a problem. Only `chat` uses the tokenizer.
 
     Raises:
         ProblemsError: Unknown template, or `chat` with a tokenizer that has no chat format.

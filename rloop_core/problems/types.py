@@ -1,4 +1,4 @@
-"""A problem, a problem set, and the text form by which two problems are the same."""
+"""Problems, problem sets, and the normalised text that identifies a problem."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from functools import cached_property
 
 
 def normalised_problem(text: str) -> str:
-    """NFKC, case-folded, each run of white space one space, stripped: the text a problem is known by."""
+    """Return the text that identifies a problem: NFKC, case-folded, single spaces, stripped."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def problem_id(text: str) -> str:
-    """The first 16 hex digits of the SHA-256 of the normalised problem text."""
+    """Return the first 16 hex digits of the SHA-256 of the normalised problem text."""
     return hashlib.sha256(normalised_problem(text).encode("utf-8", errors="replace")).hexdigest()[:16]
 
 
@@ -25,8 +25,8 @@ class Problem:
 
     Attributes:
         id: Hash of the normalised text; equal problems from different sources share it.
-        problem: The text as the source gives it, without any prompt template.
-        gold: The gold answer as text; leading zeros and LaTeX kept.
+        problem: The text of the source, without a prompt template.
+        gold: The gold answer as text, with leading zeros and LaTeX.
         source: Name of the problem set it came from.
     """
 
@@ -38,7 +38,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One gold that a source gives to a problem: as it was first written, how many rows give it, the first of them."""
+    """A gold answer that a source gives to a problem, the number of rows with it, and the place of the first row."""
 
     gold: str
     rows: int
@@ -51,8 +51,8 @@ class Repeated:
 
     Attributes:
         id: The problem's id.
-        problem: The text as it was first written.
-        variants: Each different gold, in the order of appearance; one when all rows agree.
+        problem: The text in its first row.
+        variants: The different golds, in the order of appearance; one when all rows agree.
     """
 
     id: str
@@ -67,12 +67,11 @@ class ProblemSet:
     Attributes:
         name: Name for reports.
         problems: The problems kept.
-        ledger: Counts that explain the difference to the source. `rows_read` is the sum of `kept`,
-            `duplicates_dropped`, `conflicting_golds_dropped`, `malformed_skipped` and `beyond_limit`.
-        warnings: What a user should know before trusting the set, one sentence each.
+        ledger: Counts that account for all rows. `rows_read` is the sum of `kept`, `duplicates_dropped`,
+            `conflicting_golds_dropped`, `malformed_skipped` and `beyond_limit`.
+        warnings: Warnings for the user, one sentence each.
         conflicts: Problems dropped because their golds contradict each other.
-        duplicates: Problems kept once although the source holds them more often; empty for a set read back from a
-            store, which keeps their number alone.
+        duplicates: Problems that the source repeats; empty for a set read from a store, which keeps only their number.
     """
 
     name: str
@@ -84,7 +83,7 @@ class ProblemSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over ids and golds in order; the part of a fingerprint that stands for this set."""
+        """SHA-256 over ids and golds in order, for fingerprints."""
         digest = hashlib.sha256()
         for problem in self.problems:
             digest.update(f"{problem.id}\x1f{problem.gold}\x1e".encode("utf-8", errors="replace"))

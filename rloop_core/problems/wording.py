@@ -1,8 +1,8 @@
-"""The words of a problem: equal for two texts that set, wrap or phrase the request of one problem differently.
+"""The words of a problem, equal for texts that differ only in typography, instructions or the form of the request.
 
-Left out are typography (Unicode forms, case, LaTeX delimiters, fonts and spacing, thousands separators, drawings in
-code), wrappers (instructions that ask for steps and for the answer's place) and boilerplate (how the answer is to be
-written). Numbers, operators and brackets stay, because they are what tells two sums apart.
+Removed are typography (Unicode forms, case, LaTeX delimiters, fonts and spacing, thousands separators, drawings in
+code), wrappers (instructions about steps and the place of the answer) and boilerplate (the form of the answer).
+Numbers, operators and brackets stay: they distinguish two sums.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from rloop_core.problems.templates import render
 
 _LONGEST = 20_000
-"""Characters that are read: more than any real problem, and few enough for every pattern to end soon on any text."""
+"""Characters that are read: more than any real problem has; a limit for the run time of the patterns."""
 
 _DRAWINGS = re.compile(
     r"\[asy\].{0,5000}?\[/asy\]|\\begin\{(asy|tikzpicture)\}.{0,5000}?\\end\{\1\}|!\[[^\]]*\]\([^)]*\)|\\includegraphics\S*"
@@ -27,7 +27,7 @@ _LAYOUT = re.compile(
 )
 _FORMULA = re.compile(
     r"\$\$.{1,1000}?\$\$|(?<!\\)\\\(.{1,1000}?\\\)|(?<!\\)\\\[.{1,1000}?\\\]"
-    # Two dollars of an amount are no formula: inside, a formula begins and ends without a space, and no digit follows.
+    # Dollar amounts are not formulas: a formula has no space inside its dollars, and no digit follows.
     r"|(?<!\\)\$(?=\S)[^$]{1,1000}?(?<=[^\s\\])\$(?!\d)",
     re.DOTALL,
 )
@@ -65,7 +65,7 @@ _TOKEN = re.compile(
 _STOPS = frozenset(".?;\n")
 _BRACKETS = frozenset("()[]|")
 
-# From here on, patterns are over tokens with one space around each; `.` stands for every end of a sentence.
+# The patterns below match tokens separated by one space; `.` is every end of a sentence.
 _LETTER = r"(?:[a-z]|alpha|beta|pi) "
 _LETTERS = rf"{_LETTER}(?:(?:and )?{_LETTER})*"
 _SUM = rf"(?:\d+ )?{_LETTER}(?:[-+*] (?:\d+ )?{_LETTER})+"
@@ -89,7 +89,7 @@ _BOILERPLATE = re.compile(
     "|".join(
         rf"(?<= )(?:{pattern})"
         for pattern in (
-            # AIME and its kin: "can be written as m/n, where m and n are relatively prime. Find m+n."
+            # AIME: "can be written as m/n, where m and n are relatively prime. Find m+n."
             rf"(?:{_FORM}(?:{_WORD}){{1,25}}?)?(?:{_CLAUSE}|for {_KIND}+)(?:\. )*{_ASK}",
             rf"{_FORM}(?:{_WORD}){{1,25}}?(?:{_CLAUSE})",
             rf"{_ASK}(?:{_CLAUSE})",
@@ -127,50 +127,50 @@ _KNOWN_WRAPPERS = (
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words, numbers, operators and brackets of a problem, without wrappers and boilerplate.
+    """Return the words, numbers, operators and brackets of a problem, without wrappers and boilerplate.
 
-    A text of nothing else keeps what it has, so that no two problems are equal by being empty.
+    A text of nothing else keeps its tokens, so that no two problems are equal because both are empty.
     """
     tokens = list(_tokens(text))
     line = _WRAPPER.sub(" ", f" {' '.join(tokens)} ")
     kept = _BOILERPLATE.sub("", line)
     for rest in (_REQUEST.sub(" ", kept), kept, line):
-        if found := _finished(rest):
-            return found
+        if finished := _finished(rest):
+            return finished
     return tuple(token for token in tokens if token not in _STOPS)
 
 
 def _finished(line: str) -> tuple[str, ...]:
-    """The tokens without ends of sentences, and without what only leads up to the answer."""
-    found = [token for token in line.split() if token not in _STOPS]
-    while found and found[-1] in ("=", ":"):
-        found.pop()
-    return tuple(found)
+    """Return the tokens without ends of sentences, and without a trailing `=` or `:`."""
+    tokens = [token for token in line.split() if token not in _STOPS]
+    while tokens and tokens[-1] in ("=", ":"):
+        tokens.pop()
+    return tuple(tokens)
 
 
 def without_brackets(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """The words alone: brackets tell formulas apart, but in prose one text has them where its copy has none."""
+    """Remove brackets: they distinguish formulas, but in prose copies may differ in them."""
     return tuple(token for token in tokens if token not in _BRACKETS)
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Tokens with `.` for every end of a sentence."""
+    """Yield the tokens, with `.` for every end of a sentence."""
     plain = unicodedata.normalize("NFKC", text[:_LONGEST]).casefold()[:_LONGEST]
     plain = _FRACTION.sub(r"\1 \2 ", _FORMULA.sub(_formula, _DRAWINGS.sub(" ", plain)))
-    plain = _SIGN.sub(lambda found: _SIGN_OF[found[0]], _LAYOUT.sub(" ", _GROUPING.sub("", plain)))
+    plain = _SIGN.sub(lambda match: _SIGN_OF[match[0]], _LAYOUT.sub(" ", _GROUPING.sub("", plain)))
     for token in _TOKEN.findall(_HYPHEN.sub(" ", plain)):
         yield "." if token in _STOPS or token.isspace() else token
 
 
-def _formula(found: re.Match[str]) -> str:
-    """A formula without its delimiters; `a b`, a product, is `ab`, as most texts set it."""
-    inner = found[0].strip("$")
+def _formula(match: re.Match[str]) -> str:
+    """Return a formula without its delimiters; `a b`, a product, becomes `ab`, as most texts write it."""
+    inner = match[0].strip("$")
     inner = inner[2:-2] if inner.startswith(("\\(", "\\[")) else inner
     return f" {_APART.sub(_FIRST, inner)} "
 
 
 def _phrase(text: str) -> str:
-    """A pattern for a wrapper's words, however its sentences are broken."""
+    """Return a pattern for a wrapper's words, with any ends of sentences between them."""
     return " (?:\\. )*".join(re.escape(word) for word in _tokens(text) if word not in _STOPS)
 
 
@@ -180,4 +180,4 @@ def _wrappers() -> Iterator[str]:
     yield from _KNOWN_WRAPPERS
 
 
-_WRAPPER = re.compile(f" (?:{'|'.join(_phrase(one) for one in _wrappers() if one.strip())}) (?:\\. )*")
+_WRAPPER = re.compile(f" (?:{'|'.join(_phrase(text) for text in _wrappers() if text.strip())}) (?:\\. )*")

@@ -16,7 +16,7 @@ from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
 from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.runner import Launcher, StageRunner
-from rloop_core.store import BorrowedLease, Manifest, Store
+from rloop_core.store import DelegatedLease, Manifest, Store
 
 Event = dict[str, Any]
 
@@ -53,7 +53,7 @@ def carry_out(
         listen(remote.stage, remote.iteration, {"kind": "note", "note": line})
 
     store = Store(remote.store.uri, config.placement.store_patience_seconds, note)
-    lease = BorrowedLease(store, remote.run, order.token)
+    lease = DelegatedLease(store, remote.run, order.token)
     runner = StageRunner(config, store, lease, listen, launch)
     with _watching(remote.hasty(_BRIEF_SECONDS), lease) as over:
         try:
@@ -69,7 +69,7 @@ def carry_out(
 
 
 @contextlib.contextmanager
-def _watching(remote: RemoteStage, lease: BorrowedLease) -> Iterator[threading.Event]:
+def _watching(remote: RemoteStage, lease: DelegatedLease) -> Iterator[threading.Event]:
     """An event that is set once the order is withdrawn or its run has ended; the block need not wait for it."""
     over, stop = threading.Event(), threading.Event()
 

@@ -11,7 +11,7 @@ from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
-from rloop_core.store import Store, seal, unseal
+from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
 
@@ -114,7 +114,7 @@ def write_data_record(
         sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
     record = DataRecord(tuple(sets), config.decontaminate.mode, inputs.decontamination())
     content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
-    store.write_bytes(_key(config.name), seal(content, indent=1))
+    store.write_bytes(_key(config.name), dump_checksummed(content, indent=1))
     return record
 
 
@@ -128,7 +128,7 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
     if text is None:
         return None
     try:
-        content = unseal(text)
+        content = load_checksummed(text)
         found = content["decontamination"]
         sets = tuple(SetRecord(**one) for one in content["problem_sets"])
         return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(found) if found else None)

@@ -15,7 +15,7 @@ from rloop_core.rollout.recording import JudgedSampler, own_batches
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.consolidate import consolidate
+from rloop_core.trajectories.shards import consolidate
 from rloop_core.verifier import Verifier
 
 

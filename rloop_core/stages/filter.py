@@ -7,19 +7,16 @@ import shutil
 
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.expert import FilterSettings
+from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.filter import filter_experts
-from rloop_core.trajectories.layout import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
 
 
 def run(context: StageContext) -> StageOutcome:
     """Filter, and keep the ledger of how many fell at each step."""
-    fields = context.config.filter.model_dump()
-    if not fields.pop("active_learning"):
-        fields |= {"threshold": 1.0, "widen_to": (), "on_empty": "fail" if fields["on_empty"] == "fail" else "carry"}
     files = sorted((context.folder("trajectories") / TRAJECTORIES_FOLDER).glob("*.parquet"))
     shutil.rmtree(context.out, ignore_errors=True)
-    report = filter_experts(files, FilterSettings(**fields, seed=context.config.seed), context.out / EXPERTS_FILE)
+    config = context.config
+    report = filter_experts(files, config.filter, context.out / EXPERTS_FILE, config.seed)
     content = report.to_dict()
     (context.out / LEDGER_FILE).write_text(json.dumps(content, indent=1, sort_keys=True))
     return StageOutcome({"trajectories": report.trajectories, "problems": report.problems}, content)

@@ -13,8 +13,8 @@ from rloop_core.rollout.recording import JudgedSampler, own_batches
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.consolidate import consolidate
-from rloop_core.trajectories.layout import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
+from rloop_core.trajectories import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
+from rloop_core.trajectories.shards import consolidate
 from rloop_core.trajectories.success import success_rates, write_success_rates
 from rloop_core.trajectories.validation import prove_complete
 

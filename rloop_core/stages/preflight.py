@@ -6,7 +6,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from rloop_core.config import Config, Impossible, check_context
+from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
@@ -41,7 +41,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     _check_kernels(config)
     try:
         check_context(config, context_tokens(folder), str(folder / "config.json"))
-    except Impossible as impossible:
+    except InvalidCombination as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
     refs = (inputs.base(), inputs.training(), *inputs.evaluation())
     inputs.decontamination()

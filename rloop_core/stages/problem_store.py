@@ -10,7 +10,7 @@ from typing import Any
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
-from rloop_core.store import Store, content_digest, file_sha256, fingerprint, seal, unseal
+from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 
 
 def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
@@ -25,7 +25,7 @@ def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str,
     text = store.find_bytes(key)
     if text is not None:
         try:
-            digest = str(unseal(text)["digest"])
+            digest = str(load_checksummed(text)["digest"])
             _checked(text, store.uri_of(key), digest)
             return key, digest
         except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
@@ -51,7 +51,7 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
 
 def _checked(text: bytes, uri: str, digest: str) -> ProblemSet:
     try:
-        content = unseal(text)
+        content = load_checksummed(text)
         problems = tuple(Problem(*row) for row in content["problems"])
         problem_set = ProblemSet(
             content["name"],
@@ -79,7 +79,7 @@ def dump_problems(problem_set: ProblemSet) -> bytes:
         "conflicts": [asdict(one) for one in problem_set.conflicts],
         "problems": rows,
     }
-    return seal(content)
+    return dump_checksummed(content)
 
 
 def _repeated(content: dict[str, Any]) -> Repeated:

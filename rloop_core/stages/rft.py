@@ -8,7 +8,7 @@ from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.training.rft import RFTJob, finetune
-from rloop_core.trajectories.layout import EXPERTS_FILE
+from rloop_core.trajectories import EXPERTS_FILE
 
 
 def run(context: StageContext) -> StageOutcome:

@@ -8,7 +8,7 @@ from typing import Any
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
 from rloop_core.errors import StoreError
-from rloop_core.store import Store, seal, unseal
+from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
 
@@ -33,7 +33,7 @@ def write_run_record(store: Store, config: Config) -> None:
         content["created_at"] = old.get("created_at", now)
         if {**old, "updated_at": now} == content:
             return
-    store.write_bytes(_key(config.name), seal(content, indent=1))
+    store.write_bytes(_key(config.name), dump_checksummed(content, indent=1))
 
 
 def read_run_config(store: Store, run: str) -> Config:
@@ -72,6 +72,6 @@ def _read(store: Store, run: str) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        return unseal(text)
+        return load_checksummed(text)
     except ValueError:
         return {}

@@ -27,8 +27,8 @@ from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.versions import versions
 from rloop_core.store import (
-    BorrowedLease,
     Cache,
+    DelegatedLease,
     InputEntry,
     Lease,
     Manifest,
@@ -79,7 +79,7 @@ class StageRunner:
         self,
         config: Config,
         store: Store,
-        lease: Lease | BorrowedLease | None,
+        lease: Lease | DelegatedLease | None,
         listen: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
         launch: Launcher = run_stage,
         in_pool: PoolLauncher | None = None,

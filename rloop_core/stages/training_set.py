@@ -17,7 +17,7 @@ from rloop_core.problems.decontamination import (
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.stages.job import InputRef
 from rloop_core.stages.problem_store import dump_problems, read_problems
-from rloop_core.store import Store, fingerprint, seal, unseal
+from rloop_core.store import Store, dump_checksummed, fingerprint, load_checksummed
 
 
 def ensure_decontamination(
@@ -42,7 +42,7 @@ def ensure_decontamination(
     key = f"{config.name}/problems/decontamination-{fingerprint(compared)[:20]}.json"
     if store.exists(key):
         try:
-            return Decontamination.from_dict(unseal(store.read_bytes(key)))
+            return Decontamination.from_dict(load_checksummed(store.read_bytes(key)))
         except (ValueError, KeyError, TypeError) as error:
             store.tell(f"{store.uri_of(key)}: cannot be read ({error}); the sets are compared again")
             store.delete(key)
@@ -54,7 +54,7 @@ def ensure_decontamination(
         ],
         rules,
     )
-    store.write_bytes(key, seal(found.to_dict()))
+    store.write_bytes(key, dump_checksummed(found.to_dict()))
     return found
 
 
@@ -71,7 +71,7 @@ def ensure_clean(store: Store, config: Config, training: InputRef, found: Decont
     digest = ""
     if store.exists(key):
         try:
-            digest = str(unseal(store.read_bytes(key))["digest"])
+            digest = str(load_checksummed(store.read_bytes(key))["digest"])
             read_problems(store, key, digest)
         except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
             store.tell(f"{store.uri_of(key)}: cannot be read ({error}); it is made again")

@@ -1,10 +1,15 @@
-"""Object store, manifests, fingerprints, digests and leases: what makes a run resumable anywhere."""
+"""Object store, manifests, fingerprints, digests and leases: the parts that make a run resumable on any machine."""
 
 from rloop_core.store.cache import Cache
-from rloop_core.store.canonical import canonical_json, content_digest, file_sha256, fingerprint
-from rloop_core.store.checksummed import seal, unseal
-from rloop_core.store.delegated_lease import BorrowedLease
-from rloop_core.store.lease import Lease
+from rloop_core.store.canonical import (
+    canonical_json,
+    content_digest,
+    dump_checksummed,
+    file_sha256,
+    fingerprint,
+    load_checksummed,
+)
+from rloop_core.store.lease import DelegatedLease, Lease
 from rloop_core.store.manifest import (
     BASE_ITERATION,
     FileEntry,
@@ -24,8 +29,8 @@ from rloop_core.store.objects import Entry, Store
 
 __all__ = [
     "BASE_ITERATION",
-    "BorrowedLease",
     "Cache",
+    "DelegatedLease",
     "Entry",
     "FileEntry",
     "InputEntry",
@@ -35,16 +40,16 @@ __all__ = [
     "canonical_json",
     "content_digest",
     "discard",
+    "dump_checksummed",
     "fetch",
     "fetched",
     "file_sha256",
     "fingerprint",
     "iteration_folder",
+    "load_checksummed",
     "manifest_key",
     "publish",
     "read_manifest",
     "read_manifests",
-    "seal",
     "stage_folder",
-    "unseal",
 ]

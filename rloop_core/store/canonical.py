@@ -1,23 +1,30 @@
-"""Canonical JSON and hashes: equal values give equal bytes on every machine, and what has no such form is refused."""
+"""Canonical JSON, fingerprints, digests, and JSON files that carry their own checksum."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-_CHUNK = 1 << 20
+from rloop_core.json_text import parse_json
+
+CHECKSUM_KEY = "sha256"
+
+
+class ChecksumError(ValueError):
+    """The content of a JSON file does not match the checksum in it."""
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one JSON form of a plain value: sorted keys, no spaces, UTF-8.
+    """Return the one JSON form of a plain value: sorted keys, no spaces, UTF-8.
 
     Raises:
-        TypeError: A value that JSON cannot carry unchanged (a tuple, a set, an object, a non-string key).
-        ValueError: NaN or infinity.
+        TypeError: The value holds something that JSON cannot carry unchanged (tuple, set, object, non-string key).
+        ValueError: It holds NaN or infinity.
     """
     _require_plain(value, "value")
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
@@ -40,22 +47,66 @@ def _require_plain(value: Any, where: str) -> None:
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:
-    """Hash of everything that determines an artifact's content (hex sha256 of its canonical JSON)."""
+    """Hash everything that determines an artifact's content (hex SHA-256 of its canonical JSON)."""
     return hashlib.sha256(canonical_json(dict(identity))).hexdigest()
 
 
 def file_sha256(path: str | Path) -> str:
-    """Hex sha256 of a local file, read in pieces."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    """Return the hex SHA-256 of a local file, which is read in pieces."""
+    with open(path, "rb", buffering=0) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def content_digest(files: Iterable[tuple[str, str]]) -> str:
-    """Digest of an artifact from its files' (relative path, sha256) pairs, whatever their order.
+    """Return an artifact's digest from its files' (relative path, SHA-256) pairs, in any order.
 
-    Nothing but the contents and their names inside the artifact enters: not the run, the store, time or machine.
+    Only the contents and their names inside the artifact enter: not the run, the store, time or machine.
     """
     return hashlib.sha256(canonical_json([[path, sha] for path, sha in sorted(files)])).hexdigest()
+
+
+def dump_checksummed(
+    content: Mapping[str, Any], *, section: str | None = None, key: str = CHECKSUM_KEY, indent: int | None = None
+) -> bytes:
+    """Write plain values as JSON with the checksum of everything else.
+
+    Args:
+        content: Plain values.
+        section: Name of the object in `content` that carries the checksum; None = the top level.
+        key: Name of the checksum there.
+        indent: As in `json.dumps`.
+    """
+    plain = json.loads(json.dumps(content))
+    carrier = plain if section is None else plain[section]
+    carrier[key] = _checksum(plain)
+    return json.dumps(plain, indent=indent, ensure_ascii=False).encode()
+
+
+def load_checksummed(
+    text: bytes, *, section: str | None = None, key: str = CHECKSUM_KEY, finite: bool = False
+) -> dict[str, Any]:
+    """Read what `dump_checksummed` wrote, without the checksum. Files of older releases carry none and are accepted.
+
+    Raises:
+        ChecksumError: The file was altered.
+        ValueError: It is not a JSON object; with `finite`, also when it holds NaN or infinity.
+    """
+    content = parse_json(text, finite=finite)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    carrier = content if section is None else content.get(section)
+    if isinstance(carrier, dict):
+        # A checksum under another name is one whose key was altered.
+        hashes = {name: value for name, value in carrier.items() if name == key or _is_checksum(value)}
+        carrier.pop(key, None)
+        if hashes and hashes != {key: _checksum(content)}:
+            raise ChecksumError("it was altered: its checksum differs")
+    return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
+
+
+def _is_checksum(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"sha256:[0-9a-f]{64}", value) is not None

@@ -1,4 +1,4 @@
-"""Failures of a store: which pass by themselves, how long to go on asking, and what to say about the rest."""
+"""Failures of a store: which are transient, how long to retry them, and one-line errors for the others."""
 
 from __future__ import annotations
 
@@ -13,79 +13,61 @@ from rloop_core.errors import StoreError, StoreUnavailable
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
-_PASSING_CODES = {
-    "BadDigest",
-    "IncompleteBody",
-    "InternalError",
-    "NoSuchUpload",  # the answer to a completed upload was lost, and completing it was tried again
-    "OperationAborted",
-    "RequestLimitExceeded",
-    "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequests",
+_TRANSIENT_CODES = {
+    "BadDigest", "IncompleteBody", "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
+    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests",
     "XAmzContentSHA256Mismatch",
-}
-_PASSING_NUMBERS = {
-    errno.EBUSY,
-    errno.ECONNABORTED,
-    errno.ECONNREFUSED,
-    errno.ECONNRESET,
-    errno.EHOSTUNREACH,
-    errno.ENETUNREACH,
-    errno.EPIPE,
-    errno.ETIMEDOUT,
-}
-_PASSING_KINDS = {
-    "ClientError",  # aiohttp's: payload cut short, connection lost
-    "ConnectionError",
-    "CredentialRetrievalError",
-    "HTTPClientError",
-    "IncompleteRead",
-    "IncompleteReadError",
-    "MetadataRetrievalError",
-    "ResponseParserError",
-}
+    "NoSuchUpload",  # completing an upload was retried after its answer was lost
+}  # fmt: skip
+_TRANSIENT_ERRNOS = {
+    errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH,
+    errno.EPIPE, errno.ETIMEDOUT,
+}  # fmt: skip
+_TRANSIENT_CLASSES = {
+    "ConnectionError", "CredentialRetrievalError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
+    "MetadataRetrievalError", "ResponseParserError",
+    "ClientError",  # aiohttp: truncated payload, lost connection
+}  # fmt: skip
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "fsspec", "urllib3")
 _READING = ("read", "look up", "list", "delete")
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether asking a remote store again may help: it is overloaded, restarts, or the connection broke."""
-    answer = _answer(error)
-    if answer is not None:
-        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return _code(answer) in _PASSING_CODES or status in (408, 429) or (status >= 500 and status != 501)
+def is_transient(error: BaseException) -> bool:
+    """Return True if a retry may help: the remote store is overloaded or restarts, or the connection broke."""
+    response = _response(error)
+    if response is not None:
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return _code(response) in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
     if isinstance(error, OSError) and not _is_of_a_library(error):
-        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in _PASSING_NUMBERS
+        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in _TRANSIENT_ERRNOS
     kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith(_LIBRARIES)}
-    return "SSLError" not in kinds and bool(kinds & _PASSING_KINDS or isinstance(error, (TimeoutError, OSError)))
+    return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, (TimeoutError, OSError)))
 
 
 def persist(call: Callable[[], T], patience: float, name: str, tell: Callable[[str], None]) -> T:
-    """What `call` returns, asked again with growing pauses while its failures are such as pass.
+    """Call until it succeeds, with growing pauses, while its failures are transient; return its result.
 
     Args:
-        call: Does the same however often it is called.
-        patience: Seconds after which to give up; nothing is asked twice with 0.
-        name: Of the object, for errors.
-        tell: Called with one line when the wait begins to be felt, and when it is over.
+        call: Function that may be repeated.
+        patience: Seconds after which to give up; 0 = no retry.
+        name: Name of the object, for errors.
+        tell: Called with one line when the wait exceeds a second, and when it is over.
 
     Raises:
-        StoreUnavailable: It failed so for longer than the patience.
+        StoreUnavailable: It failed for longer than the patience.
     """
     began, told = time.monotonic(), False
     for pause in _pauses():
         try:
-            found = call()
+            result = call()
         except Exception as error:
             waited = time.monotonic() - began
-            if not is_passing(error):
+            if not is_transient(error):
                 raise
             if waited + pause > patience:
-                raise unavailable(error, name, waited) from error
+                tried = f", tried for {waited:.0f} s" if waited >= 1 else ""
+                fix = "check the endpoint and the network, then start the same command again: finished work is kept"
+                raise StoreUnavailable(f"does not answer: {reason(error)}{tried}", field=name, fix=fix) from error
             if waited + pause > 1.0 and not told:
                 tell(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
                 told = True
@@ -93,28 +75,21 @@ def persist(call: Callable[[], T], patience: float, name: str, tell: Callable[[s
         else:
             if told:
                 tell(f"the store answers again, after {time.monotonic() - began:.0f} s")
-            return found
+            return result
     raise AssertionError("pauses never end")
 
 
-def unavailable(error: BaseException, name: str, waited: float) -> StoreUnavailable:
-    """The error to raise when patience is at its end."""
-    tried = f", tried for {waited:.0f} s" if waited >= 1 else ""
-    fix = "check the endpoint and the network, then start the same command again: finished work is kept"
-    return StoreUnavailable(f"does not answer: {reason(error)}{tried}", field=name, fix=fix)
-
-
 def explain(error: Exception, action: str, name: str, bucket: str | None) -> StoreError | None:
-    """The one line that a user is told about a failure that will not pass; None for a bug of our own.
+    """Return the one-line error for a permanent failure; None for a bug in rloop.
 
     Args:
-        error: What a library or the system raised.
-        action: What was tried, in words.
+        error: Exception of a library or the system.
+        action: The operation that failed, in words.
         name: URI of the object or the store.
-        bucket: Of a store on S3.
+        bucket: Bucket of a store on S3.
     """
-    answer = _answer(error)
-    if answer is not None and _code(answer) == "NoSuchBucket" and action not in _READING:
+    response = _response(error)
+    if response is not None and _code(response) == "NoSuchBucket" and action not in _READING:
         return StoreError(f"cannot {action}: bucket {bucket!r} does not exist", field=name, fix=_CREATE)
     if isinstance(error, FileNotFoundError):
         if action in _READING:
@@ -122,7 +97,7 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
         what = f"cannot {action}: its folder or bucket does not exist and cannot be made ({reason(error)})"
         return StoreError(what, field=name, fix=_CREATE)
     if bucket is not None and (isinstance(error, PermissionError) or type(error).__name__ in _NO_CREDENTIALS):
-        code = f", {_code(answer)}" if answer is not None else ""
+        code = f", {_code(response)}" if response is not None else ""
         what = f"cannot {action}: bucket {bucket!r} refuses these credentials ({reason(error)}{code})"
         return StoreError(what, field=name, fix=_CLOCK if code == ", RequestTimeTooSkewed" else _CREDENTIALS)
     if isinstance(error, OSError):
@@ -136,17 +111,17 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
 
 
 def reason(error: BaseException) -> str:
-    """A failure in a few words."""
+    """Describe a failure in a few words."""
     if type(error).__name__ == "FSTimeoutError":
         return "no answer in time"
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return said or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text or type(error).__name__
 
 
 def status_of(error: BaseException) -> int | None:
-    """HTTP status of an S3 server's refusal, None for anything else."""
-    answer = _answer(error)
-    return None if answer is None else answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    """Return the HTTP status of an S3 server's error response, None for other errors."""
+    response = _response(error)
+    return None if response is None else response.get("ResponseMetadata", {}).get("HTTPStatusCode")
 
 
 _CREATE = "create it, or name another store with --store"
@@ -159,24 +134,24 @@ _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotF
 
 
 def _pauses() -> Iterator[float]:
-    """Growing pauses, each drawn from half to all of its length, so that many clients do not come back at once."""
+    """Yield growing pauses with jitter (half to all of the length), so that many clients do not retry at once."""
     longest = _FIRST_PAUSE
     while True:
         yield random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
         longest = min(2 * longest, _LONGEST_PAUSE)
 
 
-def _answer(error: BaseException) -> dict[str, Any] | None:
-    """What the S3 server said, in the error or in the one that s3fs made it from."""
-    for one in (error, error.__cause__):
-        response = getattr(one, "response", None)
+def _response(error: BaseException) -> dict[str, Any] | None:
+    """Return the S3 server's response from a botocore error, or from the cause of s3fs's translation of one."""
+    for candidate in (error, error.__cause__):
+        response = getattr(candidate, "response", None)
         if isinstance(response, dict):
             return response
     return None
 
 
-def _code(answer: dict[str, Any]) -> str:
-    return str(answer.get("Error", {}).get("Code", ""))
+def _code(response: dict[str, Any]) -> str:
+    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _is_of_a_library(error: BaseException) -> bool:

@@ -1,9 +1,8 @@
-"""One writer a run: a lease with a heartbeat in the store itself, so that it holds across machines.
+"""One writer per run: a lease with a heartbeat, kept in the store, so that it works across machines.
 
-Nobody compares clocks. A holder on this machine is looked up by process; a holder elsewhere is alive if its heartbeat
-counter moves while we watch. So a skewed clock can neither steal nor keep a lease.
-
-Prefect's limits and databases' locks need a server, which a run is to outlive; the store is there wherever results are.
+Clocks are never compared. A holder on this machine is looked up by process id and start time; a holder elsewhere lives
+if its lease changes while we watch. So a skewed clock can neither steal nor keep a lease. Prefect's limits and database
+locks need a server; the store is there wherever the results are.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rloop_core.errors import LeaseError, StoreError
@@ -28,19 +26,20 @@ from rloop_core.store.objects import Store
 
 HEARTBEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
-_PAUSE = 0.05
-_BRIEF_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_REQUEST_SECONDS = 10.0
+_FIX = "wait for it, stop it, or give this run another --name"
 
 
 class Lease:
     """Exclusive right to write one run; a context manager.
 
     Args:
-        store: Where the run lives.
-        run: Its name.
+        store: Store of the run.
+        run: Name of the run.
         heartbeat: Seconds between heartbeats.
-        patience: Seconds without a heartbeat after which a holder on another machine is taken for dead.
-        tell: Called with one line when waiting for a silent holder.
+        patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
+        tell: Called with one line when this process waits for a silent holder, or its heartbeat fails.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Lease:
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._store = store
-        # A heartbeat that is late is worth nothing: the next one comes soon.
-        self._hasty = store.hasty(max(2 * heartbeat, _BRIEF_SECONDS))
+        # A late heartbeat is not retried: the next one comes soon.
+        self._hasty = store.hasty(max(2 * heartbeat, _REQUEST_SECONDS))
         self._key = f"{run}/lease.json"
         self._run = run
         self._heartbeat = heartbeat
@@ -72,36 +71,34 @@ class Lease:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         if self._thread:
             self._thread.join()
         with contextlib.suppress(StoreError):
-            if (holder := self._holder(self._hasty)) and holder.get("token") == self._token:
+            if (holder := read_holder(self._hasty, self._key)) and holder.get("token") == self._token:
                 self._hasty.delete(self._key)
 
     @property
     def token(self) -> str:
-        """What tells this holder from every other; who works for it shows it (`BorrowedLease`)."""
+        """The id of this holder; a `DelegatedLease` is made from it."""
         return self._token
 
     def living_holder(self) -> str | None:
-        """Who holds the run now, in words, without taking anything; None when nobody alive does.
+        """Describe the process that holds the run now; None when no living process does. Nothing is taken.
 
         Raises:
-            StoreError: The store cannot be asked.
+            StoreError: The store cannot be read.
         """
         holder = self._holder()
         return None if holder is None or self._is_dead(holder) else holder_in_words(holder)
 
     def ensure_held(self) -> None:
-        """Raise before anything is published under a lease that another process has taken.
+        """Check that no other process has taken the lease; called before anything is published.
 
         Raises:
             LeaseError: The lease was lost.
-            StoreError: The store cannot be asked.
+            StoreError: The store cannot be read.
         """
         holder = self._holder()
         if self._lost.is_set() or (holder is not None and holder.get("token") != self._token):
@@ -112,27 +109,27 @@ class Lease:
         while not self._store.create_bytes(self._key, self._content()):
             holder = self._holder()
             if holder is None:
-                time.sleep(_PAUSE)
+                time.sleep(_POLL_SECONDS)
                 continue
             if holder.get("token") == self._token:
-                return  # our own write, whose answer was lost and which was sent again
+                return  # our own write: its answer was lost and it was sent again
             if not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
-                raise LeaseError(what, field=self._name(), fix=_FIX)
+                raise LeaseError(what, field=self._store.uri_of(self._key), fix=_FIX)
             if self._take_over(holder):
                 return
 
     def _take_over(self, holder: dict[str, Any]) -> bool:
-        """Replace a dead holder's lease; among several takers exactly one wins.
+        """Replace a dead holder's lease; of several processes that try, exactly one succeeds.
 
-        A taker first creates a claim on the dead token, then looks again: who comes late finds the lease changed. The
-        claim of a taker that died is never deleted by another (two could, one of them a live claim), but superseded by
-        the next number.
+        A process first creates a claim on the dead token, then reads the lease again: a late one finds it changed. The
+        claim of a process that died is never deleted by others (two could, and one of them delete a live claim), but
+        superseded by the next number.
         """
         prefix = f"{self._run}/lease-takeover-{holder.get('token')}"
         number = 0
         while not self._claim(f"{prefix}-{number}"):
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
             if self._holder() != holder:
                 return False
             if self._claimant_is_dead(f"{prefix}-{number}", holder):
@@ -146,23 +143,19 @@ class Lease:
         return True
 
     def _claim(self, claim: str) -> bool:
-        """Create a claim; ours too is one whose creation was answered with nothing, and that was created again."""
+        """Create a claim. It is ours, too, when our first request succeeded but its answer was lost."""
         if self._store.create_bytes(claim, self._content()):
             return True
-        held = read_holder(self._store, claim)
-        return held is not None and held.get("token") == self._token
+        claimant = read_holder(self._store, claim)
+        return claimant is not None and claimant.get("token") == self._token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
-        text = self._store.find_bytes(claim)
-        if text is None:
+        claimant = read_holder(self._store, claim)
+        if claimant is None:
             return False
-        try:
-            claimant = parse_json(text)
-        except ValueError:
+        if claimant.get("token") is None:
             return True
-        if not isinstance(claimant, dict):
-            return True
-        # A claimant elsewhere shows life by nothing but the lease that it is about to replace.
+        # A claimant on another machine has no heartbeat; the only sign of life is that it replaces the lease.
         return holder_is_gone(claimant) if holder_is_here(claimant) else self._is_silent(holder)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
@@ -172,18 +165,12 @@ class Lease:
         return self._is_silent(holder)
 
     def _is_silent(self, holder: dict[str, Any]) -> bool:
-        """Whether a lease is left as it is for the whole patience, or released meanwhile.
-
-        Only the time in which the store could be asked counts: while it is gone, no holder can show that it lives.
-        """
-        pause = min(0.5, self._heartbeat)
-        watched = 0.0
-        while watched < self._patience:
-            time.sleep(pause)
-            asked = time.monotonic()
-            if (now := self._holder()) != holder:
-                return now is None
-            watched = watched + pause if time.monotonic() - asked < _BRIEF_SECONDS else 0.0
+        """Watch a lease. Return True if it is unchanged for the whole patience, or released meanwhile."""
+        watch = _HeartbeatWatch(self._store, self._key, holder)
+        while watch.silent_seconds < self._patience:
+            time.sleep(min(0.5, self._heartbeat))
+            if (current := watch.poll()) != holder:
+                return current is None
         return True
 
     def _beat(self) -> None:
@@ -191,7 +178,7 @@ class Lease:
         while not self._stop.wait(self._heartbeat):
             try:
                 self._beats += 1
-                if (holder := self._holder(self._hasty)) is None:
+                if (holder := read_holder(self._hasty, self._key)) is None:
                     self._hasty.create_bytes(self._key, self._content())
                 elif holder.get("token") == self._token:
                     self._hasty.write_bytes(self._key, self._content())
@@ -204,8 +191,8 @@ class Lease:
                     self._tell(f"lease heartbeat failed, trying again: {error}")
                 missed = True
 
-    def _holder(self, store: Store | None = None) -> dict[str, Any] | None:
-        return read_holder(store or self._store, self._key)
+    def _holder(self) -> dict[str, Any] | None:
+        return read_holder(self._store, self._key)
 
     def _content(self) -> bytes:
         content = {
@@ -218,15 +205,90 @@ class Lease:
         }
         return json.dumps(content).encode()
 
-    def _name(self) -> str:
-        return self._store.uri_of(self._key)
+
+class DelegatedLease:
+    """A run's lease as seen by a process that works for the holder: valid while the holder lives.
+
+    Args:
+        store: Store of the run.
+        run: Name of the run.
+        token: `Lease.token` of the holder.
+        patience: Seconds without a heartbeat after which the holder counts as dead.
+    """
+
+    def __init__(self, store: Store, run: str, token: str, patience: float = PATIENCE_SECONDS) -> None:
+        self._store = store
+        self._key = f"{run}/lease.json"
+        self._token = token
+        self._patience = patience
+        self._watch = _HeartbeatWatch(store.hasty(_REQUEST_SECONDS), self._key)
+        self._over = False
+
+    def ensure_held(self) -> None:
+        """Check that the holder still holds the run; called before anything is published for it.
+
+        Raises:
+            LeaseError: The lease is gone, or another process has it.
+            StoreError: The store cannot be read.
+        """
+        holder = read_holder(self._store, self._key)
+        if self._over or holder is None or holder.get("token") != self._token:
+            fix = "start the run again: it goes on where it was"
+            raise LeaseError("the run that asked for this is over", field=self._store.uri_of(self._key), fix=fix)
+
+    def is_over(self) -> bool:
+        """Return True once the holder has lost the run, has died, or was silent for the patience; to be polled."""
+        with contextlib.suppress(StoreError):
+            holder = self._watch.poll()
+            if holder is not None and holder.get("token") is not None:
+                self._over |= holder["token"] != self._token or (holder_is_here(holder) and holder_is_gone(holder))
+            self._over |= self._watch.silent_seconds >= self._patience
+        return self._over
+
+
+class _HeartbeatWatch:
+    """Counts the seconds for which a lease shows no heartbeat: it is unchanged, or missing.
+
+    Only time in which the store answers counts. After an outage the count starts again, since no holder could write.
+
+    Args:
+        store: Store of the run.
+        key: Key of the lease.
+        holder: The lease as last read, if it was read.
+    """
+
+    def __init__(self, store: Store, key: str, holder: dict[str, Any] | None = None) -> None:
+        self._store, self._key, self._last = store, key, holder
+        self._polled = time.monotonic()
+        self.silent_seconds = 0.0
+
+    def poll(self) -> dict[str, Any] | None:
+        """Read the lease, count, and return its holder.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        began = time.monotonic()
+        changed = True  # unless the store answers soon, and with the same
+        try:
+            holder = read_holder(self._store, self._key)
+            changed = holder is not None and holder != self._last
+            self._last = holder
+        finally:
+            ended = time.monotonic()
+            if changed or ended - began >= _REQUEST_SECONDS:
+                self.silent_seconds = 0.0
+            else:
+                self.silent_seconds += min(began - self._polled, _REQUEST_SECONDS)
+            self._polled = ended
+        return holder
 
 
 def read_holder(store: Store, key: str) -> dict[str, Any] | None:
-    """Who a lease names, None when there is no lease; without a token when it cannot be read.
+    """Return the holder that a lease names: None without a lease, `token` None when it cannot be parsed.
 
     Raises:
-        StoreError: The store cannot be asked.
+        StoreError: The store cannot be read.
     """
     text = store.find_bytes(key)
     if text is None:
@@ -234,31 +296,28 @@ def read_holder(store: Store, key: str) -> dict[str, Any] | None:
     try:
         holder = parse_json(text)
     except ValueError:
-        return {"token": None, "host": "unknown"}
+        holder = None
     return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
 
 
-_FIX = "wait for it, stop it, or give this run another --name"
-
-
 def holder_in_words(holder: dict[str, Any]) -> str:
-    """Process and machine."""
+    """Name the holder's process and machine."""
     return printable_line(f"process {holder.get('pid')} on {holder.get('host')}", 200)
 
 
 def holder_is_here(holder: dict[str, Any]) -> bool:
-    """Whether a lease was taken by a process of this machine, which can be looked up."""
+    """Return True if the holder is a process of this machine, which can be looked up."""
     return bool(holder.get("machine") == _machine())
 
 
 def holder_is_gone(holder: dict[str, Any]) -> bool:
-    """Whether a process of this machine has ended, even if its id is in use again."""
+    """Return True if a holder on this machine has ended, even if its process id is in use again."""
     pid = holder.get("pid")
     return not isinstance(pid, int) or _started(pid) != holder.get("started")
 
 
 def _machine() -> str:
-    """Where process ids mean the same: host name, boot, and process namespace (containers may share the first two)."""
+    """Name the scope of process ids: host name, boot, and process namespace (containers may share the first two)."""
     parts = [socket.gethostname()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -267,9 +326,9 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> float | None:
-    """Start time of a process, which tells it from a later one with the same id; None when it is gone.
+    """Return the start time of a process, which tells it from a later one with the same id; None when it has ended.
 
-    On Linux in clock ticks since boot: a time of day would move whenever the clock is set.
+    On Linux in clock ticks since boot: psutil's time of day would move whenever the clock is set.
     """
     if sys.platform == "linux":
         try:

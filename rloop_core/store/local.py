@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, whenever the process dies."""
+"""Local files that appear whole or not at all, whenever the process dies."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
-"""How names of unfinished files begin."""
+"""Prefix of the names of unfinished files."""
 
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A temporary file in the target's folder, which is made, that becomes the target when the block succeeds."""
+    """Yield a temporary file in the target's folder; it is renamed to the target when the block succeeds."""
     temporary = _new_beside(target)
     try:
         yield temporary
@@ -31,7 +31,7 @@ def replace_bytes(target: Path, data: bytes) -> None:
 
 
 def create_bytes(target: Path, data: bytes) -> bool:
-    """Write a file only if there is none; False when there is. Atomic among processes."""
+    """Write a file if there is none, atomically among processes; return False when there is one."""
     temporary = _new_beside(target)
     try:
         _write_synced(temporary, data)
@@ -44,19 +44,19 @@ def create_bytes(target: Path, data: bytes) -> bool:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file to disk, and not only into memory."""
+    """Copy a file and sync it to disk."""
     with beside(target) as temporary, open(source, "rb") as reader, open(temporary, "wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
         os.fsync(writer.fileno())
 
 
-def write_at(handle: int, place: int, data: bytes) -> None:
-    """Write all of it at a place of an open file."""
+def write_at(handle: int, offset: int, data: bytes) -> None:
+    """Write all of `data` at an offset of an open file."""
     left = memoryview(data)
     while left:
-        written = os.pwrite(handle, left, place)
-        left, place = left[written:], place + written
+        written = os.pwrite(handle, left, offset)
+        left, offset = left[written:], offset + written
 
 
 def _new_beside(target: Path) -> Path:

@@ -1,12 +1,13 @@
-"""The object store: any fsspec URI behind the few promises that the rest of rloop builds on.
+"""The object store: any fsspec URI, with the guarantees that the rest of rloop needs.
 
-An object appears whole or not at all, reads see the last write, failures that pass are waited for, and the others come
-as one `StoreError` line.
+An object appears whole or not at all, reads see the last write, transient failures are retried, and other failures
+are raised as a one-line `StoreError`.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
 import hashlib
 import os
@@ -31,11 +32,10 @@ from rloop_core.store.uri import refuse_credentials, refuse_endpoint_credentials
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 15.0
-"""For whoever looks into a store and waits for the answer; runs take `placement.store_patience_seconds`."""
-_BRIEF_SECONDS = 60.0
-"""Patience with one request of a few bytes. The client's own timeouts do not cover a server that accepts a PUT and
-never answers: it would wait for ever."""
-_creating = threading.Lock()
+"""Patience of commands that only read a store; runs take `placement.store_patience_seconds`."""
+_REQUEST_SECONDS = 60.0
+"""Timeout of a request of a few bytes. The client's own timeouts miss a server that accepts a PUT and never answers."""
+_creation_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Entry:
     """One object of a listing.
 
     Attributes:
-        key: Its key.
-        bytes: Its size.
-        modified: When it was written, by the store's clock, in seconds since 1970; None where the store does not say.
-        upload: Id of a multipart upload that was never completed; such a thing is no object.
-        tag: What the store calls this content: another tag, another content. None where it does not say.
+        key: Key.
+        bytes: Size.
+        modified: Time of the write in seconds since 1970, by the store's clock; None where the store does not tell.
+        upload: Id of a multipart upload that was never completed; None for an object.
+        tag: ETag, which changes with the content; None where the store has none.
     """
 
     key: str
@@ -61,12 +61,13 @@ class Store:
     """A folder of objects named by `/`-separated keys.
 
     Args:
-        uri: A path, `file://...`, `s3://bucket/prefix`, `memory://...` or any other fsspec URI; never credentials.
-        patience: Seconds for which a remote store that does not answer is asked again.
-        tell: Called with one line when it does not answer, and when it does again.
+        uri: A path, `file://...`, `s3://bucket/prefix`, `memory://...` or any other fsspec URI, without credentials.
+        patience: Seconds for which requests to a remote store that does not answer are retried.
+        tell: Called with one line when the store stops answering, and when it answers again.
 
     Raises:
         ConfigError: The URI holds credentials.
+        StoreError: The URI names no folder, or cannot be opened.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Store:
         options: dict[str, Any] = {"use_listings_cache": False, "config_kwargs": s3.CONFIG} if self.is_s3 else {}
         self._tell = tell
         self._patience = patience
-        self._seconds = _BRIEF_SECONDS
+        self._seconds = _REQUEST_SECONDS
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
         if self.is_s3:
@@ -97,74 +98,73 @@ class Store:
         return f"Store({self.uri!r})"
 
     def hasty(self, seconds: float) -> Store:
-        """The same store for requests of a few bytes that are made once, and given up after so many seconds."""
-        twin = copy.copy(self)
-        twin._patience, twin._seconds = 0.0, seconds
-        return twin
+        """Return the same store for small requests that are never retried and time out after `seconds`."""
+        store = copy.copy(self)
+        store._patience, store._seconds = 0.0, seconds
+        return store
 
     def tell(self, line: str) -> None:
-        """Say one line to whoever opened the store."""
+        """Report one line to the caller that opened the store."""
         self._tell(line)
 
     def uri_of(self, key: str) -> str:
-        """Full URI of an object."""
+        """Return the full URI of an object."""
         return f"{self.uri}/{key}"
 
     def local_path(self, key: str) -> Path:
-        """Where an object lies on this machine's disk (local stores only)."""
+        """Return the path of an object on this machine's disk (local stores only)."""
         if not self.is_local:
             raise StoreError("is not on this machine's disk", field=self.uri_of(key))
         return Path(self._path(key))
 
     def exists(self, key: str) -> bool:
-        """Whether the object is there now."""
+        """Return True if the object exists."""
         path = self._path(key)
 
         def look() -> bool:
-            # Not fsspec's isfile: it answers False to a network failure, and finished work would be computed again.
+            # Not fsspec's isfile: it returns False on a network failure, and finished work would be computed again.
             try:
-                if self.is_s3:  # fsspec's info also asks for a listing before it says no
+                if self.is_s3:  # fsspec's info also lists the prefix before it raises
                     return s3.is_there(self._fs, path, self._seconds)
-                return bool(self._fs.info(path, **self._brief)["type"] == "file")
+                return bool(self._info(key)["type"] == "file")
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
         return self._ask("look up", key, look)
 
     def size(self, key: str) -> int:
-        """Bytes of an object."""
-        path = self._path(key)
-        return self._ask("look up", key, lambda: int(self._fs.info(path, **self._brief)["size"]))
+        """Return the size of an object in bytes."""
+        return self._ask("look up", key, lambda: int(self._info(key)["size"]))
 
     def read_bytes(self, key: str) -> bytes:
-        """A whole (small) object."""
+        """Return the content of a small object."""
         path = self._path(key)
-        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._brief, **self._one_request)))
+        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._timeout, **self._single_request)))
 
     def find_bytes(self, key: str) -> bytes | None:
-        """A whole (small) object, None when there is none: one request where `exists` and `read_bytes` are two."""
+        """Return the content of a small object, None when there is none; one request."""
         path = self._path(key)
 
         def look() -> bytes | None:
             try:
-                return bytes(self._fs.cat_file(path, **self._brief, **self._one_request))
+                return bytes(self._fs.cat_file(path, **self._timeout, **self._single_request))
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
         return self._ask("read", key, look)
 
     def write_bytes(self, key: str, data: bytes) -> None:
-        """Write a small object in one PUT: readers see the old or the new one, never a part."""
+        """Write a small object in one PUT: readers see the old or the new content, never a part."""
         path = self._path(key)
         if self.is_local:
             self._ask("write", key, lambda: local.replace_bytes(Path(path), data))
         else:
-            self._ask("write", key, lambda: self._fs.pipe_file(path, data, **self._brief))
+            self._ask("write", key, lambda: self._fs.pipe_file(path, data, **self._timeout))
 
     def create_bytes(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none; False when there is. Atomic among all writers.
+        """Write an object if there is none, atomically among all writers; return False when there is one.
 
-        On a remote store False may also mean that our own write arrived and its answer was lost: look whose it is.
+        On a remote store False may also mean that our own write succeeded but its answer was lost: read it to know.
         """
         path = self._path(key)
         if self.is_local:
@@ -174,8 +174,8 @@ class Store:
 
         def create() -> bool:
             try:
-                with _creating:  # in-memory stores look and write in two steps
-                    self._fs.pipe_file(path, data, mode="create", **self._brief)
+                with _creation_lock:  # in-memory stores check and write in two steps
+                    self._fs.pipe_file(path, data, mode="create", **self._timeout)
             except FileExistsError:
                 return False
             return True
@@ -200,18 +200,17 @@ class Store:
                 self._persist(key, lambda: self._fs.get_file(path, str(temporary)))
                 return
             with open(temporary, "wb", buffering=0) as stream:
-                self._bring(key, partial(local.write_at, stream.fileno()))
+                self._download(key, partial(local.write_at, stream.fileno()))
 
     def holds(self, key: str, source: Path, sha256: str) -> bool:
-        """Whether an object is this local file; on S3 to the last bit, elsewhere by its size.
+        """Return True if an object equals a local file: by content on S3, by size elsewhere.
 
-        S3's own sum is compared where there is one; else the object is read back.
+        S3's checksum is compared where there is one; otherwise the object is read back.
         """
-        path = self._path(key)
 
         def look() -> dict[str, Any] | None:
             try:
-                return dict(self._fs.info(path, **self._brief))
+                return self._info(key)
             except FileNotFoundError:
                 return None
 
@@ -222,23 +221,23 @@ class Store:
             return True
         digest = hashlib.sha256()
         with self._errors("read", key):
-            self._bring(key, lambda at, piece: digest.update(piece), in_order=True)
+            self._download(key, lambda at, piece: digest.update(piece), in_order=True)
         return digest.hexdigest() == sha256
 
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens when there is none."""
+        """Delete an object, if there is one."""
         path = self._path(key)
 
         def remove() -> None:
             try:
-                self._fs.rm_file(path, **self._brief)
+                self._fs.rm_file(path, **self._timeout)
             except FileNotFoundError:
                 return
 
         self._ask("delete", key, remove)
 
     def delete_entries(self, entries: Sequence[Entry]) -> None:
-        """Remove what a listing held, in as few requests as the store allows; what is gone already is no error."""
+        """Delete listed objects and uploads in as few requests as possible; entries that are gone are skipped."""
         objects = [entry.key for entry in entries if entry.upload is None]
         if self.is_s3:
             paths = [self._path(key) for key in objects]
@@ -246,17 +245,17 @@ class Store:
         else:
             for key in objects:
                 self.delete(key)
-        for one in entries:
-            if one.upload is not None:
-                path = self._path(one.key)
-                self._ask("delete", one.key, partial(s3.abort_upload, self._fs, path, one.upload, self._seconds))
+        for entry in entries:
+            if entry.upload is not None:
+                abort = partial(s3.abort_upload, self._fs, self._path(entry.key), entry.upload, self._seconds)
+                self._ask("delete", entry.key, abort)
 
     def list(self, prefix: str) -> list[str]:
-        """Keys of all objects below a folder (the whole store for ""), sorted."""
+        """Return the keys of all objects below a folder ("" = the whole store), sorted."""
         return [entry.key for entry in self.entries(prefix) if not _unfinished(entry.key)]
 
     def top(self) -> tuple[builtins.list[str], builtins.list[Entry]]:
-        """Names of the folders at the top of the store, and the objects there, sorted."""
+        """Return the names of the store's top folders, and its top objects, sorted."""
         root = self._path("")
 
         def look() -> builtins.list[dict[str, Any]]:
@@ -266,13 +265,13 @@ class Store:
             except FileNotFoundError:
                 return []
 
-        found = ((posixpath.basename(one["name"].rstrip("/")), one) for one in self._ask("list", "", look))
-        named = sorted(found, key=lambda pair: pair[0])
-        objects = [Entry(name, int(one["size"]), _modified(one)) for name, one in named if one["type"] == "file"]
-        return [name for name, one in named if one["type"] == "directory"], objects
+        infos = sorted(self._ask("list", "", look), key=lambda info: str(info["name"]).rstrip("/"))
+        named = [(posixpath.basename(info["name"].rstrip("/")), info) for info in infos]
+        objects = [Entry(name, int(info["size"]), _modified(info)) for name, info in named if info["type"] == "file"]
+        return [name for name, info in named if info["type"] == "directory"], objects
 
     def entries(self, prefix: str) -> builtins.list[Entry]:
-        """What lies below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
+        """Return all files below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
         path = self._path(prefix)
 
         def look() -> dict[str, dict[str, Any]]:
@@ -282,49 +281,45 @@ class Store:
             except FileNotFoundError:
                 return {}
 
-        found = self._ask("list", prefix, look)
         root = str(self._root).rstrip("/") + "/"
         return [
             Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info), tag=info.get("ETag"))
-            for name, info in sorted(found.items())
+            for name, info in sorted(self._ask("list", prefix, look).items())
             if str(name).startswith(root)
         ]
 
     def uploads(self, prefix: str) -> builtins.list[Entry]:
-        """Multipart uploads below a folder that were begun and not completed; none where there is no such thing."""
+        """Return the unfinished multipart uploads below a folder; none on other stores than S3."""
         if not self.is_s3:
             return []
         path, root = self._path(prefix), str(self._root).rstrip("/") + "/"
-        found = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
+        uploads = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
         entries = []
-        for name, upload, begun in found:
+        for name, upload, begun in uploads:
             size = self._ask("list", prefix, partial(s3.upload_bytes, self._fs, name, upload, self._seconds))
             entries.append(Entry(name[len(root) :], size, begun, upload))
         return entries
 
     def now(self) -> float:
-        """The clock by which the store dates its objects, in seconds since 1970; where unknown, this machine's."""
+        """Return the time by the clock that dates the store's objects, in seconds since 1970; or this machine's."""
         if self.is_s3:
-            told = self._ask("look up", "", lambda: s3.server_time(self._fs, self._path(""), self._seconds))
-            return time.time() if told is None else told
-        if self.is_local:
-            try:  # a network disk dates by its server's clock
-                with tempfile.TemporaryFile(dir=self._path("")) as probe:
-                    return os.fstat(probe.fileno()).st_mtime
-            except OSError:
-                return time.time()
+            server = self._ask("look up", "", lambda: s3.server_time(self._fs, self._path(""), self._seconds))
+            return time.time() if server is None else server
+        if self.is_local:  # a network disk dates by its server's clock
+            with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=self._path("")) as probe:
+                return os.fstat(probe.fileno()).st_mtime
         return time.time()
 
     def prune(self, prefix: str, keep: Container[str]) -> None:
-        """Delete every object below a folder that is not to be kept, and what interrupted writes left there."""
+        """Delete all objects below a folder but those to keep, and what interrupted writes left there."""
         self.delete_entries([entry for entry in self.entries(prefix) if entry.key not in keep])
         self.delete_entries(self.uploads(prefix))
 
     def check_writable(self) -> None:
-        """Prove write access before anything expensive starts.
+        """Write, read and delete a small object.
 
         Raises:
-            StoreError: Read-only, full or unreachable store.
+            StoreError: The store is read-only, full or unreachable.
         """
         key = f".rloop-write-check-{uuid.uuid4().hex}"
         self.write_bytes(key, b"ok")
@@ -333,18 +328,21 @@ class Store:
         self.delete(key)
 
     @property
-    def _brief(self) -> dict[str, float]:
+    def _timeout(self) -> dict[str, float]:
         return {"timeout": self._seconds} if getattr(self._fs, "async_impl", False) else {}
 
     @property
-    def _one_request(self) -> dict[str, int]:
-        return {"max_concurrency": 1} if self.is_s3 else {}  # else s3fs asks for the size first
+    def _single_request(self) -> dict[str, int]:
+        return {"max_concurrency": 1} if self.is_s3 else {}  # otherwise s3fs asks for the size first
 
-    def _bring(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
+    def _download(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
         path = self._path(key)
-        size = self._persist(key, lambda: int(self._fs.info(path, **self._brief)["size"]))
+        size = self._persist(key, lambda: int(self._info(key)["size"]))
         persist = partial(self._persist, key)
         transfer.download(self._fs, path, size, take, self._seconds, persist, in_order=in_order)
+
+    def _info(self, key: str) -> dict[str, Any]:
+        return dict(self._fs.info(self._path(key), **self._timeout))
 
     def _path(self, key: str) -> str:
         if not key:
@@ -368,10 +366,10 @@ class Store:
             raise
         except Exception as error:
             bucket = self.uri.partition("://")[2].partition("/")[0] if self.is_s3 else None
-            told = explain(error, action, self._name(key), bucket)
-            if told is None:
+            explained = explain(error, action, self._name(key), bucket)
+            if explained is None:
                 raise
-            raise told from error
+            raise explained from error
 
     def _name(self, key: str) -> str:
         return self.uri_of(key) if key else self.uri
@@ -382,11 +380,11 @@ def _unfinished(key: str) -> bool:
 
 
 def _modified(info: dict[str, Any]) -> float | None:
-    """When an object was written, under whatever name a file system has it."""
+    """Return when an object was written; file systems use different names for it."""
     for name in ("mtime", "LastModified", "last_modified", "modified", "created"):
-        found = info.get(name)
-        if isinstance(found, datetime):
-            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-        if isinstance(found, (int, float)):
-            return float(found)
+        value = info.get(name)
+        if isinstance(value, datetime):
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
     return None

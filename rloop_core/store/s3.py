@@ -1,4 +1,4 @@
-"""What S3 needs beyond s3fs's plain calls: conditional writes, proof of content, deletion in bulk, stale uploads."""
+"""S3 requests beyond s3fs's: conditional writes, checks of content, bulk deletion, stale uploads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +22,27 @@ CONFIG = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
-"""The client's own patience with one request, so that a part of an upload may fail; `Store` asks again after that.
+"""The client's own timeouts and retries of one request; `Store` retries after that.
 
-Of sums only what every S3 server knows: a request is signed with its content's SHA-256, and `Store.holds` compares what
-is kept.
+Checksums are limited to those of every S3 server: a request is signed with its content's SHA-256, and `Store.holds`
+compares what was stored.
 """
 RETRIES = 2
-"""Of s3fs on top of the client's; its own default would sit on a dead server for 20 s and say nothing."""
+"""Retries by s3fs on top of the client's; its default would try a dead server for 20 s in silence."""
 PART_BYTES = 16 << 20
 PARTS_AT_ONCE = 6
 RANGE_BYTES = 48 << 20
 RANGES_AT_ONCE = 3
-"""Reading takes larger pieces: a server may have work with every request that grows with the whole object."""
+"""Reads use larger ranges than writes: a server's work for a request may grow with the whole object."""
 _MOST_PARTS = 10_000
 _LIST_PAGE = 1000
 
 
 def is_there(fs: Any, path: str, timeout: float) -> bool:
-    """Whether there is such an object.
+    """Return True if the object exists.
 
     Raises:
-        FileNotFoundError: There is none; or no such bucket.
+        FileNotFoundError: There is no such object, or no such bucket.
     """
     bucket, _, key = path.partition("/")
     fs.call_s3("head_object", Bucket=bucket, Key=key, timeout=timeout)
@@ -49,10 +50,10 @@ def is_there(fs: Any, path: str, timeout: float) -> bool:
 
 
 def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
-    """Write an object only if there is none; s3fs's own way to ask is understood by AWS alone.
+    """Write an object if there is none; return False when there is one. s3fs's own mode="create" works on AWS only.
 
-    Some servers (OpenStack Swift) look and write in two steps, so that of those who ask at the same moment several are
-    let through; the object is the last one's. So who wrote looks once more, when the others must be through.
+    Some servers (OpenStack Swift) check and write in two steps, so that several simultaneous writers succeed and the
+    last one's object stays. Therefore a writer reads the object again after a pause in which the others finish.
     """
     from botocore.exceptions import ClientError
 
@@ -74,38 +75,42 @@ def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
 
 
 def has_content_of(info: dict[str, Any], source: Path) -> bool:
-    """Whether an object's ETag proves that it is this file; False where it proves nothing (encryption by KMS)."""
+    """Return True if an object's ETag proves that it equals a file; False also where it proves nothing (KMS)."""
     tag = str(info.get("ETag", "")).strip('"')
-    if re.fullmatch(r"[0-9a-f]{32}", tag):
-        return tag == _md5s(source, None)[0].hex()
-    if re.fullmatch(r"[0-9a-f]{32}-\d+", tag):
-        sums = _md5s(source, part_bytes(source.stat().st_size))
-        return tag == f"{hashlib.md5(b''.join(sums), usedforsecurity=False).hexdigest()}-{len(sums)}"
+    with open(source, "rb") as stream:
+        if re.fullmatch(r"[0-9a-f]{32}", tag):
+            return tag == hashlib.file_digest(stream, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+        if re.fullmatch(r"[0-9a-f]{32}-\d+", tag):
+            size = part_bytes(source.stat().st_size)
+            parts = [
+                hashlib.md5(part, usedforsecurity=False).digest() for part in iter(partial(stream.read, size), b"")
+            ]
+            return tag == f"{hashlib.md5(b''.join(parts), usedforsecurity=False).hexdigest()}-{len(parts)}"
     return False
 
 
 def part_bytes(size: int) -> int:
-    """Bytes of a part of an object of this size."""
+    """Return the bytes of each part of an object of this size."""
     return max(PART_BYTES, math.ceil(size / _MOST_PARTS))
 
 
 def delete(fs: Any, paths: Sequence[str], timeout: float) -> None:
-    """Delete objects of one bucket, many in one request.
+    """Delete objects of one bucket, up to 1,000 in one request.
 
     Raises:
-        OSError: The server kept some of them.
+        OSError: The server did not delete some of them.
     """
     for begin in range(0, len(paths), _LIST_PAGE):
         parted = [path.partition("/") for path in paths[begin : begin + _LIST_PAGE]]
         objects = {"Objects": [{"Key": key} for _, _, key in parted], "Quiet": True}
         answer = fs.call_s3("delete_objects", Bucket=parted[0][0], Delete=objects, timeout=timeout)
-        for kept in answer.get("Errors", []):
-            kind = PermissionError if kept.get("Code") == "AccessDenied" else ConnectionError
-            raise kind(f"{kept.get('Key')}: {kept.get('Message') or kept.get('Code')}")
+        for failure in answer.get("Errors", []):
+            error_class = PermissionError if failure.get("Code") == "AccessDenied" else ConnectionError
+            raise error_class(f"{failure.get('Key')}: {failure.get('Message') or failure.get('Code')}")
 
 
 def server_time(fs: Any, path: str, timeout: float) -> float | None:
-    """The server's clock in seconds since 1970: the one by which objects are dated."""
+    """Return the time by the server's clock, which dates objects, in seconds since 1970."""
     bucket, _, _ = path.partition("/")
     answer = fs.call_s3("list_objects_v2", Bucket=bucket, MaxKeys=1, timeout=timeout)
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
@@ -113,51 +118,33 @@ def server_time(fs: Any, path: str, timeout: float) -> float | None:
 
 
 def unfinished_uploads(fs: Any, folder: str, timeout: float) -> list[tuple[str, str, float]]:
-    """Path, id and beginning (seconds since 1970) of the multipart uploads below a folder that nobody completed."""
+    """Return path, id and start (seconds since 1970) of the unfinished multipart uploads below a folder."""
     bucket, _, prefix = folder.partition("/")
-    found: list[tuple[str, str, float]] = []
+    uploads: list[tuple[str, str, float]] = []
     page: dict[str, Any] = {}
     while True:
         below = f"{prefix}/" if prefix else ""
         answer = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=below, timeout=timeout, **page)
-        for one in answer.get("Uploads", []):
-            begun: datetime = one["Initiated"]
+        for upload in answer.get("Uploads", []):
+            begun: datetime = upload["Initiated"]
             aware = begun if begun.tzinfo else begun.replace(tzinfo=UTC)
-            found.append((f"{bucket}/{one['Key']}", one["UploadId"], aware.timestamp()))
+            uploads.append((f"{bucket}/{upload['Key']}", upload["UploadId"], aware.timestamp()))
         if not answer.get("IsTruncated"):
-            return found
+            return uploads
         page = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer.get("NextUploadIdMarker", "")}
 
 
 def upload_bytes(fs: Any, path: str, upload_id: str, timeout: float) -> int:
-    """Bytes that an unfinished upload holds so far (of its first thousand parts)."""
+    """Return the bytes of an unfinished upload so far (its first 1,000 parts)."""
     bucket, _, key = path.partition("/")
     answer = fs.call_s3("list_parts", Bucket=bucket, Key=key, UploadId=upload_id, timeout=timeout)
     return sum(int(part["Size"]) for part in answer.get("Parts", []))
 
 
 def abort_upload(fs: Any, path: str, upload_id: str, timeout: float) -> None:
-    """Drop an unfinished upload; nothing happens when it is gone."""
+    """Abort an unfinished upload, if it still exists."""
     bucket, _, key = path.partition("/")
     try:
         fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload_id, timeout=timeout)
     except FileNotFoundError:
         return
-
-
-def _md5s(source: Path, part: int | None) -> list[bytes]:
-    """MD5 of a file's parts, or of all of it: S3's own sum, no protection."""
-    sums: list[bytes] = []
-    with open(source, "rb") as stream:
-        while True:
-            digest, left = hashlib.md5(usedforsecurity=False), part
-            while (left is None or left > 0) and (
-                piece := stream.read(1 << 20 if left is None else min(1 << 20, left))
-            ):
-                digest.update(piece)
-                left = None if left is None else left - len(piece)
-            if left == part and part is not None:
-                return sums
-            sums.append(digest.digest())
-            if part is None:
-                return sums

@@ -1,7 +1,6 @@
-"""Files to and from S3, in parts side by side: streamed from disk and to it, so that no part is ever held whole.
+"""Uploads to and downloads from S3 in concurrent parts, streamed from and to disk.
 
-s3fs moves a part as one object in memory; then the peak is what a few parts and their copies on the way happen to take,
-and grows with the file.
+s3fs holds each part and copies of it in memory, so its peak grows with the file.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from rloop_core.store import s3
 
 _CHUNK = 1 << 18
 _SLOWEST_BYTES = 1 << 20
-"""Bytes a second below which a transfer is given up: a server that never answers a PUT would hold us for ever."""
+"""Bytes per second below which a transfer times out: a server may accept a PUT and never answer."""
 _ABORT_SECONDS = 10.0
 Take = Callable[[int, bytes], None]
+"""Takes the offset of a piece and the piece."""
 
 
 def upload(fs: Any, source: Path, path: str, patience: float) -> None:
-    """Send a file, in parts side by side where it is large; it appears whole or not at all."""
+    """Upload a file, a large one in concurrent parts; it appears whole or not at all."""
     size = source.stat().st_size
     _run(fs, _upload(fs, source, size, path), patience + size / _SLOWEST_BYTES)
 
@@ -41,43 +41,43 @@ def download(
     *,
     in_order: bool = False,
 ) -> None:
-    """Hand an object over in pieces; a broken connection costs what it had not brought yet and no more.
+    """Download an object in pieces; after a broken connection only the missing bytes are requested again.
 
     Args:
         fs: The file system.
         path: Bucket and key.
         size: Bytes of the object.
-        take: Called with the place of a piece and the piece, each byte once.
-        patience: Seconds for a request of a few bytes.
-        persist: Calls something again until it succeeds.
-        in_order: From the first byte to the last, over one connection, instead of several places side by side.
+        take: Called with each piece, each byte once.
+        patience: Timeout in seconds of a request of a few bytes.
+        persist: Repeats a call until it succeeds.
+        in_order: Download from the first byte to the last over one connection, instead of concurrent ranges.
     """
     window = s3.RANGE_BYTES * s3.RANGES_AT_ONCE
     step = window if in_order else s3.RANGE_BYTES
-    gate, over = threading.Lock(), False
+    lock, closed = threading.Lock(), False
 
-    def take_while_wanted(place: int, piece: bytes) -> None:
-        with gate:
-            if not over:
-                take(place, piece)
+    def take_until_closed(offset: int, piece: bytes) -> None:
+        with lock:
+            if not closed:
+                take(offset, piece)
 
     try:
         for begin in range(0, size, window):
             end = min(begin + window, size)
-            lacking = [[start, min(start + step, end)] for start in range(begin, end, step)]
+            missing = [[start, min(start + step, end)] for start in range(begin, end, step)]
             timeout = patience + (end - begin) / _SLOWEST_BYTES
-            persist(partial(_bring, fs, path, lacking, take_while_wanted, timeout))
+            persist(partial(_download_ranges, fs, path, missing, take_until_closed, timeout))
     finally:
-        with gate:  # after Ctrl-C the event loop's thread may still be at it, and the file will be closed
-            over = True
+        with lock:  # after Ctrl-C the event loop's thread may still download, and the caller closes the file
+            closed = True
 
 
-def _bring(fs: Any, path: str, lacking: list[list[int]], take: Take, timeout: float) -> None:
-    _run(fs, _ranges(fs, path, lacking, take), timeout)
+def _download_ranges(fs: Any, path: str, missing: list[list[int]], take: Take, timeout: float) -> None:
+    _run(fs, _get_ranges(fs, path, missing, take), timeout)
 
 
 def _run(fs: Any, work: Coroutine[Any, Any, None], timeout: float) -> None:
-    """Do it in the file system's event loop; fsspec's own way would let it go on there when its time is up."""
+    """Run a coroutine in the file system's event loop, and cancel it on timeout; fsspec's own helper does not."""
     from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error  # type: ignore[import-untyped]
 
@@ -121,12 +121,12 @@ async def _upload(fs: Any, source: Path, size: int, path: str) -> None:
         raise
 
 
-async def _ranges(fs: Any, path: str, lacking: list[list[int]], take: Take) -> None:
-    """Bring what is lacking side by side; what came is lacking no more, even when the rest fails."""
+async def _get_ranges(fs: Any, path: str, missing: list[list[int]], take: Take) -> None:
+    """Request the missing [start, end) ranges concurrently, and advance each start by the bytes received."""
     bucket, _, key = path.partition("/")
     client = await _client(fs, bucket)
 
-    async def bring(span: list[int]) -> None:
+    async def get(span: list[int]) -> None:
         if span[0] == span[1]:
             return
         answer = await client.get_object(Bucket=bucket, Key=key, Range=f"bytes={span[0]}-{span[1] - 1}")
@@ -139,7 +139,7 @@ async def _ranges(fs: Any, path: str, lacking: list[list[int]], take: Take) -> N
         if span[0] != span[1]:
             raise ConnectionError(f"{span[1] - span[0]} bytes did not come")
 
-    for outcome in await asyncio.gather(*map(bring, lacking), return_exceptions=True):
+    for outcome in await asyncio.gather(*map(get, missing), return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
 
@@ -150,7 +150,7 @@ async def _client(fs: Any, bucket: str) -> Any:
 
 
 class _Part(io.RawIOBase):
-    """Some bytes of a file as a file of their own, read from disk as they are sent."""
+    """A range of a file as a file object that reads from disk as it is sent."""
 
     def __init__(self, source: Path, begin: int, length: int) -> None:
         self._file = open(source, "rb", buffering=0)  # noqa: SIM115 - closed with this one

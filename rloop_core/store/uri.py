@@ -1,58 +1,48 @@
-"""Where a store is; never what opens it."""
+"""Store URIs: they say where a store is, and must not hold credentials."""
 
 from __future__ import annotations
 
 import os
 import re
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from rloop_core.errors import ConfigError
 
-_SECRET = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^pwd$", re.IGNORECASE)
 FIX = "take them out of the URI, and put them into the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) or a role"
 
 
-def _in_any_case(words: str) -> str:
-    """JSON Schema's patterns have no flag for it."""
-    return "".join(f"[{one}{one.upper()}]" if one.isalpha() else one for one in words)
+def _ignoring_case(pattern: str) -> str:
+    """Return the pattern with [xX] for each letter: JSON Schema's patterns have no flag for it."""
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else char for char in pattern)
 
 
-_NAMES = _in_any_case("[^&=]*(?:key|secret|token|password|passwd|credential|signature)|sig=|pwd=")
+_NAMES = _ignoring_case("[^&=]*(?:key|secret|token|password|passwd|credential|signature)|sig=|pwd=")
 CREDENTIALS = (
     r"(?!file://|memory://)(?:"
     rf"[^/?]*://(?:[^/?]*:[^/?]*@|[^?]*\?(?:[\s\S]*&)?(?:{_NAMES}))"
-    r"|s3a?://[^/@?]*:[^@?]*@"
-    r"|(?!az|abf)[^/?]*://[^/?]*@)"
+    r"|s3a?://[^/@?]*:[^@?]*@"  # a secret key may hold slashes
+    r"|(?!az|abf)[^/?]*://[^/?]*@)"  # Azure has the container before the @; other schemes have a user there
 )
-"""What `holds_credentials` finds, as a regular expression without flags, for forms that must refuse it unread."""
+"""Regular expression of URIs with credentials; without flags, for JSON Schema."""
 
 
 def holds_credentials(uri: str) -> bool:
-    """Whether a store's URI has a user, a password or a key in it, as in `s3://id:secret@bucket/prefix`."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme in ("file", "memory"):
-        return False
-    address, _, query = rest.partition("?")
-    user, at, _ = address.partition("/")[0].rpartition("@")
-    # Azure names a container before the @; nothing else has a name there that would not open something.
-    named = bool(at) and (":" in user or not scheme.startswith(("abf", "az")))
-    # A secret key may hold slashes, and then the @ comes after the first of them.
-    hidden = scheme in ("s3", "s3a") and re.match(r"[^/@]*:[^@]*@", address) is not None
-    return named or hidden or any(_SECRET.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
+    """Return True if a store's URI holds a user, a password or a key, as in `s3://id:secret@bucket/prefix`."""
+    return re.match(CREDENTIALS, unquote(uri)) is not None
 
 
 def refuse_credentials(uri: str) -> None:
-    """Refuse a URI that would carry a secret into configs, logs and manifests; the error does not repeat it.
+    """Refuse a URI that would carry a secret into configs, logs and manifests.
 
     Raises:
-        ConfigError: It holds one.
+        ConfigError: The URI holds credentials; the error does not repeat them.
     """
     if holds_credentials(uri):
         raise ConfigError("credentials do not belong into a store's URI", field="placement.store", fix=FIX)
 
 
 def refuse_endpoint_credentials() -> None:
-    """Refuse an endpoint of S3 that holds more than an address: errors repeat it, and S3 takes no such credentials.
+    """Refuse an S3 endpoint that holds more than an address: errors quote it, and S3 takes no credentials there.
 
     Raises:
         ConfigError: It does; the error does not repeat it.

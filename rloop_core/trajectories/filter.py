@@ -1,50 +1,115 @@
-"""The filter: correct trajectories of hard problems, deduplicated and capped, become the expert set.
+"""The filter: correct trajectories of hard problems, deduplicated and capped, become the expert set (paper 4.2).
 
-Paper section 4.2 (active learning) with the guards that practice adds. Two streaming passes over the record:
-the first counts attempts and successes of every problem; the second copies the few rows that can still
-qualify to a scratch file, with projection and predicate pushed into the parquet reader. Everything later
-works on that scratch file, row group by row group, so memory does not grow with the record, nor with long
-completions.
+Two streaming passes over the record: the first counts attempts and successes of every problem; the second copies the
+few rows that may qualify to a scratch file, with projection and predicate pushed into the parquet reader. The other
+steps read that file row group by row group, so memory grows neither with the record nor with long completions.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from rloop_core.config import FilterConfig
 from rloop_core.errors import StageError
-from rloop_core.trajectories.expert import LEDGER_STEPS, FilterReport, FilterSettings, LedgerRow
-from rloop_core.trajectories.layout import SNAPSHOT_RANK
-from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, canonical_rows, gather_rows
-from rloop_core.trajectories.scan import scan
-from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA
+from rloop_core.trajectories import SNAPSHOT_RANK
+from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, gather_rows
+from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA, scan
 from rloop_core.trajectories.success import CORRECT
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LEDGER_STEPS", "FilterReport", "FilterSettings", "LedgerRow", "draw_key", "filter_experts"]
-
+LEDGER_STEPS: tuple[str, ...] = (
+    "recorded",
+    "correct",
+    "of hard problems",
+    "attempts and successes floor",
+    "finished",
+    "single box",
+    "deduplicated",
+    "capped per problem",
+)
+"""Steps of the filter, in order."""
 _BINS = 10
 
 
-def filter_experts(paths: Sequence[str | Path], settings: FilterSettings, out_path: str | Path) -> FilterReport:
-    """Write the expert set of the record ``paths`` to ``out_path``; same rows and settings, same bytes.
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """Trajectories and problems that are left after one step of the filter."""
 
-    Of exact duplicates (same problem, same completion token ids) the first in canonical order stays. The cap
-    keeps, of every problem, the trajectories with the lowest keyed hash of (problem_id, group_id, sample): a
-    fixed, unbiased draw on every machine. The result has the trajectory schema and is sorted by (step, rank,
-    group_id, sample).
+    step: str
+    trajectories: int
+    problems: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterReport:
+    """Result of the filter.
+
+    Attributes:
+        status: "filtered", "widened" (a wider threshold was needed) or "carried" (the set is empty, which is allowed).
+        threshold: The last threshold; 1 takes every solved problem.
+        thresholds_tried: All thresholds, in order.
+        ledger: One row for each of `LEDGER_STEPS`.
+        hard_problems: Problems with a rate in the band, before the floors.
+        single_success_share: Share of the hard problems solved exactly once, where false positives concentrate; None
+            without hard problems.
+        rate_histogram: All problems by success rate: ten bins of 0.1 over [0, 1]; the last includes 1.
+        hard_histogram: Hard problems by success rate: ten equal bins over [0, threshold].
+        unsolved, always_solved: Problems never solved, and solved in every attempt.
+    """
+
+    status: Literal["filtered", "widened", "carried"]
+    threshold: float
+    thresholds_tried: tuple[float, ...]
+    ledger: tuple[LedgerRow, ...]
+    hard_problems: int
+    single_success_share: float | None
+    rate_histogram: tuple[int, ...]
+    hard_histogram: tuple[int, ...]
+    unsolved: int
+    always_solved: int
+
+    @property
+    def trajectories(self) -> int:
+        """Size of the expert set."""
+        return self.ledger[-1].trajectories
+
+    @property
+    def problems(self) -> int:
+        """Problems of the expert set."""
+        return self.ledger[-1].problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, for a manifest's metrics."""
+        return {**asdict(self), "trajectories": self.trajectories, "problems": self.problems}
+
+
+def filter_experts(
+    paths: Sequence[str | Path], settings: FilterConfig, out_path: str | Path, seed: int = 0
+) -> FilterReport:
+    """Write the expert set of the record `paths` to `out_path`; equal rows and settings give equal bytes.
+
+    Of exact duplicates (same problem, same completion token ids) the first in canonical order stays. The cap keeps the
+    trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased draw, the same
+    on every machine. The result has the trajectory schema and is sorted by (step, rank, group_id, sample).
+
+    Args:
+        paths: Trajectory files of a phase.
+        settings: How the set is chosen.
+        out_path: Parquet file to write.
+        seed: Seed of the cap's draw.
 
     Raises:
-        StageError: no expert set and the policy is "fail", or "widen" and every threshold was tried.
+        StageError: The set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
     """
     import polars as pl
 
@@ -59,17 +124,17 @@ def filter_experts(paths: Sequence[str | Path], settings: FilterSettings, out_pa
     )
     out = Path(out_path)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # A fixed name: what a killed filter leaves behind, the next one overwrites and removes.
+    # A fixed name, so that the next filter overwrites and removes what a killed one leaves.
     candidates = out.with_name(f".{out.name}.candidates.tmp")
     tried: list[float] = []
     try:
-        for threshold in settings.thresholds():
+        for threshold in settings.thresholds:
             tried.append(threshold)
-            ledger, chosen = _choose(record, rates, threshold, settings, candidates)
+            ledger, chosen = _choose(record, rates, threshold, settings, seed, candidates)
             if len(chosen):
                 break
         report = _report(rates, ledger, tried)
-        if report.status == "carried" and settings.on_empty != "carry":
+        if report.status == "carried" and (settings.on_empty == "fail" or len(tried) > 1):
             raise _empty(report)
         with DeterministicWriter(out, TRAJECTORY_SCHEMA) as writer:
             for table in gather_rows(candidates, chosen) if len(chosen) else ():
@@ -108,10 +173,11 @@ def _choose(
     record: pl.LazyFrame,
     rates: pl.DataFrame,
     threshold: float,
-    settings: FilterSettings,
+    settings: FilterConfig,
+    seed: int,
     candidates: Path,
 ) -> tuple[tuple[LedgerRow, ...], npt.NDArray[np.int64]]:
-    """The ledger, and the rows of the file ``candidates`` (written here) that are the expert set."""
+    """Write the file `candidates`; return the ledger, and the indices of the rows there that are the expert set."""
     import polars as pl
 
     hard = rates.filter(_in_band(threshold))
@@ -127,19 +193,13 @@ def _choose(
     chosen = np.empty(0, dtype=np.int64)
     if eligible.height:
         _copy_candidates(record, eligible, candidates)
-        keys, digests = _keys(candidates)
-        chosen = canonical_rows(keys, CANONICAL_ORDER)
-        problems = np.array(keys["problem_id"].to_pylist(), dtype=object)
-
-        def keep(mask: npt.NDArray[np.bool_]) -> None:
-            nonlocal chosen
-            chosen = chosen[mask]
-            counts.append((len(chosen), len(set(problems[chosen]))))
-
-        keep(keys["finished"].to_numpy()[chosen] | (not settings.drop_truncated))
-        keep((keys["boxes"].to_numpy()[chosen] <= 1) | (not settings.drop_multiple_boxes))
-        keep(_first_of_each([(problems[row], digests[row]) for row in chosen]))
-        keep(_within_cap(keys, problems, chosen, settings))
+        rows = _keys(candidates).sort(CANONICAL_ORDER, maintain_order=True)
+        finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
+        single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
+        distinct = single.unique(["problem_id", "digest"], keep="first", maintain_order=True)
+        capped = _within_cap(distinct, settings.max_per_problem, seed)
+        counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, capped)]
+        chosen = capped["row"].to_numpy().astype(np.int64)
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
     ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
     return ledger, chosen
@@ -155,58 +215,41 @@ def _copy_candidates(record: pl.LazyFrame, eligible: pl.DataFrame, target: Path)
     )
 
 
-def _keys(candidates: Path) -> tuple[pa.Table, list[bytes]]:
-    """The small columns of all candidates, and a 128-bit digest of each one's completion token ids.
+def _keys(candidates: Path) -> pl.DataFrame:
+    """Return index, small columns, and a 128-bit digest of the completion's token ids, of every candidate.
 
-    Completions are read a row group at a time: held for all candidates they could be gigabytes.
+    Completions are read one row group at a time: all of them could be gigabytes.
     """
+    import polars as pl
     import pyarrow.parquet as pq
 
     small = [*CANONICAL_ORDER, "problem_id", "finished", "boxes"]
-    tables, digests = [], []
+    frames = []
     with pq.ParquetFile(candidates) as file:
         for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*small, "completion_ids"]):
             ids = batch.column("completion_ids")
             values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
-            digests += [
+            digests = [
                 hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
                 for start, end in pairwise(offsets)
             ]
-            tables.append(pa.table(batch.select(small)))
-    return pa.concat_tables(tables), digests
+            frames.append(pl.DataFrame(batch.select(small)).with_columns(pl.Series("digest", digests, dtype=pl.Binary)))
+    return pl.concat(frames).with_row_index("row")
 
 
-def _first_of_each(keys: Sequence[tuple[str, bytes]]) -> npt.NDArray[np.bool_]:
-    """Mask (shape [rows]) of the rows whose key did not occur before."""
-    seen: set[tuple[str, bytes]] = set()
-    mask = np.zeros(len(keys), dtype=bool)
-    for row, key in enumerate(keys):
-        mask[row] = key not in seen
-        seen.add(key)
-    return mask
+def _within_cap(rows: pl.DataFrame, cap: int | None, seed: int) -> pl.DataFrame:
+    """Return the rows with the lowest draws of their problem, at most `cap` of each problem."""
+    import polars as pl
 
-
-def _within_cap(
-    keys: pa.Table, problems: npt.NDArray[np.object_], rows: npt.NDArray[np.int64], settings: FilterSettings
-) -> npt.NDArray[np.bool_]:
-    """Mask (shape [rows]) of the rows with the lowest draws of their problem."""
-    mask = np.ones(len(rows), dtype=bool)
-    if settings.max_per_problem is None or not len(rows):
-        return mask
-    groups = keys["group_id"].take(rows).to_pylist()
-    samples = keys["sample"].take(rows).to_pylist()
-    by_problem: dict[str, list[tuple[bytes, int]]] = {}
-    for position, (row, group, sample) in enumerate(zip(rows, groups, samples, strict=True)):
-        draw = draw_key(settings.seed, problems[row], group, sample)
-        by_problem.setdefault(problems[row], []).append((draw, position))
-    for draws in by_problem.values():
-        for _, position in sorted(draws)[settings.max_per_problem :]:
-            mask[position] = False
-    return mask
+    if cap is None:
+        return rows
+    keys = rows.select("problem_id", "group_id", "sample").iter_rows()
+    draws = pl.Series("draw", [draw_key(seed, *key).hex() for key in keys], dtype=pl.String)
+    return rows.with_columns(draws).filter(pl.col("draw").rank("ordinal").over("problem_id") <= cap)
 
 
 def draw_key(seed: int, problem_id: str, group_id: str, sample: int) -> bytes:
-    """The lot a trajectory draws under the cap: uniform, the same on every machine and library version."""
+    """Return a trajectory's draw under the cap: uniform, the same on every machine and library version."""
     # Length prefixes keep ("ab", "c") and ("a", "bc") apart.
     text = f"{seed}:{len(problem_id)}:{problem_id}:{len(group_id)}:{group_id}:{sample}"
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

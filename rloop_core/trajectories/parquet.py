@@ -1,9 +1,7 @@
-"""Parquet with reproducible bytes: one writer with fixed options, one reader that gathers rows in bounded
-memory.
+"""Parquet with reproducible bytes: a writer with fixed options, and a reader that gathers rows in bounded memory.
 
-The store's digests cover file contents, so the same rows must always give the same bytes: fixed compression,
-row groups of a fixed number of rows however the rows arrive, no pandas metadata, no times, a chosen set of
-dictionary columns.
+The store's digests cover file contents, so equal rows must give equal bytes: fixed compression, row groups of a fixed
+number of rows, no pandas metadata, no times, a fixed set of dictionary columns.
 """
 
 from __future__ import annotations
@@ -20,45 +18,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# Small enough that a row group of the longest completions (2,048 tokens with their text, about 14 kB a row)
-# is a few tens of MB in memory; large enough that the footer of a million short rows stays small.
 ROW_GROUP_ROWS = 2048
+"""At 14 kB a row (completions of 2,048 tokens) a row group takes tens of MB; the footer of a million rows is small."""
 
-# Columns with few distinct values a row group. Dictionary pages for the others would only be tried and thrown
-# away.
-_DICTIONARY_COLUMNS = frozenset(
-    {
-        "run",
-        "group_id",
-        "problem_id",
-        "prompt",
-        "prompt_ids",
-        "completion_ids",
-        "answer",
-        "gold",
-        "verdict",
-        "step",
-        "rank",
-        "attempt",
-        "iteration",
-        "policy_step",
-        "sample",
-        "reward",
-        "boxes",
-    }
-)
-
-
-def temporary_name(path: Path) -> Path:
-    """Where a file is written before it is renamed to ``path``: hidden, in the same directory, never a
-    shard's name."""
-    return path.with_name(f".{path.name}.tmp")
+# Columns with few distinct values per row group; for the others dictionary pages would be tried and thrown away.
+_DICTIONARY_COLUMNS = frozenset({
+    "run", "group_id", "problem_id", "prompt", "prompt_ids", "completion_ids", "answer", "gold", "verdict", "step",
+    "rank", "attempt", "iteration", "policy_step", "sample", "reward", "boxes",
+})  # fmt: skip
 
 
 class DeterministicWriter:
-    """Write tables to one parquet file: atomically, and with bytes that depend on schema and rows alone.
+    """Writes tables to one parquet file, atomically, with bytes that depend on schema and rows alone.
 
-    Usable as a context manager; the file appears under its name only at ``commit``.
+    A context manager; the file gets its name at `commit`.
     """
 
     def __init__(self, path: str | Path, schema: pa.Schema) -> None:
@@ -69,10 +42,10 @@ class DeterministicWriter:
         self._schema = schema
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
-        self._temporary = temporary_name(self.path)
+        self._temporary = self.path.with_name(f".{self.path.name}.tmp")  # hidden, and never a shard's name
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._temporary, "wb")  # noqa: SIM115 (closed in commit and abandon)
-        # pyarrow wants leaf paths for nested columns and ignores names that do not exist.
+        # pyarrow needs leaf paths for nested columns, and ignores names that do not exist.
         dictionary = [
             f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
             for field in schema
@@ -91,7 +64,7 @@ class DeterministicWriter:
         )
 
     def write(self, table: pa.Table) -> None:
-        """Append rows. They are cut into row groups of ``ROW_GROUP_ROWS`` regardless of how they arrive."""
+        """Append rows; row groups have `ROW_GROUP_ROWS` rows however the tables are cut."""
         self._pending.append(table.cast(self._schema))
         self._pending_rows += table.num_rows
         self.rows += table.num_rows
@@ -104,7 +77,7 @@ class DeterministicWriter:
             self._pending_rows = whole.num_rows - full
 
     def _write_group(self, table: pa.Table) -> None:
-        # Chunk boundaries must not reach the encoder: pages are cut at them.
+        # The encoder would cut pages at chunk boundaries.
         self._writer.write_table(table.combine_chunks(), row_group_size=ROW_GROUP_ROWS)
 
     def __enter__(self) -> DeterministicWriter:
@@ -119,7 +92,7 @@ class DeterministicWriter:
             self.abandon()
 
     def commit(self) -> None:
-        """Write what is pending, sync, and give the file its name. On an error nothing is left behind."""
+        """Write pending rows, sync, and rename the file. On an error nothing is left behind."""
         try:
             if self._pending_rows:
                 self._write_group(pa.concat_tables(self._pending))
@@ -134,8 +107,8 @@ class DeterministicWriter:
         _sync_directory(self.path.parent)
 
     def abandon(self) -> None:
-        """Leave nothing: neither the file nor its temporary."""
-        # Closing may write the footer, and on a full disk fail again; the first error is the one to report.
+        """Close and delete the temporary file."""
+        # Closing may write the footer and fail again on a full disk; the first error is the one to report.
         with contextlib.suppress(OSError, pa.ArrowException):
             self._writer.close()
         with contextlib.suppress(OSError):
@@ -144,7 +117,7 @@ class DeterministicWriter:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the rename itself durable; without it a power cut can forget the new name."""
+    """Make the rename durable: without it a power cut can lose the new name."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -153,11 +126,10 @@ def _sync_directory(directory: Path) -> None:
 
 
 def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: int = 4) -> Iterator[pa.Table]:
-    """Rows of ``path`` in the order of the indices ``order`` (shape [rows]), in tables of ``ROW_GROUP_ROWS``
-    rows at most.
+    """Yield rows of `path` in the order of the indices `order` (shape [rows]), in tables of at most `ROW_GROUP_ROWS`.
 
-    Only a few row groups are in memory at a time. Linear when ``order`` is nearly ascending, as it is for
-    files written step after step; a wild order stays correct and bounded but reads row groups again.
+    At most `cached_groups` row groups are in memory. The time is linear when `order` is nearly ascending, as for files
+    written step by step; for other orders row groups are read again.
     """
     import pyarrow.parquet as pq
 
@@ -181,8 +153,7 @@ def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: i
 
 
 def canonical_rows(keys: pa.Table, by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Row indices (shape [rows]) that sort ``keys`` ascending by the columns ``by``; ties keep their
-    order."""
+    """Return the row indices (shape [rows]) that sort `keys` ascending by the columns `by`; ties keep their order."""
     import pyarrow.compute as pc
 
     position = pa.array(np.arange(keys.num_rows, dtype=np.int64))

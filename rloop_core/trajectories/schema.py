@@ -1,24 +1,25 @@
-"""The trajectory record: one row a rollout, one Arrow schema, versioned.
+"""The trajectory record: one row per rollout, one versioned Arrow schema.
 
-Every tool that reads or writes trajectories goes through this schema, so a file written by another version is
-refused with the differences named instead of being misread.
+All readers and writers use this schema, so a file of another version is refused with its differences named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from rloop_core.errors import StageError
 
+if TYPE_CHECKING:
+    import polars as pl
+
 SCHEMA_VERSION = "1"
 VERSION_KEY = b"rloop.trajectory"
 
-# Parquet names the child of a list "element"; naming it so here makes the schema survive a round trip
-# unchanged.
+# Parquet names the child of a list "element"; with that name the schema survives a round trip unchanged.
 _TOKEN_IDS = pa.list_(pa.field("element", pa.int32()))
 
 
@@ -49,32 +50,27 @@ TRAJECTORY_SCHEMA: pa.Schema = pa.schema(
         _column("kept", pa.bool_()),  # in the update after dynamic sampling
         _column("logprob_sum", pa.float32(), nullable=True),  # as drawn: temperature and nucleus included
         _column("entropy_mean", pa.float32(), nullable=True),
-        _column("boxes", pa.int32()),  # boxed answers seen in the completion
+        _column("boxes", pa.int32()),  # boxed answers in the completion
         _column("policy_step", pa.int32()),  # optimizer updates before sampling
     ],
     metadata={VERSION_KEY: SCHEMA_VERSION.encode()},
 )
 
-# The one order of rows everywhere: it makes "same rows" mean "same bytes".
+# The order of rows in every file, so that equal rows give equal bytes.
 CANONICAL_ORDER: tuple[str, ...] = ("step", "rank", "group_id", "sample")
 
 
 def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows (one mapping a rollout, keys exactly the schema's columns) as a table of ``TRAJECTORY_SCHEMA``.
+    """Make a table of `TRAJECTORY_SCHEMA` from rows, one mapping per rollout with exactly the schema's columns.
 
     Raises:
-        StageError: a row lacks a column or has an unknown one, a value has the wrong type, or a required
-            value is None.
+        StageError: A row lacks a column or has an unknown one, a value has the wrong type, or a required one is None.
     """
     expected = set(TRAJECTORY_SCHEMA.names)
     for index, row in enumerate(rows):
         if row.keys() != expected:
-            missing, unknown = sorted(expected - row.keys()), sorted(row.keys() - expected)
-            parts = [
-                f"{what} column(s) {', '.join(names)}"
-                for what, names in (("missing", missing), ("unknown", unknown))
-                if names
-            ]
+            differences = (("missing", sorted(expected - row.keys())), ("unknown", sorted(row.keys() - expected)))
+            parts = [f"{kind} column(s) {', '.join(names)}" for kind, names in differences if names]
             raise StageError(
                 f"trajectory row {index} has {' and '.join(parts)}",
                 field="trajectories",
@@ -88,27 +84,25 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             what = f"column {field.name} wants {field.type}: {error}"
             raise StageError(what, field="trajectories") from error
         if column.null_count and not field.nullable:
-            raise StageError(
-                f"column {field.name} is required but {column.null_count} row(s) have none",
-                field="trajectories",
-            )
+            what = f"column {field.name} is required but {column.null_count} row(s) have none"
+            raise StageError(what, field="trajectories")
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=TRAJECTORY_SCHEMA)
 
 
 def check_schema(path: str | Path) -> None:
-    """Read the footer of one parquet file and refuse it unless it holds exactly ``TRAJECTORY_SCHEMA``.
+    """Check the footer of a parquet file against `TRAJECTORY_SCHEMA`.
 
     Raises:
-        StageError: the file is unreadable, of another schema version, or its columns differ (each one named).
+        StageError: The file is unreadable, has another schema version, or other columns (each one named).
     """
     import pyarrow.parquet as pq
 
     try:
-        found = pq.read_schema(path)
+        schema = pq.read_schema(path)
     except (OSError, pa.ArrowInvalid) as error:
         raise StageError(f"{path} is not a readable parquet file: {error}", field="trajectories") from error
-    version = (found.metadata or {}).get(VERSION_KEY, b"none").decode()
+    version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode()
     if version != SCHEMA_VERSION:
         raise StageError(
             f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}",
@@ -116,14 +110,32 @@ def check_schema(path: str | Path) -> None:
             fix="write the file again with this version of rloop",
         )
     differences = []
-    for name in dict.fromkeys([*TRAJECTORY_SCHEMA.names, *found.names]):
-        if found.names.count(name) != 1:
-            differences.append(f"{name} missing" if name not in found.names else f"{name} repeated")
+    for name in dict.fromkeys([*TRAJECTORY_SCHEMA.names, *schema.names]):
+        if schema.names.count(name) != 1:
+            differences.append(f"{name} missing" if name not in schema.names else f"{name} repeated")
         elif name not in TRAJECTORY_SCHEMA.names:
             differences.append(f"{name} unknown")
-        elif not found.field(name).equals(TRAJECTORY_SCHEMA.field(name)):
-            differences.append(f"{name} is '{found.field(name)}', not '{TRAJECTORY_SCHEMA.field(name)}'")
-    if not differences and found.names != TRAJECTORY_SCHEMA.names:
+        elif not schema.field(name).equals(TRAJECTORY_SCHEMA.field(name)):
+            differences.append(f"{name} is '{schema.field(name)}', not '{TRAJECTORY_SCHEMA.field(name)}'")
+    if not differences and schema.names != TRAJECTORY_SCHEMA.names:
         differences.append("columns in another order")
     if differences:
         raise StageError(f"{path} is no trajectory file: {'; '.join(differences)}", field="trajectories")
+
+
+def scan(paths: Sequence[str | Path]) -> pl.LazyFrame:
+    """Open trajectory files as a lazy frame over all rows, in the order of the paths.
+
+    Raises:
+        StageError: There are no paths, or a file is not of the trajectory schema.
+    """
+    import polars as pl
+
+    if not paths:
+        fix = "run the explore stage first, or check the path"
+        raise StageError("there are no trajectory files to read", field="trajectories", fix=fix)
+    for path in paths:
+        check_schema(path)
+    # A run's name may hold "[" or "key=value": paths are names here, not patterns or partitions.
+    # "prefiltered" reads predicate columns first and the large ones for passing rows only: 1.6 x faster in the filter.
+    return pl.scan_parquet([Path(path) for path in paths], glob=False, hive_partitioning=False, parallel="prefiltered")

@@ -1,19 +1,20 @@
-"""Trajectory shards: what one rank writes for one RL step, kept apart by attempt, and sealed when the phase
-is over.
+"""Trajectory shards: one file per RL step, rank and attempt; sealed at the end of a phase, consolidated by harvest.
 
-A phase that is killed resumes at its last checkpoint and explores some RL steps again. Each process start
-writes under a new attempt number, so nothing is ever overwritten; of one (step, rank) the last attempt wins.
-Sealing forgets the attempts, so the sealed artifact of a killed run equals, byte for byte, that of a run
-never killed.
+A phase that is killed resumes at its last checkpoint and explores some RL steps again. Each process start writes under
+a new attempt number, so nothing is overwritten; the last attempt of a (step, rank) wins. Sealed shards carry no
+attempt, so a run that was killed ends with the same bytes as one that was not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.trajectories.parquet import DeterministicWriter, canonical_rows, gather_rows
@@ -24,21 +25,20 @@ _NAME = re.compile(r"step-(\d{6,})\.rank-(\d{2,})(?:\.attempt-(\d{3,}))?\.parque
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """``step-000012.rank-00.attempt-001.parquet``; a sealed shard has no attempt:
-    ``step-000012.rank-00.parquet``."""
+    """A shard's name, `step-000012.rank-00.attempt-001.parquet`; a sealed one's, `step-000012.rank-00.parquet`."""
 
     step: int
     rank: int
     attempt: int | None
 
     def format(self) -> str:
-        """The file name."""
+        """Return the file name."""
         attempt = "" if self.attempt is None else f".attempt-{self.attempt:03d}"
         return f"step-{self.step:06d}.rank-{self.rank:02d}{attempt}.parquet"
 
     @classmethod
     def parse(cls, name: str) -> ShardName:
-        """Raises StageError when ``name`` is not exactly a shard's name."""
+        """Parse a file name; raise StageError when it is not exactly a shard's name."""
         match = _NAME.fullmatch(name)
         parsed = match and cls(int(match[1]), int(match[2]), None if match[3] is None else int(match[3]))
         if not parsed or parsed.format() != name:
@@ -47,19 +47,17 @@ class ShardName:
 
 
 def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the rollouts of one rank in one RL step; the file exists, complete and synced, once this returns.
+    """Write the rollouts of one rank in one RL step; the file is complete and synced when this returns.
 
     Raises:
-        StageError: rows off the schema, or whose step, rank or attempt are not the shard's.
+        StageError: Rows differ from the schema, or have another step, rank or attempt.
     """
     table = to_table(rows)
     for column, value in (("step", step), ("rank", rank), ("attempt", attempt)):
         others = set(table[column].to_pylist()) - {value}
         if others:
-            raise StageError(
-                f"the shard of {column} {value} was given rows of {column} {min(others)}",
-                field="trajectories",
-            )
+            what = f"the shard of {column} {value} was given rows of {column} {min(others)}"
+            raise StageError(what, field="trajectories")
     path = Path(directory) / ShardName(step, rank, attempt).format()
     with DeterministicWriter(path, TRAJECTORY_SCHEMA) as writer:
         writer.write(table)
@@ -67,10 +65,10 @@ def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows:
 
 
 def winning_shards(directory_or_names: str | Path | Iterable[str | Path]) -> dict[tuple[int, int], Path]:
-    """The shard with the highest attempt of every (step, rank), in order of (step, rank).
+    """Return the shard with the highest attempt of every (step, rank), in order of (step, rank).
 
-    Takes a directory or an iterable of names or paths. Anything that is not named as a shard is ignored,
-    half-written temporary files among it; a sealed shard counts as an attempt below all others.
+    Takes a directory or an iterable of names or paths. Other names are ignored, temporary files too; a sealed shard
+    counts as the lowest attempt.
     """
     if isinstance(directory_or_names, str | Path):
         directory = Path(directory_or_names)
@@ -94,26 +92,28 @@ def winning_shards(directory_or_names: str | Path | Iterable[str | Path]) -> dic
 def seal_shards(
     directory: str | Path, out_dir: str | Path, *, steps: int | None = None, ranks: int | None = None
 ) -> list[Path]:
-    """Write the winning shards of ``directory`` to ``out_dir``, without their attempts, one file at a time.
+    """Write the winning shards of `directory` to `out_dir`, without their attempts, and return the paths in order.
 
-    Rows go out in canonical order with ``attempt`` set to 0, so the result depends on the rollouts alone.
-    Given ``steps`` and ``ranks``, exactly RL steps 1..steps of ranks 0..ranks-1 must be there. Leftovers of
-    an interrupted sealing in ``out_dir`` (temporary files, sealed shards of other steps) are removed. Returns
-    the paths in order.
+    Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone. Leftovers of an
+    interrupted call in `out_dir` (temporary files, shards of other steps) are removed.
+
+    Args:
+        directory: Folder of the shards.
+        out_dir: Folder of the sealed shards.
+        steps, ranks: When both are given, exactly RL steps 1..steps of ranks 0..ranks-1 must be there.
 
     Raises:
-        StageError: no shards, a missing or unexpected (step, rank), or a file that is not of the trajectory
-            schema.
+        StageError: There are no shards, a (step, rank) is missing or unexpected, or a file has another schema.
     """
     winners = winning_shards(directory)
     if not winners:
         raise StageError(f"no trajectory shards in {directory}", field="trajectories")
     if steps is not None and ranks is not None:
         expected = {(step, rank) for step in range(1, steps + 1) for rank in range(ranks)}
-        for what, keys in (("missing", expected - winners.keys()), ("unexpected", winners.keys() - expected)):
+        for kind, keys in (("missing", expected - winners.keys()), ("unexpected", winners.keys() - expected)):
             if keys:
                 first = ", ".join(f"(step {s}, rank {r})" for s, r in sorted(keys)[:5])
-                raise StageError(f"{len(keys)} {what} shard(s) in {directory}: {first}", field="trajectories")
+                raise StageError(f"{len(keys)} {kind} shard(s) in {directory}: {first}", field="trajectories")
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     targets = {key: out / ShardName(*key, attempt=None).format() for key in winners}
@@ -128,13 +128,77 @@ def seal_shards(
 
 
 def _seal(source: Path, target: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     check_schema(source)
-    order = canonical_rows(pq.read_table(source, columns=list(CANONICAL_ORDER)), CANONICAL_ORDER)
     index = TRAJECTORY_SCHEMA.get_field_index("attempt")
     with DeterministicWriter(target, TRAJECTORY_SCHEMA) as writer:
-        for table in gather_rows(source, order):
+        for table in _sorted_rows(source):
             zeros = pa.array([0] * table.num_rows, type=pa.int32())
             writer.write(table.set_column(index, TRAJECTORY_SCHEMA.field("attempt"), zeros))
+
+
+def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file: int = 200_000) -> list[Path]:
+    """Write all rows of `paths` to `part-00000.parquet` and so on, in canonical order (step, rank, group, sample).
+
+    The parts depend on the rows and `rows_per_file` alone, not on the input files. One input row group at a time is in
+    memory.
+
+    Args:
+        paths: Trajectory files in any order, with ranges of (step, rank) that do not overlap, such as sealed shards.
+        out_dir: Folder of the parts; parts that are there already are replaced.
+        rows_per_file: Rows of each part but the last.
+
+    Raises:
+        StageError: There are no rows, a file has another schema, or files overlap (attempts of one step, most likely).
+    """
+    import pyarrow.parquet as pq
+
+    spans = []
+    for path in paths:
+        check_schema(path)
+        keys = pq.read_table(path, columns=["step", "rank"])
+        if keys.num_rows:
+            order = canonical_rows(keys, ("step", "rank"))
+            ends = keys.take([order[0], order[-1]]).to_pylist()
+            spans.append(((ends[0]["step"], ends[0]["rank"]), (ends[1]["step"], ends[1]["rank"]), Path(path)))
+    spans.sort()
+    if not spans:
+        raise StageError("there are no trajectories to consolidate", field="trajectories")
+    for (_, last, path), (first, _, other) in pairwise(spans):
+        if first <= last:
+            raise StageError(
+                f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})",
+                field="trajectories",
+                fix="consolidate the winning shards only",
+            )
+    out = Path(out_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    for leftover in [*out.glob("part-*.parquet"), *out.glob(".part-*.parquet.tmp")]:
+        leftover.unlink()
+    parts: list[Path] = []
+    writer: DeterministicWriter | None = None
+    try:
+        for table in chain.from_iterable(_sorted_rows(path) for _, _, path in spans):
+            while table.num_rows:
+                if writer is None:
+                    parts.append(out / f"part-{len(parts):05d}.parquet")
+                    writer = DeterministicWriter(parts[-1], TRAJECTORY_SCHEMA)
+                room = rows_per_file - writer.rows
+                writer.write(table.slice(0, room))
+                table = table.slice(room)
+                if writer.rows == rows_per_file:
+                    writer.commit()
+                    writer = None
+        if writer is not None:
+            writer.commit()
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+    return parts
+
+
+def _sorted_rows(path: Path) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq
+
+    order = canonical_rows(pq.read_table(path, columns=list(CANONICAL_ORDER)), CANONICAL_ORDER)
+    yield from gather_rows(path, order)

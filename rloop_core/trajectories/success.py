@@ -1,7 +1,7 @@
 """Success rates: correct / attempts of every problem over the whole RL phase.
 
-*All* recorded rollouts count, those that dynamic sampling kept from the update too (paper section 4.2; design
-invariant 3): counting kept groups only would hide exactly the problems that are nearly never solved.
+All recorded rollouts count, also those that dynamic sampling dropped from the update (paper section 4.2): the groups
+in the update alone would hide the problems that are almost never solved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rloop_core.trajectories.parquet import DeterministicWriter
-from rloop_core.trajectories.scan import scan
+from rloop_core.trajectories.schema import scan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,8 +35,11 @@ SUCCESS_SCHEMA: pa.Schema = pa.schema(
 
 
 def success_rates(paths: Sequence[str | Path]) -> pl.DataFrame:
-    """One row a problem, sorted by problem_id: gold, attempts, correct, rate in [0, 1], the RL steps of the
-    first and the last correct rollout (null when never solved), and how many rollouts were truncated."""
+    """Return one row per problem, sorted by problem_id.
+
+    Columns: gold, attempts, correct, rate in [0, 1], RL steps of the first and the last correct rollout (null when
+    never solved), and the number of truncated rollouts.
+    """
     import polars as pl
 
     correct = pl.col("verdict") == CORRECT
@@ -60,7 +63,7 @@ def success_rates(paths: Sequence[str | Path]) -> pl.DataFrame:
 
 
 def write_success_rates(rates: pl.DataFrame, path: str | Path) -> Path:
-    """Write the table of ``success_rates`` as parquet; same rates, same bytes. Returns the path."""
+    """Write the table of `success_rates` as parquet and return the path; equal rates give equal bytes."""
     import polars as pl
 
     with DeterministicWriter(path, SUCCESS_SCHEMA) as writer:

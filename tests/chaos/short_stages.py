@@ -25,9 +25,8 @@ from rloop_core.rollout.policy import copy_policy_files
 from rloop_core.stages import execute
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.consolidate import consolidate
-from rloop_core.trajectories.layout import EXPERTS_FILE
-from rloop_core.trajectories.shards import ShardName, write_shard
+from rloop_core.trajectories import EXPERTS_FILE
+from rloop_core.trajectories.shards import ShardName, consolidate, write_shard
 
 STEPS = 6
 """RL steps: enough that most kills in exploration come after a checkpoint, and leave steps to do."""

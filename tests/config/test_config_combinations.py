@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.config import Impossible, check_context, make_config
+from rloop_core.config import InvalidCombination, check_context, make_config
 from rloop_core.errors import ConfigError
 
 
@@ -35,6 +35,10 @@ def config(**sections):
         ({"filter": {"threshold": -0.1}}, "filter.threshold", "paper uses 0.10"),
         ({"filter": {"threshold": 1.7}}, "filter.threshold", "paper uses 0.10"),
         ({"filter": {"threshold": 0.3, "on_empty": "widen"}}, "filter.widen_to", "rising thresholds"),
+        ({"filter": {"on_empty": "widen", "widen_to": []}}, "filter.widen_to", "rising thresholds"),
+        ({"filter": {"on_empty": "shrug"}}, "filter.on_empty", ""),
+        ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
+        ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
         ({"filter": {"min_attempts": 2, "min_successes": 3}}, "filter.min_successes", "min_attempts"),
         ({"evaluate": {"samples": 16}}, "evaluate.k", "samples to 32"),
         ({"evaluate": {"sets": [{"source": "aime24"}, {"source": "aime24"}]}}, "evaluate.sets", "`name`"),
@@ -80,7 +84,7 @@ def test_the_context_read_from_a_model_is_checked_the_same_way():
     fitting = config()
     check_context(fitting, 4096, "config.json")
     check_context(fitting, None, "unknown")
-    with pytest.raises(Impossible) as caught:
+    with pytest.raises(InvalidCombination) as caught:
         check_context(fitting, 4095, "/models/x/config.json")
     assert "/models/x/config.json" in caught.value.what
     assert "2047" in caught.value.fix

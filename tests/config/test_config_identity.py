@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, json_schema, make_config
+from rloop_core.config.base import Section
 from rloop_core.config.evaluation import SAMPLING
-from rloop_core.config.identity import Section
 from rloop_core.errors import ConfigError
 from rloop_core.store import fingerprint
 
@@ -142,7 +142,7 @@ def test_no_placement_field_is_in_any_fingerprint(leaf):
 
 
 @pytest.mark.parametrize("leaf", IDENTITY, ids=name_of)
-def test_every_identity_field_is_in_some_fingerprint_and_a_stages_own_in_its(leaf):
+def test_every_identity_field_is_in_a_fingerprint(leaf):
     others = variants(*leaf)
     assert others or ALLOWED.get(leaf[0]) == []
     before = identities(make_config(BASE))
@@ -165,7 +165,7 @@ def test_every_identity_field_is_in_some_fingerprint_and_a_stages_own_in_its(lea
         (("name",), "other", set()),
     ],
 )
-def test_a_change_reaches_the_stages_that_read_it_and_no_other(path, value, stages):
+def test_a_change_affects_only_the_stages_that_read_it(path, value, stages):
     before, other = identities(make_config(BASE)), changed(path, value)
     assert other is not None
     assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == stages
@@ -175,7 +175,7 @@ SAMPLING_OF_A_SET = {"samples": 64, "k": [1, 2], "temperature": 0.6, "top_p": 0.
 
 
 @pytest.mark.parametrize("name", SAMPLING)
-def test_a_sets_own_sampling_reaches_evaluate_alone_and_not_the_problems(name):
+def test_a_sets_own_sampling_affects_only_evaluate(name):
     before = identities(make_config(BASE))
     other = changed(("evaluate", "sets"), [{"source": "aime24", name: SAMPLING_OF_A_SET[name]}])
     assert other is not None
@@ -184,12 +184,12 @@ def test_a_sets_own_sampling_reaches_evaluate_alone_and_not_the_problems(name):
     assert other.evaluate.sets[0].identity() == ProblemSource(source="aime24", params={}).identity()
 
 
-def test_sets_without_settings_of_their_own_leave_the_fingerprint_as_it_was():
+def test_sets_without_own_settings_do_not_change_the_fingerprint():
     assert set(make_config(BASE).stage_identity("evaluate")["evaluate"]) == set(SAMPLING)
 
 
 @pytest.mark.parametrize("change", [{"alpha": 3.0}, {"target_modules": ["q_proj"]}])
-def test_adapters_reach_the_stages_that_train_and_without_a_rank_none(change):
+def test_adapters_affect_training_stages_and_only_with_a_rank(change):
     with_rank = {**BASE, "lora": {"rank": 8}}
     before = identities(make_config(with_rank))
     other = identities(make_config({**with_rank, "lora": {"rank": 8, **change}}))
@@ -199,7 +199,7 @@ def test_adapters_reach_the_stages_that_train_and_without_a_rank_none(change):
     assert "lora" not in make_config(none).stage_identity("explore") | make_config(none).stage_identity("rft")
 
 
-def test_dropout_reaches_rft_alone():
+def test_dropout_affects_rft_only():
     before, other = identities(make_config(BASE)), changed(("lora", "dropout"), 0.1)
     assert other is not None
     assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == {"rft"}
@@ -228,7 +228,7 @@ def test_the_json_schema_describes_every_field_and_closes_every_section():
     assert issubclass(Config, Section)
 
 
-def test_the_json_schema_is_valid_and_accepts_what_the_config_accepts():
+def test_the_json_schema_accepts_the_same_as_the_config():
     jsonschema = pytest.importorskip("jsonschema")
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -238,7 +238,7 @@ def test_the_json_schema_is_valid_and_accepts_what_the_config_accepts():
     assert not validator.is_valid({**BASE, "iterations": "three"})
 
 
-def test_the_importance_cap_counts_where_vllm_draws_the_rollouts() -> None:
+def test_the_importance_cap_counts_with_vllm_only() -> None:
     def explored(**fields: Any) -> str:
         return identities(make_config({**BASE, "explore": {**BASE["explore"], **fields}}))["explore"]
 
@@ -246,6 +246,6 @@ def test_the_importance_cap_counts_where_vllm_draws_the_rollouts() -> None:
     assert len({explored(), explored(engine="vllm"), explored(engine="vllm", importance_cap=3.0)}) == 3
 
 
-def test_a_run_from_before_there_were_engines_keeps_its_fingerprint() -> None:
+def test_the_default_engine_keeps_the_fingerprints_of_older_runs() -> None:
     section = make_config(BASE).stage_identity("explore")["explore"]
     assert not {"engine", "importance_cap"} & section.keys()

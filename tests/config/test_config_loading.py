@@ -38,7 +38,7 @@ def test_shipped_configs_load(path):
         ("explore: {steps: 3}", "problems", "add it"),
     ],
 )
-def test_unknown_and_missing_keys_are_named_with_the_nearest_known_one(load, text, field, fix):
+def test_unknown_and_missing_keys_are_named_with_a_suggestion(load, text, field, fix):
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert caught.value.field == field
@@ -72,7 +72,7 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest_known_one(load, tex
         ("iterations=1001", "iterations"),
     ],
 )
-def test_a_wrong_type_is_refused_by_path_and_never_converted(load, assignment, field):
+def test_a_wrong_type_is_refused_and_not_converted(load, assignment, field):
     with pytest.raises(ConfigError) as caught:
         load({"problems": {"source": "gsm8k"}}, assignment)
     assert caught.value.field == field
@@ -81,18 +81,18 @@ def test_a_wrong_type_is_refused_by_path_and_never_converted(load, assignment, f
 
 
 @pytest.mark.parametrize("written", ["1e-6", "1E-6", "1.0e-6", "0.000001", "1.e-06", "+1e-6"])
-def test_a_float_may_be_written_as_people_write_it(load, written):
+def test_common_notations_of_floats_are_accepted(load, written):
     assert load(f"problems: {{source: gsm8k}}\nrft: {{learning_rate: {written}}}").rft.learning_rate == 1e-6
     assert load({"problems": {"source": "gsm8k"}}, f"rft.learning_rate={written}").rft.learning_rate == 1e-6
 
 
-def test_words_that_only_look_like_numbers_stay_words(load):
+def test_text_that_resembles_numbers_stays_text(load):
     config = load("problems: {source: gsm8k, revision: e12}\nname: 1e-6x")
     assert (config.problems.revision, config.name) == ("e12", "1e-6x")
 
 
 @pytest.mark.parametrize("word", ["2026-11-22", "2026-02-30", "1:30", "0x_", "1_000", "yes", "off", "12e03x", "<<"])
-def test_dates_times_and_other_words_of_older_yaml_are_words(load, word):
+def test_dates_times_and_other_words_of_yaml_1_1_are_text(load, word):
     assert load(f"problems: {{source: gsm8k, revision: {word}}}").problems.revision == word
     assert load({"problems": {"source": "gsm8k"}}, f"problems.revision={word}").problems.revision == word
 
@@ -110,7 +110,7 @@ def test_aliases_cannot_make_a_small_file_large(load):
         load(bomb)
 
 
-def test_plain_values_are_bounded_as_files_are():
+def test_plain_values_have_the_same_limits_as_files():
     deep: dict[str, object] = {}
     for _ in range(2000):
         deep = {"deeper": deep}
@@ -148,7 +148,7 @@ def test_a_key_given_twice_is_refused(load, text):
         (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
     ],
 )
-def test_what_is_not_a_config_file_is_refused_in_one_line(load, text, said):
+def test_malformed_config_files_are_refused_in_one_line(load, text, said):
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert said in str(caught.value)

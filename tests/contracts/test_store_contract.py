@@ -1,4 +1,4 @@
-"""What tools outside this repository read: names and keys of design.md sections 5 and 6, spelled out here once more."""
+"""Names and keys that tools outside this repository read, spelled out again."""
 
 from __future__ import annotations
 
@@ -14,22 +14,9 @@ from rloop_core.store import InputEntry, Store, manifest_key, publish, stage_fol
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, VERSION_KEY
 
 MANIFEST_KEYS = [
-    "schema_version",
-    "run",
-    "iteration",
-    "stage",
-    "fingerprint",
-    "inputs",
-    "identity",
-    "files",
-    "digest",
-    "counts",
-    "metrics",
-    "versions",
-    "seed",
-    "created_at",
-    "seconds",
-]
+    "schema_version", "run", "iteration", "stage", "fingerprint", "inputs", "identity", "files", "digest",
+    "counts", "metrics", "versions", "seed", "created_at", "seconds",
+]  # fmt: skip
 TRAJECTORY_COLUMNS = {
     "run": "string",
     "iteration": "int32",

@@ -46,7 +46,7 @@ def test_every_copy_is_accounted_for(made: Dapo, loaded: ProblemSet) -> None:
     assert ledger["duplicates_dropped"] == sum(sum(v.rows for v in one.variants) - 1 for one in loaded.duplicates)
 
 
-def test_contradicting_golds_are_dropped_and_told(made: Dapo, loaded: ProblemSet) -> None:
+def test_contradicting_golds_are_dropped_with_a_warning(made: Dapo, loaded: ProblemSet) -> None:
     kept = {problem.problem.casefold() for problem in loaded}
     assert not kept & {text.casefold() for text in made.contradicted}
     golds = {frozenset(variant.gold for variant in one.variants) for one in loaded.conflicts}
@@ -58,12 +58,12 @@ def test_contradicting_golds_are_dropped_and_told(made: Dapo, loaded: ProblemSet
     assert any("4 problems are left out, since the golds contradict" in warning for warning in loaded.warnings)
 
 
-def test_one_gold_written_in_two_ways_is_no_contradiction(loaded: ProblemSet) -> None:
+def test_one_gold_in_two_notations_is_not_a_contradiction(loaded: ProblemSet) -> None:
     twice = [one for one in loaded.duplicates if {v.gold for v in one.variants} == {"10", "010"}]
     assert len(twice) == 1
 
 
-def test_the_instruction_around_a_problem_is_taken_off(made: Dapo, loaded: ProblemSet) -> None:
+def test_the_instruction_around_a_problem_is_removed(made: Dapo, loaded: ProblemSet) -> None:
     assert {problem.problem for problem in loaded} <= {
         row["prompt"][0]["content"].split("\n\n")[1]  # type: ignore[index]
         for row in made.rows
@@ -96,7 +96,7 @@ def test_memory_does_not_grow_with_the_copies(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < 15 * 1024
 
 
-def test_a_long_load_tells_how_far_it_is(made: Dapo, tmp_path: Path) -> None:
+def test_a_long_load_reports_progress(made: Dapo, tmp_path: Path) -> None:
     told: list[tuple[int, int | None]] = []
     source = ProblemSource(source=str(write(made.rows, tmp_path / "p.parquet")))
     load_problems(source, lambda done, total: told.append((done, total)))

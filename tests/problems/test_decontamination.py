@@ -45,7 +45,7 @@ def contaminated(training: str, evaluation: str) -> bool:
 
 
 @pytest.mark.parametrize("template", ["boxed", "answer-line", "plain"])
-def test_a_copy_is_found_whatever_template_wraps_it(template):
+def test_a_copy_in_any_template_is_found(template):
     assert contaminated(render(TRAIN, template), TRAIN)
     assert contaminated(TRAIN, render(TRAIN, template))
     assert contaminated(render("What is 3 + 4?", template), "Compute $3+4$.")

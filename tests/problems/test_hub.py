@@ -177,7 +177,7 @@ def visit(home: Path) -> tuple[Hub, dict[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_a_known_set_is_read_whole_at_its_pinned_commit(visit: Any, name: str) -> None:
+def test_a_known_set_is_read_at_its_pinned_commit(visit: Any, name: str) -> None:
     hub, told = visit
     source = REGISTRY[name]
     assert told[name]["ledger"]["rows_read"] == source.rows[source.split]
@@ -204,7 +204,7 @@ def test_a_known_hub_id_is_the_known_set(visit: Any) -> None:
     assert told["by id"]["digest"] == told["math500"]["digest"]
 
 
-def test_content_that_changed_is_told(visit: Any) -> None:
+def test_changed_content_gives_a_warning(visit: Any) -> None:
     _, told = visit
     assert any("differ from those known at its revision" in warning for warning in told["gsm8k"]["warnings"])
     assert told["aime24"]["warnings"] == []
@@ -212,7 +212,7 @@ def test_content_that_changed_is_told(visit: Any) -> None:
         assert told["math500"]["warnings"] == []
 
 
-def test_what_may_change_on_the_hub_is_told_with_the_commit_to_pin(visit: Any) -> None:
+def test_a_source_that_may_change_is_warned_of_with_the_commit_to_pin(visit: Any) -> None:
     _, told = visit
     (warning,) = told["omni_math"]["warnings"]
     assert warning.startswith("reliable-agents/Omni-MATH-500 may change on the hub: no revision is not a commit")
@@ -223,7 +223,7 @@ def test_what_may_change_on_the_hub_is_told_with_the_commit_to_pin(visit: Any) -
     )
 
 
-def test_another_number_of_rows_is_refused_until_a_revision_is_named(visit: Any) -> None:
+def test_another_number_of_rows_is_refused_without_a_revision(visit: Any) -> None:
     _, told = visit
     line = told["fewer rows"]["error"]
     assert f"gives {len(FEW)} rows of train, expected are 1,791,700 (fix: set revision" in line
@@ -240,13 +240,13 @@ def test_another_number_of_rows_is_refused_until_a_revision_is_named(visit: Any)
         ("no subset", "split: data set openai/gsm8k cannot be loaded: BuilderConfig 'hard' not found"),
     ],
 )
-def test_what_the_hub_does_not_have_is_one_clear_line(visit: Any, what: str, line: str) -> None:
+def test_missing_hub_sources_give_one_clear_error(visit: Any, what: str, line: str) -> None:
     _, told = visit
     assert line in told[what]["error"]
     assert "\n" not in told[what]["error"]
 
 
-def test_without_the_hub_the_cache_serves_the_pinned_commit_and_nothing_else(visit: Any, home: Path) -> None:
+def test_without_the_hub_the_cache_serves_only_the_pinned_commit(visit: Any, home: Path) -> None:
     _, online = visit
     sources = [
         {"source": "math500"},
@@ -277,7 +277,7 @@ def black_hole() -> Iterator[str]:
             client.close()
 
 
-def test_a_hub_that_never_answers_is_given_up_within_seconds(black_hole: str, tmp_path: Path) -> None:
+def test_a_hub_that_never_answers_times_out_in_seconds(black_hole: str, tmp_path: Path) -> None:
     (told,) = load([{"source": "math500"}], black_hole, tmp_path)
     assert "the Hugging Face hub is unreachable" in told["error"]
     assert told["seconds"] < 60

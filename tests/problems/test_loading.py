@@ -84,7 +84,7 @@ def test_each_way_to_name_a_problem_and_its_gold(tmp_path: Path) -> None:
     assert accounted(loaded)
 
 
-def test_equal_problems_are_kept_once_and_contradictions_not_at_all(tmp_path: Path) -> None:
+def test_equal_problems_are_kept_once_and_contradictions_dropped(tmp_path: Path) -> None:
     loaded = load_problems(
         write(
             tmp_path / "p.jsonl",

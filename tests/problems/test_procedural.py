@@ -32,7 +32,7 @@ def refusal(wanted: ProblemSource) -> str:
     return str(caught.value)
 
 
-def test_seeds_sizes_and_knobs_decide_what_is_generated() -> None:
+def test_seed_size_and_parameters_determine_the_problems() -> None:
     wanted = source("chain_sum", size=20, seed=3, params={"min_terms": 2, "max_terms": 3})
     first = load_problems(wanted)
     assert first.ledger["rows_read"] == 20
@@ -74,17 +74,17 @@ def test_tasks_with_many_right_answers_are_refused(task: str) -> None:
     assert "reasoning_gym:chain_sum" in line
 
 
-def test_values_that_lack_the_form_a_task_asks_for_are_warned_of() -> None:
+def test_tasks_that_ask_for_a_form_give_a_warning() -> None:
     (warning,) = load_problems(source("fraction_simplification", size=5)).warnings
     assert "a fraction that is not simplified counts as correct" in warning
 
 
-def test_tasks_with_rules_of_their_own_are_warned_of() -> None:
+def test_tasks_with_their_own_scoring_give_a_warning() -> None:
     (warning,) = load_problems(source("simple_integration", size=5)).warnings
     assert "right answers in another form count as wrong" in warning
 
 
-def test_every_task_is_accepted_warned_of_or_refused_in_one_line() -> None:
+def test_every_task_is_accepted_warned_of_or_refused() -> None:
     from reasoning_gym.factory import DATASETS
 
     fates: dict[str, list[str]] = {"accepted": [], "warned of": [], "refused": []}

@@ -72,7 +72,7 @@ def test_self_check_names_golds_that_no_answer_could_match() -> None:
 
 
 @pytest.mark.process
-def test_questions_that_answer_themselves_are_counted() -> None:
+def test_problems_answered_by_copying_are_counted() -> None:
     sums = problems(("What is 4 + 3?", "7"), ("Compute (2 - 5) * 4 = ", "-12"), ("Tom has 3 apples and 4 pears.", "7"))
     with Verifier() as verifier:
         assert answered_by_copying(sums, verifier) == (2, 3)

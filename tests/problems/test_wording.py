@@ -63,7 +63,7 @@ def test_numbers_operators_and_brackets_tell_problems_apart(one: str, other: str
         "Let's think step by step and output the final answer within \\boxed{}.",
     ],
 )
-def test_a_sentence_on_the_answers_form_is_no_part_of_the_problem(boilerplate: str) -> None:
+def test_a_sentence_on_the_answers_form_is_removed(boilerplate: str) -> None:
     assert words(f"{SEA} {boilerplate}") == words(SEA)
     assert words(boilerplate), "alone it keeps its words: no two problems are equal by being empty"
 
@@ -78,7 +78,7 @@ def test_a_sentence_on_the_answers_form_is_no_part_of_the_problem(boilerplate: s
         "can be written as $\\frac{a}{b}$ for relatively prime positive integers $a$ and $b$. Compute $100a+b$.",
     ],
 )
-def test_the_answer_form_of_competitions_is_left_out(ending: str) -> None:
+def test_the_answer_form_of_competitions_is_removed(ending: str) -> None:
     story = "A fair die is rolled four times. The probability that no two rolls in a row agree"
     assert words(f"{story} {ending}") == words(story)
 

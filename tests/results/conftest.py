@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rloop_core.config import Config, make_config
+from rloop_core.config import Config, FilterConfig, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.report.reading import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish
-from rloop_core.trajectories.filter import FilterSettings, filter_experts
+from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
 
@@ -84,7 +84,7 @@ class FakeRun:
 
     def filter(self, out: Path) -> dict[str, Any]:
         files = samples(self.root / "filter-input" / out.name, 2, step=1)
-        report = filter_experts(files, FilterSettings(threshold=0.6), out / "experts.parquet").to_dict()
+        report = filter_experts(files, FilterConfig(threshold=0.6), out / "experts.parquet").to_dict()
         (out / "ledger.json").write_text(json.dumps(report))
         return report
 

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, as_vanilla
+from rloop_core.config import Config, FilterConfig, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.stages.order import producers
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish, read_manifest
-from rloop_core.trajectories.consolidate import consolidate
-from rloop_core.trajectories.filter import FilterSettings, filter_experts
-from rloop_core.trajectories.shards import seal_shards, write_shard
+from rloop_core.trajectories.filter import filter_experts
+from rloop_core.trajectories.shards import consolidate, seal_shards, write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
 from rloop_core.trajectories.validation import prove_complete
 from tests.results.conftest import FIGURES, FakeRun, fake_config, row
@@ -138,7 +137,7 @@ class ArmRun(FakeRun):
 
     def filtered(self, out: Path, iteration: int) -> dict[str, Any]:
         files = self._files(iteration, "harvest", "trajectories/*.parquet")
-        report = filter_experts(files, FilterSettings(threshold=0.6), out / "experts.parquet")
+        report = filter_experts(files, FilterConfig(threshold=0.6), out / "experts.parquet")
         (out / "ledger.json").write_text(json.dumps(report.to_dict()))
         return {**report.to_dict(), "counts": {"trajectories": report.trajectories, "problems": report.problems}}
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import paired_difference
-from rloop_core.problems.contamination import Decontamination, Match, Rules
+from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs, write_comparison
 from rloop_core.results.compare.dynamics import dynamics

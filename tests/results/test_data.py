@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
-from rloop_core.problems.contamination import Decontamination, Match, Rules
+from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import write_report

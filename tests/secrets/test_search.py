@@ -38,14 +38,14 @@ def _found(search: Search) -> set[str]:
         (base64.urlsafe_b64encode(f">>>{WORD}<<<".encode()).decode(), "base64"),
     ],
 )  # fmt: skip
-def test_each_way_of_writing_it_is_found(written: str, kind: str) -> None:
+def test_every_encoding_of_a_secret_is_found(written: str, kind: str) -> None:
     search = Search({"TOKEN": SECRET})
     search.look("log", f"2026-11-21 | INFO | {written} | more".encode())
     assert kind in _found(search)
     assert {(place, name) for place, name, _ in search.found} == {("log", "TOKEN")}
 
 
-def test_what_only_resembles_it_is_not() -> None:
+def test_similar_text_is_not_found() -> None:
     search = Search({"TOKEN": SECRET})
     search.look("log", f"{SECRET[:-2]} {SECRET.upper()} {base64.b64encode(b'name:other')!r}".encode())
     assert not search.found

@@ -25,8 +25,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.printable import without_controls
 from rloop_core.problems import load_problems
 from rloop_core.stages.problem_store import dump_problems, read_problems
-from rloop_core.store import Store, read_manifest
-from rloop_core.store.manifest import Manifest, _with_hash
+from rloop_core.store import Manifest, Store, dump_checksummed, read_manifest
 from tests.conftest import ROOT
 from tests.security.test_hostile_files import kept_run
 from tests.security.test_hostile_models import used
@@ -176,7 +175,7 @@ def test_manifests_and_records(
     text = json.dumps({**manifest, **changes})
     if hashed and "versions" not in changes:
         with contextlib.suppress(ValueError):
-            text = _with_hash(text.encode()).decode()
+            text = dump_checksummed(json.loads(text), section="versions", key="manifest.json").decode()
     try:
         store.write_bytes(KEY, text.encode())
         if not changes:

@@ -11,8 +11,7 @@ from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems import load_problems
 from rloop_core.stages.problem_store import ensure_problems, read_problems
-from rloop_core.store import Store
-from rloop_core.store.checksummed import seal, unseal
+from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 
 @pytest.fixture
@@ -36,15 +35,15 @@ def test_an_altered_set_is_refused(source: ProblemSource, tmp_path: Path) -> Non
     store = Store(str(tmp_path / "store"))
     key, digest = ensure_problems(store, "run", source)
     store.write_bytes(key, store.read_bytes(key).replace(b'"4"', b'"5"'))
-    with pytest.raises(ArtifactDamaged, match="its own hash differs"):
+    with pytest.raises(ArtifactDamaged, match="its checksum differs"):
         read_problems(store, key, digest)
 
 
 def test_another_set_in_its_place_is_refused(source: ProblemSource, tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
     key, digest = ensure_problems(store, "run", source)
-    content = unseal(store.read_bytes(key))
+    content = load_checksummed(store.read_bytes(key))
     content["problems"][-1][2] = "5"
-    store.write_bytes(key, seal(content))
+    store.write_bytes(key, dump_checksummed(content))
     with pytest.raises(ArtifactDamaged, match="its digest differs"):
         read_problems(store, key, digest)

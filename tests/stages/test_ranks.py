@@ -22,7 +22,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.seeds import derive_seed
 from rloop_core.training.explore import ExploreJob, explore
 from rloop_core.training.rft import RFTJob, finetune
-from rloop_core.trajectories.layout import EXPERTS_FILE
+from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config

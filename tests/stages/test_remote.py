@@ -17,7 +17,7 @@ from rloop_core.stages.garbage import delete_garbage, find_garbage
 from rloop_core.stages.remote import Order, RemoteStage
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import BorrowedLease, Lease, Store, fingerprint, manifest_key
+from rloop_core.store import DelegatedLease, Lease, Store, fingerprint, manifest_key
 from tests.conftest import ROOT, small_config
 
 pytestmark = pytest.mark.process
@@ -124,12 +124,12 @@ def test_kill_9_of_the_run_ends_its_stage_elsewhere_and_nothing_is_published(sto
     assert not store.exists(manifest_key("away", 0, "explore"))
 
 
-def test_a_borrowed_lease_is_worth_as_much_as_its_holder(store: Store) -> None:
+def test_a_delegated_lease_ends_with_its_holder(store: Store) -> None:
     with Lease(store, "away", heartbeat=0.1) as lease:
-        mine = BorrowedLease(store, "away", lease.token, patience=0.5)
+        mine = DelegatedLease(store, "away", lease.token, patience=0.5)
         assert not mine.is_over()
         mine.ensure_held()
-        another = BorrowedLease(store, "away", "another")
+        another = DelegatedLease(store, "away", "another")
         assert another.is_over()
         with pytest.raises(LeaseError, match="is over"):
             another.ensure_held()

@@ -14,7 +14,7 @@ from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
-from rloop_core.trajectories.layout import RATES_FILE, TRAJECTORIES_FOLDER
+from rloop_core.trajectories import RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.trajectories.layout import SNAPSHOT_RANK
+from rloop_core.trajectories import SNAPSHOT_RANK
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.conftest import SMOKE, start_rloop
 from tests.wide_policy import widen

@@ -74,7 +74,7 @@ def test_without_a_limit_everything_stays(remote, make, tmp_path):
     assert there(cache) == {manifest.digest for manifest in made}
 
 
-def test_what_is_used_stays_even_beyond_the_limit(remote, make, tmp_path):
+def test_a_folder_in_use_stays_even_beyond_the_limit(remote, make, tmp_path):
     cache = Cache(tmp_path / "cache", 1_500_000)
     a, b, c = make("a"), make("b"), make("c")
     with fetched(remote, a, cache) as used, fetched(remote, b, cache):
@@ -85,7 +85,7 @@ def test_what_is_used_stays_even_beyond_the_limit(remote, make, tmp_path):
     assert len(there(cache)) == 1, "once nobody uses them, they go"
 
 
-def test_an_artifact_larger_than_the_limit_is_had_all_the_same(remote, make, tmp_path):
+def test_an_artifact_larger_than_the_limit_is_still_fetched(remote, make, tmp_path):
     cache = Cache(tmp_path / "cache", 1000)
     manifest = make("a")
     with fetched(remote, manifest, cache) as folder:
@@ -118,7 +118,7 @@ def start_user() -> Iterator[Callable[[Cache, str], subprocess.Popen[str]]]:
         process.wait()
 
 
-def test_what_another_process_uses_stays_until_that_process_is_dead(remote, make, tmp_path, start_user):
+def test_a_folder_in_use_by_another_process_stays_until_it_dies(remote, make, tmp_path, start_user):
     cache = Cache(tmp_path / "cache", 1_500_000)
     a, b, c = make("a"), make("b"), make("c")
     look(remote, a, cache)
@@ -140,7 +140,7 @@ def test_a_process_keeps_what_it_fetched(remote, make, tmp_path):
     assert fetch(remote, a, cache) == folder
 
 
-def test_what_a_killed_process_left_is_cleared_away(remote, make, tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(remote, make, tmp_path):
     cache = Cache(tmp_path / "cache", ROOM)
     a = make("a")
     folder = look(remote, a, cache)
@@ -154,7 +154,7 @@ def test_what_a_killed_process_left_is_cleared_away(remote, make, tmp_path):
     assert not dropped.exists()
 
 
-def test_nothing_but_digests_is_ever_dropped(remote, make, tmp_path):
+def test_only_folders_of_digests_are_dropped(remote, make, tmp_path):
     cache = Cache(tmp_path / "cache", 1)
     for name in ("notes", "a" * 63, f"{'A' * 64}"):
         (cache.folder / name).mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_nothing_but_digests_is_ever_dropped(remote, make, tmp_path):
     assert {"notes", "a" * 63, "A" * 64} <= there(cache)
 
 
-def test_many_at_once_each_read_whole_files(remote, make, tmp_path):
+def test_concurrent_readers_see_whole_files(remote, make, tmp_path):
     """Room for two of five, six readers: whoever is inside sees every file, whatever the others drop."""
     cache = Cache(tmp_path / "cache", ROOM)
     made = [make(name) for name in "abcde"]
@@ -191,7 +191,7 @@ def test_many_at_once_each_read_whole_files(remote, make, tmp_path):
     assert len(there(cache)) <= 5
 
 
-def test_a_full_disk_is_relieved_of_what_nobody_uses(remote, make, full_disk):
+def test_unused_copies_are_dropped_on_a_full_disk(remote, make, full_disk):
     """The disk has room for one artifact, the limit for many."""
     cache = Cache(full_disk / "cache", None)
     a, b, large = make("a", 40_000), make("b", 41_000), make("c", 200_000)
@@ -205,7 +205,7 @@ def test_a_full_disk_is_relieved_of_what_nobody_uses(remote, make, full_disk):
         look(remote, b, cache)
 
 
-def test_a_damaged_object_does_not_stay_in_the_cache_as_whole(remote, make, tmp_path):
+def test_a_damaged_object_is_not_cached(remote, make, tmp_path):
     cache = Cache(tmp_path / "cache", ROOM)
     a = make("a")
     good = remote.read_bytes("a/iteration-000/rft/rows")

@@ -52,23 +52,23 @@ def test_different_values_have_different_bytes(one, other):
 @given(
     PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}])
 )
-def test_what_json_cannot_carry_is_refused_wherever_it_hides(plain, alien):
+def test_values_without_a_json_form_are_refused_at_any_depth(plain, alien):
     for value in (alien, [plain, alien], {"a": plain, "b": {"c": [alien]}}):
         with pytest.raises(TypeError, match="value"):
             canonical_json(value)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_none_are_refused_by_path(number):
+def test_numbers_that_are_not_finite_are_refused_by_path(number):
     with pytest.raises(ValueError, match=r"value\.a\[1\]"):
         canonical_json({"a": [0, number]})
 
 
-def test_one_is_not_one_point_nought_is_not_true():
+def test_equal_numbers_of_different_types_differ():
     assert len({canonical_json(value) for value in (1, 1.0, True, "1")}) == 4
 
 
-def test_the_bytes_are_a_format_not_an_accident():
+def test_the_bytes_of_canonical_json():
     value = {"b": [1, 2.5, None, True], "a": {"ü": "\n"}}
     assert canonical_json(value) == '{"a":{"ü":"\\n"},"b":[1,2.5,null,true]}'.encode()
     assert fingerprint(value) == hashlib.sha256(canonical_json(value)).hexdigest()

@@ -72,9 +72,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the_next_stage(
-    short: None, tmp_path: Path
-) -> None:
+def test_leftovers_of_a_killed_publication_are_not_read_by_the_next_stage(short: None, tmp_path: Path) -> None:
     finished = FinishedRun(tmp_path, str(tmp_path / "store"))
     finished.store.write_bytes("smoke/iteration-000/explore/shards/step-000099.rank-00.parquet", b"half a shard")
     finished.store.delete("smoke/iteration-000/harvest/manifest.json")
@@ -91,7 +89,7 @@ def test_what_a_killed_publishing_left_in_an_artifacts_folder_is_not_read_by_the
         pytest.param("s3", 1, 1, marks=pytest.mark.long),
     ],
 )
-def test_every_spoilt_file_is_found_named_and_made_again_though_there_are_intact_copies_of_it(
+def test_every_damaged_file_is_named_and_made_again_despite_intact_copies(
     where: str, every: int, ways: int, short: None, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Of what is not on this disk, copies are kept."""

@@ -17,7 +17,7 @@ import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, publish, read_manifest, s3
-from rloop_core.store.faults import is_passing, persist
+from rloop_core.store.faults import is_transient, persist
 from tests.faults.conftest import wait_until
 from tests.store.faulty_s3 import FaultyS3
 
@@ -72,7 +72,7 @@ def published(store: Store, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_every_fourth_request_fails_and_nothing_is_lost_or_doubled(remote, faulty, small_parts, tmp_path, seed):
+def test_no_object_is_lost_when_every_fourth_request_fails(remote, faulty, small_parts, tmp_path, seed):
     folder = made(tmp_path / "out", 2_300_000, 70_000, 0)
     faulty.rate = 1 / 4
     faulty._random.seed(seed)
@@ -90,7 +90,7 @@ def test_every_fourth_request_fails_and_nothing_is_lost_or_doubled(remote, fault
     assert any(faulty.seen[fault] for fault in faulty.faults)
 
 
-def test_a_store_that_is_gone_for_a_while_is_waited_for_and_said_so(one_attempt, remote, faulty, tmp_path):
+def test_an_outage_is_waited_for_and_reported(one_attempt, remote, faulty, tmp_path):
     told: list[str] = []
     store = Store(remote.uri, 30.0, told.append)
     folder = made(tmp_path / "out", 100_000)
@@ -104,7 +104,7 @@ def test_a_store_that_is_gone_for_a_while_is_waited_for_and_said_so(one_attempt,
     assert len(told) == 2
 
 
-def test_patience_ends_with_an_error_of_its_own_that_keeps_what_is_finished(one_attempt, remote, faulty):
+def test_after_the_patience_an_error_is_raised_and_finished_work_stays(one_attempt, remote, faulty):
     remote.write_bytes("a", b"1")
     faulty.gone.set()
     store = Store(remote.uri, 1.0)
@@ -119,7 +119,7 @@ def test_patience_ends_with_an_error_of_its_own_that_keeps_what_is_finished(one_
 
 
 @pytest.mark.parametrize(("fault", "fix"), [("denied", "AWS_ACCESS_KEY_ID"), ("skewed", "clock")])
-def test_a_refusal_is_not_asked_again_and_names_the_bucket(remote, faulty, fault, fix):
+def test_a_refusal_is_not_retried_and_names_the_bucket(remote, faulty, fault, fix):
     faulty.rate, faulty.faults = 1.0, (fault,)
     with pytest.raises(StoreError, match="bucket 'rloop-test'") as caught:
         remote.write_bytes("a", b"1")
@@ -128,7 +128,7 @@ def test_a_refusal_is_not_asked_again_and_names_the_bucket(remote, faulty, fault
     assert fix in str(caught.value.fix)
 
 
-def test_a_server_that_swallows_half_of_every_upload_is_found_out(remote, faulty, tmp_path):
+def test_truncated_uploads_are_detected(remote, faulty, tmp_path):
     faulty.keep_of_uploads = 0.5
     with pytest.raises(StoreError, match="not stored whole"):
         published(remote, made(tmp_path / "out", 50_000))
@@ -137,7 +137,7 @@ def test_a_server_that_swallows_half_of_every_upload_is_found_out(remote, faulty
 
 
 @pytest.mark.parametrize("size", [50_000, 2_300_000], ids=["one-part", "three-parts"])
-def test_a_bit_that_falls_over_on_the_way_up_is_found_out(remote, faulty, small_parts, tmp_path, size):
+def test_a_flipped_bit_in_an_upload_is_detected(remote, faulty, small_parts, tmp_path, size):
     folder = made(tmp_path / "out", size)
     faulty.flip = 40_000
     with pytest.raises(StoreError, match="not stored whole, 3 times"):
@@ -148,7 +148,7 @@ def test_a_bit_that_falls_over_on_the_way_up_is_found_out(remote, faulty, small_
 
 
 @pytest.mark.parametrize("size", [50_000, 2_300_000], ids=["one-part", "three-parts"])
-def test_a_sum_that_proves_nothing_makes_it_read_back(remote, faulty, small_parts, tmp_path, monkeypatch, size):
+def test_without_a_usable_etag_the_object_is_read_back(remote, faulty, small_parts, tmp_path, monkeypatch, size):
     """As with encryption by KMS, where the ETag is no MD5."""
     folder = made(tmp_path / "out", size)
     source = folder / "file-0"
@@ -162,7 +162,7 @@ def test_a_sum_that_proves_nothing_makes_it_read_back(remote, faulty, small_part
     assert not remote.holds(key, source, manifest.files[0].sha256)
 
 
-def test_large_files_move_in_parts_side_by_side(remote, faulty, small_parts, tmp_path):
+def test_large_files_move_in_concurrent_parts(remote, faulty, small_parts, tmp_path):
     source = made(tmp_path / "out", 6_200_000) / "file-0"
     remote.upload(source, "big")
     assert faulty.seen["PUT"] == 6
@@ -174,9 +174,7 @@ def test_large_files_move_in_parts_side_by_side(remote, faulty, small_parts, tmp
     assert remote.uploads("") == []
 
 
-def test_a_connection_that_breaks_costs_a_few_parts_and_not_the_whole_file(
-    one_attempt, remote, faulty, small_parts, tmp_path
-):
+def test_a_broken_connection_repeats_a_few_parts_only(one_attempt, remote, faulty, small_parts, tmp_path):
     source = made(tmp_path / "out", 6_200_000) / "file-0"
     remote.upload(source, "big")
     faulty.rate, faulty.faults = 0.3, ("cut",)
@@ -186,12 +184,12 @@ def test_a_connection_that_breaks_costs_a_few_parts_and_not_the_whole_file(
     assert faulty.seen["GET"] < 25
 
 
-def test_a_parts_size_keeps_the_number_of_parts_within_what_s3_takes():
+def test_the_number_of_parts_stays_within_s3s_limit():
     for size in (1, 10**9, 5 * 10**11, 5 * 2**40):
         assert -(-size // s3.part_bytes(size)) <= 10_000
 
 
-def test_the_pauses_grow_differ_and_have_a_cap(monkeypatch):
+def test_pauses_grow_vary_and_have_a_limit(monkeypatch):
     slept: list[float] = []
     clock = [0.0]
 
@@ -217,7 +215,7 @@ def test_the_pauses_grow_differ_and_have_a_cap(monkeypatch):
     assert slept[:4] != first[:4]
 
 
-def test_what_passes_and_what_does_not():
+def test_transient_and_permanent_failures():
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, SSLError
 
     def refused(code: str, status: int) -> ClientError:
@@ -233,11 +231,11 @@ def test_what_passes_and_what_does_not():
         NoCredentialsError(), SSLError(endpoint_url="x", error="certificate"), refused("AccessDenied", 403),
         refused("NoSuchBucket", 404), refused("NotImplemented", 501), refused("InvalidArgument", 400),
     ]  # fmt: skip
-    assert [error for error in passing if not is_passing(error)] == []
-    assert [error for error in lasting if is_passing(error)] == []
+    assert [error for error in passing if not is_transient(error)] == []
+    assert [error for error in lasting if is_transient(error)] == []
 
 
-def test_a_lease_outlives_a_store_that_is_gone(one_attempt, remote, faulty):
+def test_a_lease_survives_an_outage_of_the_store(one_attempt, remote, faulty):
     with Lease(remote, "run", heartbeat=0.2) as lease:
         with gone_for(faulty, 2.0):
             time.sleep(2.2)
@@ -247,7 +245,7 @@ def test_a_lease_outlives_a_store_that_is_gone(one_attempt, remote, faulty):
     assert not remote.exists("run/lease.json")
 
 
-def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt, remote, faulty):
+def test_an_outage_does_not_count_as_silence(one_attempt, remote, faulty):
     """A holder elsewhere, whose store is gone as ours is, must not be robbed for having been quiet meanwhile."""
     import boto3
 
@@ -283,8 +281,8 @@ def test_time_in_which_the_store_is_gone_is_no_silence_of_the_holder(one_attempt
         holder.join()
 
 
-def test_a_request_that_is_never_answered_is_asked_again(remote, faulty, monkeypatch):
-    monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
+def test_a_request_without_an_answer_is_retried(remote, faulty, monkeypatch):
+    monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     store = Store(remote.uri, 120.0)
     store.write_bytes("a", b"1")
     sleep, first, again = time.sleep, threading.Event(), threading.Event()

@@ -97,7 +97,7 @@ OTHERS = ["report/report.html", "compare-x/a.csv", "notes.txt", "iteration-000/n
     problems=st.integers(0, 2),
     young=st.randoms(use_true_random=False),
 )
-def test_a_random_store_loses_its_garbage_and_nothing_else(template, tmp_path_factory, stages, others, problems, young):
+def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages, others, problems, young):
     root = tmp_path_factory.mktemp("random") / "store"
     shutil.copytree(template, root)
     store, work = Store(str(root)), root.parent / "work"
@@ -174,7 +174,7 @@ def test_every_artifact_and_record_of_a_run_survives_the_shortest_guard(local, t
     assert files(local) == before
 
 
-def test_a_problem_set_stays_while_a_manifest_the_records_or_the_config_lead_to_it(local, tmp_path):
+def test_a_problem_set_stays_while_it_is_referenced(local, tmp_path):
     begun(local)
     (own,) = local.list("run/problems")
     for name, digest in (("a" * 20, "by-uri"), ("b" * 20, "by-digest"), ("c" * 20, "by-nobody")):
@@ -195,7 +195,7 @@ def test_a_problem_set_stays_while_a_manifest_the_records_or_the_config_lead_to_
     assert local.exists(own)
 
 
-def test_a_run_at_work_is_left_alone_and_a_dead_ones_is_not(local, tmp_path):
+def test_a_running_run_is_skipped_and_a_dead_one_is_not(local, tmp_path):
     for name in ("run", "other"):
         begun(local, name)
         local.write_bytes(f"{name}/iteration-000/rft/half", b"x")
@@ -217,7 +217,7 @@ def test_a_run_at_work_is_left_alone_and_a_dead_ones_is_not(local, tmp_path):
     assert not local.exists("run/lease.json")
 
 
-def test_a_run_that_starts_between_the_look_and_the_deletion_is_left_alone(local):
+def test_a_run_that_starts_after_the_search_is_skipped(local):
     begun(local)
     local.write_bytes("run/iteration-000/rft/half", b"x")
     aged(local)
@@ -228,7 +228,7 @@ def test_a_run_that_starts_between_the_look_and_the_deletion_is_left_alone(local
     assert local.exists("run/iteration-000/rft/half")
 
 
-def test_what_was_published_since_the_look_stays(local, tmp_path):
+def test_artifacts_published_after_the_search_stay(local, tmp_path):
     """Files that no manifest named when they were found, and one names now."""
     begun(local)
     manifest = published(local, tmp_path / "work", "run", 0, "rft")
@@ -242,7 +242,7 @@ def test_what_was_published_since_the_look_stays(local, tmp_path):
     assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(local.list("run"))
 
 
-def test_beside_somebody_who_publishes_without_pause_nothing_named_is_lost(local, tmp_path):
+def test_a_concurrent_publisher_loses_no_file(local, tmp_path):
     begun(local)
     stop = threading.Event()
     made: list[Manifest] = []
@@ -264,7 +264,7 @@ def test_beside_somebody_who_publishes_without_pause_nothing_named_is_lost(local
             assert local.size(f"{manifest.folder}/{file.path}") == file.bytes
 
 
-def test_only_what_is_named_is_looked_at_and_an_unknown_run_is_refused(local):
+def test_only_named_runs_are_searched(local):
     for name in ("run", "other"):
         begun(local, name)
         local.write_bytes(f"{name}/iteration-000/rft/half", b"x")
@@ -278,7 +278,7 @@ def test_only_what_is_named_is_looked_at_and_an_unknown_run_is_refused(local):
         find_garbage(local, ["none"], HOUR)
 
 
-def test_a_file_dated_in_the_future_is_young(local):
+def test_a_file_dated_in_the_future_counts_as_new(local):
     """By a machine whose clock was wrong."""
     begun(local)
     local.write_bytes("run/iteration-000/rft/half", b"x")
@@ -292,7 +292,7 @@ def test_a_file_dated_in_the_future_is_young(local):
 @pytest.mark.parametrize(
     ("server", "dated_long_ago"), [("s3_server", 1), pytest.param("swift_here", 0, marks=pytest.mark.long)]
 )
-def test_on_s3_uploads_and_orphans_go_in_few_requests(server, dated_long_ago, request, tmp_path):
+def test_unfinished_uploads_and_orphans_on_s3_are_deleted(server, dated_long_ago, request, tmp_path):
     import boto3
 
     given = request.getfixturevalue(server)

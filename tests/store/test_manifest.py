@@ -47,7 +47,7 @@ def work(tmp_path: Path) -> Path:
     return make(tmp_path / "out", FILES)
 
 
-def test_what_is_published_is_found_and_fetched_whole(store, work, tmp_path):
+def test_a_published_artifact_is_found_and_fetched_whole(store, work, tmp_path):
     assert read_manifest(store, *HERE) is None
     manifest = published(store, work)
     assert read_manifest(store, *HERE) == manifest
@@ -115,7 +115,7 @@ def altered(store: Store, change: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"run": "run"}', b'{"schema_version": 1}']
 )
-def test_garbage_is_no_manifest(local, work, garbage):
+def test_garbage_is_not_a_manifest(local, work, garbage):
     published(local, work)
     local.write_bytes(f"{FOLDER}/manifest.json", garbage)
     with pytest.raises(ArtifactDamaged, match="is not a manifest") as caught:
@@ -123,7 +123,7 @@ def test_garbage_is_no_manifest(local, work, garbage):
     assert caught.value.field == local.uri_of(f"{FOLDER}/manifest.json")
 
 
-def test_a_truncated_or_edited_manifest_is_no_manifest(local, work):
+def test_a_truncated_or_edited_manifest_is_refused(local, work):
     manifest = published(local, work)
     path = local.local_path(f"{FOLDER}/manifest.json")
     whole = path.read_bytes()
@@ -145,7 +145,7 @@ def test_a_truncated_or_edited_manifest_is_no_manifest(local, work):
             read_manifest(local, *HERE)
 
 
-def test_a_newer_rloops_manifest_is_refused_and_not_called_damaged(local, work):
+def test_a_newer_rloops_manifest_is_refused_but_not_damaged(local, work):
     published(local, work)
     altered(local, {"schema_version": 2})
     with pytest.raises(StoreError, match="schema version 2; this rloop reads 1"):
@@ -162,7 +162,7 @@ def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_pat
     assert len(store.list("run/iteration-010")) == 1 + len(FILES)
 
 
-def test_what_a_killed_upload_left_goes_with_the_next_artifact(local, work):
+def test_leftovers_of_a_killed_upload_are_deleted_with_the_next_artifact(local, work):
     folder = local.local_path(FOLDER)
     make(folder, {".tmp-half": b"x", "sub/.tmp-half": b"x", "older/file": b"x"})
     assert read_manifest(local, *HERE) is None
@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_no_manifest(full_disk, work, tmp_path):
     assert published(store, work) == read_manifest(store, *HERE)
 
 
-def test_a_figure_that_is_not_finite_becomes_null_and_strict_readers_can_read_on(local, work):
+def test_a_figure_that_is_not_finite_becomes_null(local, work):
     manifest = published(local, work, metrics={"loss": float("nan"), "sets": [float("inf"), 1.5]})
     assert manifest.metrics == {"loss": None, "sets": [None, 1.5]}
     assert read_manifest(local, *HERE) == manifest
@@ -222,7 +222,7 @@ def test_a_discarded_artifact_is_gone_until_published_again(store, work):
     assert published(store, work) == read_manifest(store, *HERE)
 
 
-def test_theta_0s_evaluation_lies_beside_the_iterations(local, work):
+def test_theta_0s_evaluation_is_in_the_base_folder(local, work):
     published(local, work, iteration=-1, stage="evaluate")
     assert "run/base/evaluate/manifest.json" in local.list("")
     assert read_manifest(local, "run", -1, "evaluate") is not None

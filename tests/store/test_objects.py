@@ -12,7 +12,7 @@ from rloop_core.errors import StoreError
 from rloop_core.store import Store, file_sha256
 
 
-def test_what_is_written_is_read_and_replaced_whole(store):
+def test_objects_are_written_read_and_replaced_whole(store):
     assert not store.exists("run/a.json")
     store.write_bytes("run/a.json", b"first, and longer")
     store.write_bytes("run/a.json", b"second")
@@ -119,7 +119,7 @@ def test_pruning_keeps_what_it_is_told_and_its_neighbours(store):
     assert store.list("") == ["run/s/a", "run/s2/d"]
 
 
-def test_what_a_killed_write_left_is_no_object_and_is_pruned(local):
+def test_leftovers_of_a_killed_write_are_not_listed_and_are_pruned(local):
     local.write_bytes("run/s/a", b"x")
     leftover = local.local_path("run/s/.tmp-abc")
     leftover.write_bytes(b"half")
@@ -128,7 +128,7 @@ def test_what_a_killed_write_left_is_no_object_and_is_pruned(local):
     assert not leftover.exists()
 
 
-def test_what_a_killed_upload_left_on_s3_is_pruned(s3_server):
+def test_leftovers_of_a_killed_upload_on_s3_are_pruned(s3_server):
     import boto3
 
     client = boto3.client("s3")

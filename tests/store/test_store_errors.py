@@ -91,7 +91,7 @@ def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_serve
 def test_an_endpoint_that_accepts_and_never_answers_is_given_up(s3_server, monkeypatch):
     from s3fs import S3FileSystem
 
-    monkeypatch.setattr(objects, "_BRIEF_SECONDS", 0.5)
+    monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(8)

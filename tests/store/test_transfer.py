@@ -42,9 +42,7 @@ def test_memory_does_not_grow_with_the_file(s3_server: str, tmp_path: Path) -> N
     assert float(done.stdout) < 40, f"{float(done.stdout):.0f} MiB"
 
 
-def test_a_transfer_that_was_given_up_takes_nothing_more(
-    s3_server: str, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_transfer_stops(s3_server: str, faulty: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"{s3_server}/{uuid.uuid4().hex}")
     store.write_bytes("a", b"x" * 3_000_000)
     monkeypatch.setattr(s3, "RANGE_BYTES", 1_000_000)

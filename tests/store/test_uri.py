@@ -50,7 +50,7 @@ def test_credentials_are_refused_everywhere_and_not_repeated(uri):
 
 
 @pytest.mark.parametrize("uri", WITHOUT)
-def test_what_only_looks_so_is_taken(uri):
+def test_uris_without_credentials_are_accepted(uri):
     small_config(placement={"store": uri})
     assert not re.match(CREDENTIALS, uri)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,24 +11,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rloop_core.errors import ConfigError, StageError
-from rloop_core.trajectories.filter import (
-    LEDGER_STEPS,
-    FilterReport,
-    FilterSettings,
-    draw_key,
-    filter_experts,
-)
+from rloop_core.config import FilterConfig
+from rloop_core.errors import StageError
+from rloop_core.trajectories.filter import LEDGER_STEPS, FilterReport, draw_key, filter_experts
 from rloop_core.trajectories.schema import check_schema, to_table
 
 KEYS = ["step", "rank", "group_id", "sample"]
-THRESHOLDS = st.sampled_from([0.1, 0.3, 0.5, 1.0])
 
 
 def run_filter(
-    rows: list[dict[str, Any]],
-    chosen: FilterSettings,
-    files: int = 2,
+    rows: list[dict[str, Any]], chosen: FilterConfig, seed: int = 0, files: int = 2
 ) -> tuple[FilterReport, list[dict[str, Any]], bytes]:
     with tempfile.TemporaryDirectory() as name:
         paths = []
@@ -39,20 +32,22 @@ def run_filter(
                 row_group_size=7,
             )
         out = Path(name, "out", "expert.parquet")
-        report = filter_experts(paths, chosen, out)
+        report = filter_experts(paths, chosen, out, seed)
         check_schema(out)
         assert [path.name for path in out.parent.iterdir()] == [out.name]
         return report, pq.read_table(out).to_pylist(), out.read_bytes()
 
 
-def reference(rows: list[dict[str, Any]], chosen: FilterSettings) -> tuple[list[tuple[int, int]], pd.DataFrame]:
+def reference(
+    rows: list[dict[str, Any]], chosen: FilterConfig, seed: int
+) -> tuple[list[tuple[int, int]], pd.DataFrame]:
     """The definition, in whole-file pandas: the ledger's counts and the expert set."""
     frame = pd.DataFrame(rows)
     frame["correct"] = frame["verdict"] == "correct"
     by_problem = frame.groupby("problem_id")["correct"]
     frame["attempts"], frame["successes"] = by_problem.transform("size"), by_problem.transform("sum")
     rate = frame["successes"] / frame["attempts"]
-    band = (rate > 0) & (rate < chosen.threshold) if chosen.threshold < 1 else rate > 0
+    band = (rate > 0) & (rate < chosen.threshold) if chosen.active_learning else rate > 0
     counts = []
 
     def count(left: pd.DataFrame) -> pd.DataFrame:
@@ -67,9 +62,7 @@ def reference(rows: list[dict[str, Any]], chosen: FilterSettings) -> tuple[list[
     left = count(left[left["boxes"] <= 1] if chosen.drop_multiple_boxes else left)
     left = left.sort_values(KEYS).assign(ids=lambda f: f["completion_ids"].map(tuple))
     left = count(left.drop_duplicates(["problem_id", "ids"]))
-    draws = [
-        draw_key(chosen.seed, *key) for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)
-    ]
+    draws = [draw_key(seed, *key) for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)]
     left = left.assign(draw=draws).sort_values("draw")
     left = count(left if chosen.max_per_problem is None else left.groupby("problem_id").head(chosen.max_per_problem))
     return counts, left.sort_values(KEYS)
@@ -101,7 +94,7 @@ PLAIN = [
 @settings(max_examples=18)
 @given(
     drawn=ROLLOUTS,
-    threshold=THRESHOLDS,
+    threshold=st.sampled_from([0.1, 0.3, 0.5, None]),
     min_attempts=st.integers(1, 6),
     min_successes=st.integers(1, 3),
     cap=st.none() | st.integers(1, 3),
@@ -114,32 +107,20 @@ def test_the_filter_is_its_definition(
     rollout, drawn, threshold, min_attempts, min_successes, cap, truncated, boxes, seed
 ) -> None:
     rows = [
-        rollout(
-            step,
-            0,
-            0,
-            f"g{index:03d}",
-            index % 4,
-            f"p{problem}",
-            verdict,
-            tuple(tokens),
-            finished,
-            boxed,
-            kept=index % 2 == 0,
-        )
-        for index, (problem, verdict, tokens, finished, boxed, step) in enumerate(drawn)
+        rollout(step, 0, 0, f"g{i:03d}", i % 4, f"p{problem}", verdict, tuple(ids), finished, boxed, kept=i % 2 == 0)
+        for i, (problem, verdict, ids, finished, boxed, step) in enumerate(drawn)
     ]
-    chosen = FilterSettings(
-        threshold=threshold,
-        min_attempts=min_attempts,
+    chosen = FilterConfig(
+        active_learning=threshold is not None,
+        threshold=threshold or 0.1,
+        min_attempts=max(min_attempts, min_successes),
         min_successes=min_successes,
         max_per_problem=cap,
         drop_truncated=truncated,
         drop_multiple_boxes=boxes,
-        seed=seed,
     )
-    report, found, content = run_filter(rows, chosen)
-    counts, expected = reference(rows, chosen)
+    report, found, content = run_filter(rows, chosen, seed)
+    counts, expected = reference(rows, chosen, seed)
     assert [(row.trajectories, row.problems) for row in report.ledger] == counts
     assert tuple(row.step for row in report.ledger) == LEDGER_STEPS
     assert [[row[key] for key in KEYS] for row in found] == expected[KEYS].to_numpy().tolist()
@@ -149,47 +130,39 @@ def test_the_filter_is_its_definition(
     assert sum(report.rate_histogram) == len({row["problem_id"] for row in rows})
     assert sum(report.hard_histogram) == report.hard_problems == counts[2][1]
     # Neither the order of the rows nor how they are cut into files reaches the result.
-    assert run_filter(rows[::-1], chosen, files=3)[2] == content
+    assert run_filter(rows[::-1], chosen, seed, files=3)[2] == content
 
 
 def band(rollout, rates: dict[str, tuple[int, int]], **others: Any) -> list[dict[str, Any]]:
     """Rows in which every problem has the given (correct, attempts), all completions distinct."""
     return [
-        rollout(
-            1 + sample // 16,
-            0,
-            0,
-            f"{problem}-{sample // 16}",
-            sample % 16,
-            problem,
-            "correct" if sample < correct else "wrong",
-            (sample, 1),
-            **others,
-        )
+        rollout(1 + i // 16, 0, 0, f"{problem}-{i // 16}", i % 16, problem, verdict, (i, 1), **others)
         for problem, (correct, attempts) in rates.items()
-        for sample in range(attempts)
+        for i, verdict in enumerate(["correct"] * correct + ["wrong"] * (attempts - correct))
     ]
 
 
 def test_the_band_is_open_on_both_sides(rollout) -> None:
     rows = band(rollout, {"never": (0, 40), "rare": (3, 40), "edge": (4, 40), "paper": (19, 190), "often": (30, 40)})
-    report, found, _ = run_filter(rows, FilterSettings(threshold=0.1))
+    report, found, _ = run_filter(rows, FilterConfig(threshold=0.1))
     assert {row["problem_id"] for row in found} == {"rare"}
     assert (report.hard_problems, report.unsolved, report.always_solved) == (1, 1, 0)
     assert report.rate_histogram == (2, 2, 0, 0, 0, 0, 0, 1, 0, 0)
     assert report.single_success_share == 0.0
 
 
-def test_a_threshold_of_one_takes_every_solved_problem(rollout) -> None:
+def test_without_active_learning_every_solved_problem_is_taken(rollout) -> None:
     rows = band(rollout, {"never": (0, 4), "always": (4, 4), "some": (1, 4)})
-    report, found, _ = run_filter(rows, FilterSettings(threshold=1.0))
-    assert {row["problem_id"] for row in found} == {"always", "some"}
+    report, found, _ = run_filter(rows, FilterConfig(active_learning=False))
+    assert {row["problem_id"] for row in found} == {"always", "some"} and report.threshold == 1.0
+    never = FilterConfig(active_learning=False, on_empty="widen")
+    assert run_filter(band(rollout, {"never": (0, 4)}), never)[0].status == "carried"
     assert report.single_success_share == 0.5
 
 
 def test_the_cap_draws_by_seed_and_not_by_time(rollout) -> None:
     rows = band(rollout, {"p": (60, 610)})
-    draws = [run_filter(rows, FilterSettings(seed=seed))[1] for seed in range(6)]
+    draws = [run_filter(rows, FilterConfig(), seed)[1] for seed in range(6)]
     assert all(len(found) == 8 for found in draws)
     assert draws[0] != draws[1]
     mean = sum(row["completion_ids"][0] for found in draws for row in found) / 48
@@ -202,7 +175,7 @@ def test_draws_are_the_same_everywhere() -> None:
 
 
 def test_an_empty_set_is_carried_as_an_empty_file_of_the_schema(rollout) -> None:
-    report, found, _ = run_filter(band(rollout, {"easy": (3, 4)}), FilterSettings())
+    report, found, _ = run_filter(band(rollout, {"easy": (3, 4)}), FilterConfig())
     assert (report.status, found, report.trajectories, report.problems) == ("carried", [], 0, 0)
     assert [row.trajectories for row in report.ledger] == [4, 3, 0, 0, 0, 0, 0, 0]
     assert report.single_success_share is None
@@ -210,12 +183,12 @@ def test_an_empty_set_is_carried_as_an_empty_file_of_the_schema(rollout) -> None
 
 def test_an_empty_set_fails_with_the_histogram_and_the_fix(rollout) -> None:
     with pytest.raises(StageError, match=r"'of hard problems'.*0\.7-0\.8: 1,.*never solved: 0.*fix: raise"):
-        run_filter(band(rollout, {"easy": (3, 4)}), FilterSettings(on_empty="fail"))
+        run_filter(band(rollout, {"easy": (3, 4)}), FilterConfig(on_empty="fail"))
 
 
 def test_an_empty_set_widens_step_by_step(rollout) -> None:
     rows = band(rollout, {"half": (1, 4)}) + band(rollout, {"boxy": (1, 8)}, boxes=3)
-    wide = FilterSettings(on_empty="widen", widen_to=(0.2, 0.5, 1.0))
+    wide = FilterConfig(on_empty="widen", widen_to=(0.2, 0.5, 1.0))
     report, found, _ = run_filter(rows, wide)
     assert (report.status, report.threshold, report.thresholds_tried) == ("widened", 0.5, (0.1, 0.2, 0.5))
     assert {row["problem_id"] for row in found} == {"half"}
@@ -224,24 +197,5 @@ def test_an_empty_set_widens_step_by_step(rollout) -> None:
 
 
 def test_the_report_is_plain_json(rollout) -> None:
-    import json
-
-    report, _, _ = run_filter(band(rollout, {"rare": (1, 20)}), FilterSettings())
+    report, _, _ = run_filter(band(rollout, {"rare": (1, 20)}), FilterConfig())
     assert json.loads(json.dumps(report.to_dict()))["trajectories"] == 1
-
-
-@pytest.mark.parametrize(
-    ("settings_", "field"),
-    [
-        ({"threshold": 0.0}, "threshold"),
-        ({"threshold": 1.5}, "threshold"),
-        ({"min_attempts": 0}, "min_attempts"),
-        ({"max_per_problem": 0}, "max_per_problem"),
-        ({"on_empty": "shrug"}, "on_empty"),
-        ({"on_empty": "widen", "widen_to": (0.05,)}, "widen_to"),
-        ({"on_empty": "widen", "widen_to": ()}, "widen_to"),
-    ],
-)
-def test_impossible_settings_are_refused_by_field(settings_: dict[str, Any], field: str) -> None:
-    with pytest.raises(ConfigError, match=f"filter.{field}"):
-        FilterSettings(**settings_)

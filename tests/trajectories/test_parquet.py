@@ -22,7 +22,7 @@ def numbers(count: int) -> pa.Table:
 
 @settings(max_examples=20)
 @given(rows=st.integers(0, 3 * ROW_GROUP_ROWS), cuts=st.lists(st.integers(0, 3 * ROW_GROUP_ROWS), max_size=5))
-def test_bytes_depend_on_the_rows_and_not_on_how_they_arrive(rows: int, cuts: list[int]) -> None:
+def test_bytes_depend_on_the_rows_alone(rows: int, cuts: list[int]) -> None:
     table = numbers(rows)
     edges = [0, *sorted(min(cut, rows) for cut in cuts), rows]
     with tempfile.TemporaryDirectory() as name:

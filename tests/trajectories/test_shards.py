@@ -3,13 +3,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.trajectories.shards import ShardName, seal_shards, winning_shards, write_shard
+from rloop_core.trajectories.schema import CANONICAL_ORDER, check_schema, to_table
+from rloop_core.trajectories.shards import ShardName, consolidate, seal_shards, winning_shards, write_shard
 
 
 @given(step=st.integers(1, 10**7), rank=st.integers(0, 300), attempt=st.none() | st.integers(0, 5000))
@@ -48,7 +50,7 @@ def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: 
 
 @settings(max_examples=7)
 @given(data=st.data())
-def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, data) -> None:
+def test_a_phase_killed_at_random_seals_to_the_same_bytes(phase, data) -> None:
     """Each start goes on after a checkpoint, under the next attempt, and is killed within a shard."""
     steps, ranks = 3, 2
     with tempfile.TemporaryDirectory() as name:
@@ -84,7 +86,7 @@ def test_a_phase_killed_at_random_seals_to_the_bytes_of_one_never_killed(phase, 
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
-def test_the_last_attempt_wins_whatever_the_order_of_names(keys: list[tuple[int, int, int]]) -> None:
+def test_the_last_attempt_wins_in_any_order_of_names(keys: list[tuple[int, int, int]]) -> None:
     winners = winning_shards([ShardName(*key).format() for key in keys])
     best: dict[tuple[int, int], int] = {}
     for step, rank, attempt in keys:
@@ -104,7 +106,7 @@ def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> N
         seal_shards(tmp_path, tmp_path / "out")
 
 
-def test_sealing_again_removes_what_an_interrupted_sealing_left(phase, tmp_path: Path) -> None:
+def test_sealing_again_removes_leftovers(phase, tmp_path: Path) -> None:
     for (step, rank), rows in phase(2, 1).items():
         write_shard(tmp_path / "in", step, rank, 0, rows)
     out = tmp_path / "out"
@@ -116,3 +118,36 @@ def test_sealing_again_removes_what_an_interrupted_sealing_left(phase, tmp_path:
         "step-000001.rank-00.parquet",
         "step-000002.rank-00.parquet",
     ]
+
+
+def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Path) -> None:
+    shards = phase(4, 2)
+    for (step, rank), rows in shards.items():
+        write_shard(tmp_path / "in", step, rank, 0, rows[::-1])
+    sealed = seal_shards(tmp_path / "in", tmp_path / "sealed")
+    parts = consolidate(sealed[::-1], tmp_path / "out", rows_per_file=25)
+    assert [p.name for p in parts] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert [pq.read_metadata(p).num_rows for p in parts] == [25, 25, 14]
+    rows = pa.concat_tables(pq.read_table(p) for p in parts).to_pylist()
+    everything = [row for shard in shards.values() for row in shard]
+    assert rows == sorted(everything, key=lambda row: [row[name] for name in CANONICAL_ORDER])
+    for part in parts:
+        check_schema(part)
+
+    pq.write_table(to_table(everything[::-1]), tmp_path / "one.parquet", row_group_size=9)
+    again = consolidate([tmp_path / "one.parquet"], tmp_path / "again", rows_per_file=25)
+    assert [p.read_bytes() for p in again] == [p.read_bytes() for p in parts]
+
+
+def test_consolidating_again_replaces_old_parts(phase, tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "in", 1, 0, 0, phase(1, 1)[1, 0])
+    consolidate([path], tmp_path / "out", rows_per_file=2)
+    assert consolidate([path], tmp_path / "out") == list((tmp_path / "out").iterdir())
+
+
+def test_consolidating_two_attempts_of_one_shard_is_refused(phase, tmp_path: Path) -> None:
+    paths = [write_shard(tmp_path, 1, 0, attempt, phase(1, 1, attempt=attempt)[1, 0]) for attempt in (0, 1)]
+    with pytest.raises(StageError, match=r"both hold \(step 1, rank 0\)"):
+        consolidate(paths, tmp_path / "out")
+    with pytest.raises(StageError, match="no trajectories"):
+        consolidate([], tmp_path / "out")

@@ -8,7 +8,7 @@ from rloop_core.trajectories.schema import to_table
 from rloop_core.trajectories.success import SUCCESS_SCHEMA, success_rates, write_success_rates
 
 
-def test_every_rollout_counts_also_those_outside_the_update(rollout, tmp_path: Path) -> None:
+def test_every_rollout_counts_including_those_outside_the_update(rollout, tmp_path: Path) -> None:
     rows = [
         rollout(1, group="a", sample=0, problem="p2", verdict="correct", kept=False),
         rollout(1, group="a", sample=1, problem="p2", verdict="truncated", finished=False),

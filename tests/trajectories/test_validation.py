@@ -40,13 +40,13 @@ def rows(phase) -> list[dict[str, Any]]:
     return [row for shard in phase(STEPS, RANKS, GROUPS, SIZE).values() for row in shard]
 
 
-def test_a_whole_phase_is_proven_with_its_counts(rows) -> None:
+def test_a_complete_phase_is_reported_with_its_counts(rows) -> None:
     report = prove(rows)
     assert (report.groups, report.trajectories, report.problems) == (12, 48, 3)
     assert report.min_groups_in_a_step == report.max_groups_in_a_step == 4
 
 
-def test_more_groups_than_asked_for_are_welcome(rows, rollout) -> None:
+def test_more_groups_than_required_are_accepted(rows, rollout) -> None:
     more = [rollout(2, 0, 0, "extra", sample, "p9") for sample in range(SIZE)]
     assert prove(rows + more).max_groups_in_a_step == 5
 
@@ -59,7 +59,7 @@ def test_a_group_that_lies_in_two_files_is_whole(rows) -> None:
 
 @settings(max_examples=6)
 @given(index=st.integers(0, STEPS * RANKS * GROUPS * SIZE - 1))
-def test_any_removed_or_doubled_row_is_found_and_its_group_named(rows, index: int) -> None:
+def test_a_removed_or_doubled_row_is_found_with_its_group(rows, index: int) -> None:
     group = rows[index]["group_id"]
     with pytest.raises(StageError, match=f"incomplete group.*{group}"):
         prove(rows[:index] + rows[index + 1 :])
@@ -67,7 +67,7 @@ def test_any_removed_or_doubled_row_is_found_and_its_group_named(rows, index: in
         prove([*rows, rows[index]])
 
 
-def test_what_is_missing_is_named(rows) -> None:
+def test_missing_steps_and_groups_are_named(rows) -> None:
     with pytest.raises(StageError, match=r"2 missing \(step, rank\): \(2, 0\), \(2, 1\)"):
         prove([row for row in rows if row["step"] != 2])
     with pytest.raises(StageError, match=r"1 step\(s\) with fewer than 4 groups: 3"):
@@ -85,6 +85,6 @@ def test_wrong_sample_numbers_and_mixed_groups_are_found(rows) -> None:
         prove(reused)
 
 
-def test_nothing_to_prove_is_an_error() -> None:
+def test_an_empty_record_is_an_error() -> None:
     with pytest.raises(StageError, match="no trajectory files"):
         prove_complete([], steps=1, ranks=1, group_size=1, min_groups_per_step=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rloop_core.errors import RLoopError
-from rloop_core.problems.rows import problem_and_gold
+from rloop_core.problems.sources import problem_and_gold
 from rloop_core.verifier.golds import acceptable_golds
 from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
 from rloop_core.verifier.normalise import normalise

@@ -257,15 +257,15 @@ _EXPERTS = (
     Wrong(
         "truncated-experts",
         "rloop_core/trajectories/filter.py",
-        '        keep(keys["finished"].to_numpy()[chosen] | (not settings.drop_truncated))\n',
-        '        keep(keys["finished"].to_numpy()[chosen] | settings.drop_truncated)\n',
+        'rows.filter(pl.col("finished") | (not settings.drop_truncated))',
+        'rows.filter(pl.col("finished") | settings.drop_truncated)',
         "Cut completions are learned from.",
     ),
     Wrong(
         "cap-takes-the-first",
         "rloop_core/trajectories/filter.py",
-        "sorted(draws)[settings.max_per_problem :]",
-        "draws[settings.max_per_problem :]",
+        'pl.col("draw").rank("ordinal")',
+        "pl.int_range(1, pl.len() + 1)",
         "The cap prefers early RL steps.",
     ),
     Wrong(

@@ -14,7 +14,7 @@ from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
 from rloop_core.results.report.phases import success_counts
 from rloop_core.results.report.reading import RunRecord
 from rloop_core.results.report.samples import Sample, samples_of
-from rloop_core.trajectories.layout import EXPERTS_FILE
+from rloop_core.trajectories import EXPERTS_FILE
 
 PAGE_BYTES = 1_500_000
 """Most bytes of the page that trajectories take, escaped: hostile text can be five times as long as it looks."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rloop_core.json_text import parse_json
 from rloop_core.results.report.reading import RunRecord, stage_name
-from rloop_core.trajectories.layout import LEDGER_FILE, RATES_FILE
+from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
 
 STEPS_FILE = "metrics.jsonl"
 

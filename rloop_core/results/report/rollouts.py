@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.results.report.reading import RunRecord
-from rloop_core.trajectories.layout import EXPERTS_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
+from rloop_core.trajectories import EXPERTS_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, check_schema
 from rloop_core.trajectories.shards import ShardName
 

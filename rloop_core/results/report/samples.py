@@ -10,7 +10,7 @@ from typing import Any
 
 from rloop_core.results.report.evaluation import sample_files
 from rloop_core.results.report.reading import RunRecord
-from rloop_core.trajectories.layout import EXPERTS_FILE
+from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.trajectories.success import CORRECT
 

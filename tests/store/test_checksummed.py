@@ -1,4 +1,4 @@
-"""One altered bit anywhere in a manifest or a sealed record is found, whatever it makes of it."""
+"""One altered bit anywhere in a manifest or a checksummed record is found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ArtifactDamaged
-from rloop_core.store import Store, publish, read_manifest, seal, unseal
+from rloop_core.store import Store, dump_checksummed, load_checksummed, publish, read_manifest
 
 CONTENT = {"schema_version": 1, "name": "é", "share": 0.1, "rows": [["a", 1], ["b", None]], "note": "x" * 40}
 
@@ -21,16 +21,16 @@ def _flipped(text: bytes, bit: int) -> bytes:
 
 @settings(max_examples=50)
 @given(st.integers(0, 10**6))
-def test_a_bit_of_a_sealed_record(bit: int) -> None:
-    text = seal(CONTENT, indent=1)
-    assert unseal(text) == CONTENT
+def test_an_altered_bit_of_a_record(bit: int) -> None:
+    text = dump_checksummed(CONTENT, indent=1)
+    assert load_checksummed(text) == CONTENT
     with pytest.raises(ValueError):
-        unseal(_flipped(text, bit))
+        load_checksummed(_flipped(text, bit))
 
 
 @given(bit=st.integers(0, 10**6))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_bit_of_a_manifest(bit: int, local: Store, tmp_path: Path) -> None:
+def test_an_altered_bit_of_a_manifest(bit: int, local: Store, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / "file").write_text("content")
     key = "run/iteration-000/rft/manifest.json"
@@ -51,6 +51,6 @@ def test_a_bit_of_a_manifest(bit: int, local: Store, tmp_path: Path) -> None:
 
 
 def test_records_of_older_releases_are_read_as_they_are() -> None:
-    assert unseal(b'{"a": 1}') == {"a": 1}
-    with pytest.raises(ValueError, match="no JSON object"):
-        unseal(b"[1]")
+    assert load_checksummed(b'{"a": 1}') == {"a": 1}
+    with pytest.raises(ValueError, match="not a JSON object"):
+        load_checksummed(b"[1]")
