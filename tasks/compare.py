@@ -6,8 +6,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from rloop_core.results.compare.comparison import write_comparison
-from rloop_core.results.compare.figures import curves
+from rloop_core.results.compare.curves import curves
+from rloop_core.results.compare.write import write_comparison
 from rloop_core.store import Store
 from tasks.artifacts import publish_figure, publish_table
 

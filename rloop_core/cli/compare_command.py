@@ -10,7 +10,7 @@ import click
 from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
 
 if TYPE_CHECKING:
-    from rloop_core.results.compare.similarity import Unit
+    from rloop_core.results.compare.transitions import Unit
 
 
 @click.command("compare")
@@ -55,7 +55,7 @@ def command(
     Example:
       rloop compare demo demo-vanilla-rl --store .rloop/store
     """
-    from rloop_core.results.compare.comparison import write_comparison
+    from rloop_core.results.compare.write import write_comparison
     from rloop_core.store import Store
 
     page, found = write_comparison(

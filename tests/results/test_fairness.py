@@ -10,10 +10,10 @@ from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
 from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.compare.comparability import config_differences
-from rloop_core.results.compare.comparison import compare_runs, write_comparison
-from rloop_core.results.compare.files import draw
-from rloop_core.results.compare.overfitting import overfitting
-from rloop_core.results.compare.paper import paper_figures
+from rloop_core.results.compare.comparison import compare_runs
+from rloop_core.results.compare.curves import overfitting
+from rloop_core.results.compare.figures import draw, paper_figures
+from rloop_core.results.compare.write import write_comparison
 from rloop_core.stages.run_record import write_run_record
 from tests.results.paired import changed, make_pair, pair_config
 
@@ -89,7 +89,7 @@ def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_pat
             compare_runs(pair[0].store, *names, tmp_path, SolvedRule())
     found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, SolvedRule(), force=True)
     assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.dynamics[0].blocks.intervals["inter"].value == 0
+    assert found.transitions[0].blocks.intervals["inter"].value == 0
 
 
 @pytest.mark.parametrize("field", ABLATIONS)
@@ -107,7 +107,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
         *([(field, "the method: what is compared")] if field > "name" else []),
     ]
     assert found.arms[1].restarts is (field != "explore.start")
-    assert found.table.row(found.dynamics[0].label, "tiny \N{MINUS SIGN} ablated").difference
+    assert found.table.row(found.transitions[0].label, "tiny \N{MINUS SIGN} ablated").kind == "difference"
     assert overfitting(found.arms) is None  # the paper's Figure 1 is of vanilla RL
 
 
@@ -118,7 +118,7 @@ def test_an_ablation_has_every_figure_of_the_paper_but_that_of_vanilla_rl(tmp_pa
     for arm in arms:
         arm.finish()
     figures = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path, SolvedRule()))
-    assert {one.name for one in paper_figures(figures.overall, figures.by_set) if one.needs} == {"Figure 1"}
+    assert {one.name for one in paper_figures(figures) if one.needs} == {"Figure 1"}
 
 
 def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):

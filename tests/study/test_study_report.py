@@ -13,14 +13,15 @@ from rich.console import Console
 
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.study import figures
 from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import study_runs
-from rloop_core.results.study.effects import crossed_effects
+from rloop_core.results.study.figures import draw as draw_pictures
+from rloop_core.results.study.figures import training
+from rloop_core.results.study.findings import findings
+from rloop_core.results.study.intervals import crossed_effects
 from rloop_core.results.study.page import render
 from rloop_core.results.study.show import show_study
-from rloop_core.results.study.write import draw as draw_pictures
-from rloop_core.results.study.write import findings, write_study
+from rloop_core.results.study.write import write_study
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
@@ -220,7 +221,7 @@ def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_pa
     again = findings(make_config(SEEDS), remote, found.page, tmp_path, SolvedRule())
     assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
     assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
-    drawn = figures.training(again.record)
+    drawn = training(again.record)
     assert drawn.png == (found.page.parent / "training.png").read_bytes()
     assert drawn.table.to_csv() == (found.page.parent / "training.csv").read_text()
     assert not list(tmp_path.rglob("*.safetensors"))
