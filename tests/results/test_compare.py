@@ -269,7 +269,7 @@ def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):
     content = {"schema_version": 1, **DataRecord(sets, "report", found).to_dict()}
     for name in NAMES:
         pair_store.write_bytes(f"{name}/data.json", json.dumps(content).encode())
-    table = compare_runs(pair_store, *NAMES, tmp_path, SolvedRule()).table
+    table = compare_runs(pair_store, *NAMES, tmp_path).table
     assert [block.label for block in table.blocks][:2] == [label, f"{label}, without 1 contaminated"]
     for policy in ("base", "RL", "RLoop"):
         expected = mean([count / SAMPLES for count in counts(policy, label)[1:]])
@@ -277,15 +277,15 @@ def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):
         assert table.row(table.blocks[1].label, policy).cells["avg@4"]["value"] == pytest.approx(expected)
 
 
-def test_an_unknown_rule_run_or_folder(pair, tmp_path):
+def test_an_unknown_rule_run_or_folder(compared, pair, tmp_path):
     store = pair[0].store
     with pytest.raises(ConfigError, match="any, majority or at-least-M"):
-        write_comparison(store, *NAMES, tmp_path / "out", tmp_path, solved="often")
+        compare_runs(store, *NAMES, tmp_path, solved="often")
     with pytest.raises(StoreError, match="no run 'other'"):
-        write_comparison(store, "tiny", "other", tmp_path / "out", tmp_path)
+        compare_runs(store, "tiny", "other", tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--out"):
-        write_comparison(store, *NAMES, tmp_path / "file", tmp_path / "cache")
+        write_comparison(compared, tmp_path / "file")
 
 
 @pytest.mark.process
@@ -299,11 +299,12 @@ def test_the_command_says_what_it_wrote_or_why_not(command_and_page, pair, tmp_p
     assert end.value.code == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1 and "not comparable" in said.err and "--force" in said.err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.process
 def test_equal_pairs_give_equal_pages(compared, pair, page, tmp_path):
-    again = compare_runs(pair[0].store, *NAMES, tmp_path, SolvedRule())
+    again = compare_runs(pair[0].store, *NAMES, tmp_path)
     assert render(compared, Figures()) == render(again, Figures())
     text = page.read_text()
     name = "set-01-figure-5b-similarity"
@@ -325,7 +326,7 @@ def test_chosen_checkpoints_are_shown_and_marked_where_they_were_chosen(pair, pa
     label = next(iter(SETS))
     for arm in pair:
         write_run_record(pair_store, changed(arm.config, "evaluate", select_on=label))
-    found = compare_runs(pair_store, *NAMES, tmp_path, SolvedRule())
+    found = compare_runs(pair_store, *NAMES, tmp_path)
     text = render(found, Figures())
     section = text[text.index("<h3>Chosen checkpoints</h3>") :]
     section = section[: section.index("</table>")]

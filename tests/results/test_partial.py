@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.figures import Figures
 from rloop_core.results.compare.page import render
@@ -24,7 +23,7 @@ NAMES = ("tiny", "tiny-vanilla-rl")
 
 def told(ours, tmp_path, force=False):
     """The comparison's notes, its page without figures, and what both were made from."""
-    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule(), force=force)
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", force=force)
     text = render(found, Figures())
     assert "Compute" in text and "What differs" in text
     return " ".join(found.notes), text, found
@@ -46,7 +45,8 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
         arm.finish(evaluate=False)
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     notes, text = " ".join(found.notes), page.read_text()
     assert "no evaluated final policy" in notes and "no Table 1" in notes
     drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
@@ -58,7 +58,8 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
 
 def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     assert "not complete" in " ".join(found.notes) and not list(page.parent.glob("*.png"))
     ours.finish(iterations=1)
     theirs.finish()
@@ -121,7 +122,8 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
     for arm in (ours, theirs):
         arm.finish()
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     notes = " ".join(found.notes)
     assert "Compute" in page.read_text() and "tiny: filter of iteration 0 holds no ledger.json" in notes
     for name in (
@@ -155,7 +157,7 @@ def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
 
         arm.evaluated = emptied
         arm.finish()
-    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
     notes = " ".join(found.notes)
     assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
     assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
@@ -180,7 +182,7 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
     for arm in (ours, theirs):
         arm.finish()
     with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
-        compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+        compare_runs(ours.store, *NAMES, tmp_path / "cache")
     notes, text, found = told(ours, tmp_path, force=True)
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
     assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes

@@ -58,18 +58,29 @@ def compare_runs(
     run: str,
     vanilla: str,
     cache: Path,
-    rule: SolvedRule,
-    seed: int | None = None,
     *,
+    solved: str = "any",
     similarity_unit: Unit = "words",
+    seed: int | None = None,
     force: bool = False,
 ) -> Comparison:
-    """Read, check and analyse; what is missing is left out and noted.
+    """Read two runs of a store, check them and analyse them; what is missing is left out and noted.
+
+    Args:
+        store: The object store.
+        run: The RLoop run.
+        vanilla: Its control, or another RLoop run whose method alone differs.
+        cache: Folder for copies of files of remote stores.
+        solved: `any`, `majority` or `at-least-M`.
+        similarity_unit: `words` or `tokens`.
+        seed: Of the bootstrap; None takes the run's.
+        force: Compare arms that are not comparable, and say so on the page.
 
     Raises:
-        ConfigError: The arms are not comparable, and `force` is off.
+        ConfigError: The arms are not comparable, or there is no such rule.
         StoreError: There is no such run.
     """
+    rule = SolvedRule(solved)
     runs = read_run(store, run, cache), read_run(store, vanilla, cache)
     against = objections(*runs)
     if against and not force:

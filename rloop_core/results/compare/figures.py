@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rloop_core.results.compare.comparison import Comparison
 from rloop_core.results.compare.curves import by_iteration, curves, overfitting, step_curves
@@ -40,23 +41,6 @@ class Figures:
         return [*self.overall, *(one for of_set in self.by_set.values() for one in of_set), *self.experts]
 
 
-@dataclass(frozen=True)
-class PaperFigure:
-    """One figure of the paper.
-
-    Attributes:
-        name: "Figure 2".
-        shows: What it shows in the paper.
-        pictures: Our pictures of the same: each a title and its pictures' names, by problem set unless it is over all.
-        needs: What the first of them takes; empty where it is there.
-    """
-
-    name: str
-    shows: str
-    pictures: list[tuple[str, dict[str, str]]]
-    needs: str
-
-
 def draw(comparison: Comparison) -> Figures:
     """Draw every figure that there are numbers for."""
     arms = comparison.arms
@@ -84,12 +68,18 @@ def draw(comparison: Comparison) -> Figures:
     return Figures([picture for picture in overall if picture], by_set, experts)
 
 
-def paper_figures(figures: Figures) -> list[PaperFigure]:
-    """Return the paper's figures in its order, each with those of these pictures that stand for it."""
-    rows = []
+def paper_figures(figures: Figures) -> list[dict[str, Any]]:
+    """Return the paper's figures in its order, each with our pictures of the same.
+
+    Returns:
+        For each figure `name`, what it `shows` in the paper, `pictures` (titles, each with its pictures' names by
+        problem set), and what it `needs`: empty unless the first picture is missing.
+    """
+    rows: list[dict[str, Any]] = []
     for name, shows, kinds, needs in _PAPER:
         pictures = [_of_kind(kind, figures) for kind in kinds]
-        rows.append(PaperFigure(name, shows, [one for one in pictures if one], "" if pictures[0] else needs))
+        needs = "" if pictures[0] else needs
+        rows.append({"name": name, "shows": shows, "pictures": [one for one in pictures if one], "needs": needs})
     return rows
 
 

@@ -19,7 +19,6 @@ from rloop_core.results.compare.figures import Figures, paper_figures
 from rloop_core.results.compare.table import AVERAGE, TableOne, difference_name
 from rloop_core.results.compare.trajectories import Cases
 from rloop_core.results.compare.transitions import Blocks, SetTransitions
-from rloop_core.results.report.lineage import Lineage
 from rloop_core.results.report.lineage_page import lineage_section
 from rloop_core.results.report.page import fill_template, image_uri
 from rloop_core.results.report.samples import Sample, samples_of
@@ -39,6 +38,7 @@ def render(comparison: Comparison, figures: Figures) -> str:
     from markupsafe import Markup
 
     ours, theirs = comparison.arms
+    runs = (ours.run, theirs.run)
     script = SCRIPT.read_text(encoding="utf-8")
     claim = difference_name(ours.title, theirs.title)
     return fill_template(
@@ -46,7 +46,9 @@ def render(comparison: Comparison, figures: Figures) -> str:
         comparison=comparison,
         script=Markup(script),  # noqa: S704 (the project's own text)
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        arms=[_arm(arm, lineage) for arm, lineage in zip(comparison.arms, comparison.lineages, strict=True)],
+        arms=comparison.arms,
+        configs=[json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False) for run in runs],
+        lineages=[lineage_section(run, one) for run, one in zip(runs, comparison.lineages, strict=True)],
         ablation=ours.run.config.arm == theirs.run.config.arm,
         claim=claim,
         cards=_cards(comparison.table, claim),
@@ -59,7 +61,7 @@ def render(comparison: Comparison, figures: Figures) -> str:
         kinds=KINDS,
         cases=_case_section(comparison.cases),
         compute=compute_cells(comparison.compute.table),
-        differences=config_differences(ours.run, theirs.run),
+        differences=config_differences(*runs),
     )
 
 
@@ -71,24 +73,6 @@ def _outside(figures: Figures) -> set[str]:
         if room < 0:
             names.add(picture.name)
     return names
-
-
-def _arm(arm: Arm, lineage: Lineage) -> dict[str, Any]:
-    run = arm.run
-    return {
-        "title": arm.title,
-        "name": run.name,
-        "kind": run.config.arm,
-        "steps": arm.total_steps,
-        "iterations": run.config.iterations,
-        "seed": run.config.seed,
-        "policy": run.config.policy.path,
-        "problems": run.config.problems.label,
-        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
-        "lineage": lineage_section(run, lineage),
-        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(run.versions.items())},
-        "drawn_by": run.drawn_by,
-    }
 
 
 def _cards(table: TableOne, claim: str) -> list[dict[str, Any]]:

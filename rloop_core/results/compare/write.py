@@ -7,53 +7,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rloop_core.errors import StoreError
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.compare.comparison import Comparison, compare_runs
+from rloop_core.results.compare.comparison import Comparison
 from rloop_core.results.compare.figures import draw
 from rloop_core.results.compare.page import render
-from rloop_core.results.compare.transitions import Unit
 from rloop_core.results.plotting import Picture, Table
 from rloop_core.results.report.lineage import artifact_table
 from rloop_core.results.report.rollouts import EXPERTS_NAME, write_expert_keys
-from rloop_core.store import Store
 
 HTML_FILE = "compare.html"
 
 
-def write_comparison(
-    store: Store,
-    run: str,
-    vanilla: str,
-    out: Path | None,
-    cache: Path,
-    *,
-    solved: str = "any",
-    similarity_unit: Unit = "words",
-    seed: int | None = None,
-    force: bool = False,
-) -> tuple[Path, Comparison]:
-    """Compare two runs of a store; returns the HTML file's path, and what it shows.
+def write_comparison(comparison: Comparison, out: Path | None = None) -> Path:
+    """Write a comparison into a folder; returns the HTML file's path.
 
-    Args:
-        store: The object store.
-        run: The RLoop run.
-        vanilla: Its control, or another RLoop run whose method alone differs.
-        out: Folder; None takes `<store>/<run>/compare-<vanilla>`, or `.rloop/reports/<run>+<vanilla>` if remote.
-        cache: Folder for copies of files of remote stores.
-        solved: `any`, `majority` or `at-least-M`.
-        similarity_unit: `words` or `tokens`.
-        seed: Of the bootstrap; None takes the run's.
-        force: Compare arms that are not comparable, and say so on the page.
+    By default it is `<store>/<run>/compare-<vanilla>`, or `.rloop/reports/<run>+<vanilla>` if the store is remote.
 
     Raises:
-        ConfigError: The arms are not comparable, or there is no such rule.
-        StoreError: There is no such run, or the folder cannot be written.
+        StoreError: The folder cannot be written.
     """
-    rule = SolvedRule(solved)
-    comparison = compare_runs(store, run, vanilla, cache, rule, seed, similarity_unit=similarity_unit, force=force)
-    if out is None and store.is_local:
-        out = store.local_path(f"{run}/compare-{vanilla}")
-    out = out or Path(".rloop/reports") / f"{run}+{vanilla}"
+    ours, theirs = (arm.run for arm in comparison.arms)
+    if out is None and ours.store.is_local:
+        out = ours.store.local_path(f"{ours.name}/compare-{theirs.name}")
+    out = out or Path(".rloop/reports") / f"{ours.name}+{theirs.name}"
     with writable_folder(out):
         figures = draw(comparison)
         tables = (
@@ -68,7 +43,7 @@ def write_comparison(
         refined = {arm.run.name: arm.run for arm in comparison.arms if arm.run.config.arm == "rloop"}
         write_expert_keys(refined.values(), out / EXPERTS_NAME)
         write_files(out, figures.every, [table for table in tables if table.rows], texts)
-    return out / HTML_FILE, comparison
+    return out / HTML_FILE
 
 
 @contextmanager

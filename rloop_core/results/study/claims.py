@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rloop_core.results.study.forgetting import Forgetting
 from rloop_core.results.study.intervals import Effect
@@ -39,10 +38,6 @@ class Claim:
     seeds: tuple[int, ...]
     outcome: str
     remark: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**self.__dict__, "effect": self.effect.to_dict()}
 
 
 def outcome_of(effect: Effect, expected: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +69,19 @@ class StudyFindings:
             "store": record.store.uri,
             "intervals": {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": 0, "over": "problems and seeds"},
             "solved": self.rule,
-            "runs": [{**run.__dict__, "finished": run.finished} for run in record.progress],
+            "runs": [{**asdict(run), "finished": run.finished} for run in record.progress],
             "notes": record.notes,
             "objections": record.objections,
             "sets": {
                 label: {"problems": len(record.problems[label]), "metrics": record.metrics[label]}
                 for label in record.sets
             },
-            "claims": [claim.to_dict() for claim in self.claims],
-            "table": [row.to_dict() for row in self.table.rows()],
+            "claims": [asdict(claim) for claim in self.claims],
+            "table": [asdict(row) for row in self.table.rows()],
             "overfitting": self.overfitting.to_dict() if self.overfitting else None,
-            "forgetting": [one.to_dict() for one in self.forgetting],
+            "forgetting": [asdict(one) for one in self.forgetting],
             "by_step": [
-                {"step": policy.step, "kind": policy.kind, **row.to_dict()}
+                {"step": policy.step, "kind": policy.kind, **asdict(row)}
                 for arms in self.steps.values()
                 for rows in arms.values()
                 for policy, row in rows.items()
@@ -93,12 +93,14 @@ class StudyFindings:
         }
 
 
-def findings(study: StudyConfig, store: Store, page: Path, cache: Path, rule: SolvedRule) -> StudyFindings:
-    """Read a study's runs as far as they have come, and analyse them.
+def findings(study: StudyConfig, store: Store, page: Path, cache: Path, solved: str = "any") -> StudyFindings:
+    """Read a study's runs as far as they have come, and analyse them; see `write_study`.
 
     Raises:
+        ConfigError: There is no such rule.
         StoreError: The store cannot be read.
     """
+    rule = SolvedRule(solved)
     record = read_study(study, store, cache)
     table, seen, forgotten = study_table(record), overfitting(record), forgetting(record, rule)
     return StudyFindings(

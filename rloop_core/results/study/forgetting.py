@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -56,10 +55,6 @@ class Forgetting:
     difference: Effect | None
     excess_difference: Effect | None
     paired: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {key: value.to_dict() if isinstance(value, Effect) else value for key, value in self.__dict__.items()}
 
 
 def forgetting(record: StudyRecord, rule: SolvedRule) -> list[Forgetting]:

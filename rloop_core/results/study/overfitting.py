@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,6 @@ class Training:
     last: Effect
     curves: dict[int, Curve]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        effects = {"slope_per_100_steps": self.slope.to_dict(), "last_two_windows": self.last.to_dict()}
-        return {"metric": self.metric, "window": self.window, **effects}
-
 
 @dataclass(frozen=True)
 class Fall:
@@ -72,11 +67,6 @@ class Fall:
     since: dict[str, Effect]
     verdict: str
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        since = {name: effect.to_dict() for name, effect in self.since.items()}
-        return {**self.__dict__, "effect": self.effect.to_dict(), "since": since}
 
 
 @dataclass(frozen=True)
@@ -106,10 +96,14 @@ class Overfitting:
         return {
             "arm": self.arm,
             "seeds": list(self.seeds),
-            "training": [metric.to_dict() for metric in self.training],
-            "falls": [fall.to_dict() for fall in self.falls],
-            "end_minus_earlier": {label: [row.to_dict() for row in rows] for label, rows in self.earlier.items()},
-        }
+            "training": [
+                {"metric": one.metric, "window": one.window, "slope_per_100_steps": asdict(one.slope),
+                 "last_two_windows": asdict(one.last)}
+                for one in self.training
+            ],
+            "falls": [asdict(fall) for fall in self.falls],
+            "end_minus_earlier": {label: [asdict(row) for row in rows] for label, rows in self.earlier.items()},
+        }  # fmt: skip
 
 
 def overfitting(record: StudyRecord) -> Overfitting | None:

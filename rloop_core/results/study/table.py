@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from rloop_core.evaluation.selection import BIASED
 from rloop_core.results.compare.table import difference_name
@@ -36,11 +35,6 @@ class Row:
     seeds: tuple[int, ...]
     cells: dict[str, Effect]
     about: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        cells = {metric: effect.to_dict() for metric, effect in self.cells.items()}
-        return {**self.__dict__, "arms": list(self.arms), "seeds": list(self.seeds), "cells": cells}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.compare.write import writable_folder, write_files
 from rloop_core.results.study.config import StudyConfig
 from rloop_core.results.study.figures import draw
@@ -31,9 +30,8 @@ def write_study(study: StudyConfig, store: Store, out: Path, cache: Path, *, sol
         ConfigError: There is no such rule.
         StoreError: The store cannot be read, or the folder cannot be written.
     """
-    rule = SolvedRule(solved)
     with writable_folder(out):
-        found = findings(study, store, out / HTML_FILE, cache, rule)
+        found = findings(study, store, out / HTML_FILE, cache, solved)
         pictures = draw(found)
         by_policy = [row for arms in found.steps.values() for rows in arms.values() for row in rows.values()]
         tables = (
