@@ -18,7 +18,7 @@ from rloop_core.results.compare.compute import compute_cells
 from rloop_core.results.compare.figures import Figures, paper_figures
 from rloop_core.results.compare.table import AVERAGE, TableOne, difference_name
 from rloop_core.results.compare.trajectories import Cases
-from rloop_core.results.compare.transitions import Blocks, SetTransitions
+from rloop_core.results.compare.transitions import SetTransitions
 from rloop_core.results.report.lineage_page import lineage_section
 from rloop_core.results.report.page import fill_template, image_uri
 from rloop_core.results.report.samples import Sample, samples_of
@@ -96,29 +96,10 @@ def _set_section(of_set: SetTransitions, figures: Figures, arms: tuple[Arm, Arm]
         "label": of_set.label,
         "pictures": figures.by_set.get(of_set.label, []),
         "kinds": [(title, [counts.get(kind, 0) for kind in KINDS]) for title, counts in kinds],
-        "blocks": _forgetting(of_set.blocks, arms) if of_set.blocks else None,
+        "blocks": of_set.blocks,
         "problems": of_set.problems,
         "histories": _histories(of_set, arms),
     }
-
-
-def _forgetting(blocks: Blocks, arms: tuple[Arm, Arm]) -> dict[str, Any]:
-    """Return mean forgetting within and across iterations: each arm beside its null, and their difference."""
-    ours, theirs = arms
-    rows = []
-    for place, (name, title) in enumerate((("intra", "within an iteration"), ("inter", "across iterations"))):
-        if name in blocks.intervals:
-            chance = (blocks.chance.vanilla[place], blocks.chance.rloop[place])
-            rows.append(
-                {
-                    "name": title,
-                    "cells": [(blocks.observed.vanilla[place], chance[0]), (blocks.observed.rloop[place], chance[1])],
-                    "difference": blocks.intervals[name],
-                    "chance": (chance[0] or 0.0) - (chance[1] or 0.0),
-                }
-            )
-    titles, phase = (theirs.title, ours.title), ours.run.config.explore.steps
-    return {"titles": titles, "rows": rows, "equal": blocks.equal, "steps": len(blocks.steps), "phase": phase}
 
 
 def _histories(of_set: SetTransitions, arms: tuple[Arm, Arm]) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ class Case:
 
     @property
     def escaped_bytes(self) -> int:
-        """About what it takes on the page."""
+        """About how many bytes it takes on the page."""
         shown = [sample for side in self.sides for sample in side.shown]
         texts = [self.prompt, self.gold, *(text for one in shown for text in (one.completion, one.answer or ""))]
         return 1_000 + sum(len(escape(text).encode()) for text in texts)
@@ -79,16 +79,16 @@ class Cases:
 
     @property
     def places(self) -> list[str]:
-        """In the order of the cases."""
+        """Places of the cases, each once, in their order."""
         return list(dict.fromkeys(case.place for case in self.cases))
 
     @property
     def fates(self) -> list[str]:
-        """In the order of the cases."""
+        """Fates of the cases, each once, in their order."""
         return list(dict.fromkeys(case.fate for case in self.cases))
 
     def shown(self, place: str, fate: str) -> int:
-        """Number of cases of a (place, fate)."""
+        """Return the number of cases of a (place, fate)."""
         return Counter((case.place, case.fate) for case in self.cases)[place, fate]
 
 

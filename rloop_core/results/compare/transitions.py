@@ -72,6 +72,15 @@ class Blocks:
     intervals: dict[str, Interval]
     equal: int
 
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return (name, vanilla RL, by chance, RLoop, by chance, interval of the difference) of each block."""
+        sides = ((self.observed.vanilla, self.chance.vanilla), (self.observed.rloop, self.chance.rloop))
+        return [
+            (name, *(means[place] for side in sides for means in side), self.intervals[name])
+            for place, name in enumerate(("intra", "inter"))
+            if name in self.intervals
+        ]
+
 
 @dataclass
 class SetTransitions:

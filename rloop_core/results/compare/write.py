@@ -87,11 +87,11 @@ def _forgetting_table(comparison: Comparison) -> Table:
     ours, theirs = (arm.title for arm in comparison.arms)
     columns = ("set", "block", theirs, f"{theirs} by chance", ours, f"{ours} by chance", "difference", "low", "high")
     rows = [
-        (of_set.label, name, blocks.observed.vanilla[place], blocks.chance.vanilla[place], blocks.observed.rloop[place],
-         blocks.chance.rloop[place], interval.value, interval.low, interval.high)
-        for of_set in comparison.transitions if (blocks := of_set.blocks)
-        for place, name in enumerate(("intra", "inter")) if (interval := blocks.intervals.get(name))
-    ]  # fmt: skip
+        (of_set.label, *cells, interval.value, interval.low, interval.high)
+        for of_set in comparison.transitions
+        if of_set.blocks
+        for *cells, interval in of_set.blocks.rows()
+    ]
     return Table("forgetting", columns, tuple(rows))
 
 
