@@ -1,8 +1,7 @@
 """Compute a study's runs: some at a time, each an ordinary `rloop run` in a process of its own.
 
 No state is kept beside the store. A finished run is found there, a stopped one goes on, and a study that is started
-again computes what is missing. As a program this file is such a run, which ends with the study even by kill -9:
-`python -m rloop_core.cli.study_runner PARENT_PID CONFIG`.
+again computes what is missing.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def _start(run: StudyRun, folder: Path, slot: int) -> _Child:
     config.write_text(json.dumps(run.config.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
     # Each slot has a Prefect of its own: two embedded ones on one SQLite file lock each other out.
     environment = {**os.environ, "PREFECT_HOME": str((folder / f"prefect-{slot}").absolute())}
-    command = [sys.executable, "-m", "rloop_core.cli.study_runner", str(os.getpid()), str(config)]
+    command = [sys.executable, "-m", "rloop_core.cli.study_child", str(os.getpid()), str(config)]
     with open(log, "ab") as output:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     return _Child(run, process, log, slot)
@@ -161,11 +160,3 @@ def _stop(children: list[_Child]) -> None:
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else f"see {log}"
-
-
-if __name__ == "__main__":
-    from rloop_core.cli.entry import main
-    from rloop_core.runtime.lifetime import die_with_parent
-
-    die_with_parent(int(sys.argv[1]))
-    main(["run", "--config", sys.argv[2], "--quiet"])

@@ -110,44 +110,42 @@ def collect_cases(ours: Arm, theirs: Arm, rule: SolvedRule) -> Cases:
     return Cases(cases, found, left_out)
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """An arm's final policy on a set, and the history of each problem on the way to it."""
-
-    arm: Arm
-    end: Checkpoint
-    histories: dict[str, History]
-
-    @property
-    def title(self) -> str:
-        return f"{self.arm.title}, {self.end.label}"
-
-    def read(self, problems: Sequence[str]) -> dict[str, list[Sample]]:
-        """Read a few samples of each problem; none, with a note, where they cannot be read."""
-        nothing: dict[str, list[Sample]] = {}
-        reader = partial(samples_of, self.end.files, problems, self.title, COMPLETIONS_A_POLICY, _CHARACTERS)
-        return self.arm.run.read(f"Samples of {self.title}", reader, nothing)
-
-    def side(self, problem: str, shown: list[Sample]) -> Side:
-        """Return the policy's side of a case."""
-        outcomes = self.end.outcomes
-        samples = int(outcomes.n[outcomes.problem_ids.index(problem)])
-        history = self.histories[problem]
-        return Side(self.title, history.correct[-1], samples, history.told, shown)
-
-
 def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, str], int]) -> Iterator[Case]:
+    """Yield the problems that one final policy alone solves; sets without two final policies have none."""
+    arms = (ours, theirs)
     for label in shared_sets(ours, theirs):
-        answers = [one for arm in (ours, theirs) if (one := _answers(arm, label, rule))]
-        if len(answers) < 2:
+        ends = [end for arm in arms if (end := arm.final(label))]
+        if len(ends) < 2:
             continue
-        mine, other = (one.histories for one in answers)
+        try:
+            mine, other = (_histories(arm, label, end, rule) for arm, end in zip(arms, ends, strict=True))
+        except RLoopError:  # noted where the matrices are missing
+            continue
         problems = sorted(mine.keys() & other.keys(), key=lambda problem: (-_gap(mine, other, problem), problem))
         for fate in _fates(ours.title, theirs.title):
             of_fate = [one for one in problems if _fate(mine[one], other[one], ours.title, theirs.title) == fate]
             if of_fate:
                 found[label, fate] = len(of_fate)
-                yield from _cases(label, fate, of_fate[:PROBLEMS_A_FATE], answers)
+            chosen = of_fate[:PROBLEMS_A_FATE]
+            samples = [_samples(arm, end, chosen) for arm, end in zip(arms, ends, strict=True)]
+            for problem in chosen:
+                sides = [
+                    _side(arm, end, by_problem[problem], shown.get(problem, []))
+                    for arm, end, by_problem, shown in zip(arms, ends, (mine, other), samples, strict=True)
+                ]
+                if first := next((sample for side in sides for sample in side.shown), None):
+                    yield Case(label, fate, problem, first.prompt, first.gold, sides)
+
+
+def _histories(arm: Arm, label: str, end: Checkpoint, rule: SolvedRule) -> dict[str, History]:
+    """Return the history of each problem on the way to the final policy.
+
+    Raises:
+        StageError: The final policy's problems are not those of the policies before it.
+    """
+    way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
+    told = histories([one.outcomes for one in way], [one.label for one in way], rule)
+    return {history.problem_id: history for history in told}
 
 
 def _fates(ours: str, theirs: str) -> list[str]:
@@ -169,27 +167,17 @@ def _gap(mine: dict[str, History], other: dict[str, History], problem: str) -> i
     return abs(mine[problem].correct[-1] - other[problem].correct[-1])
 
 
-def _answers(arm: Arm, label: str, rule: SolvedRule) -> _Answers | None:
-    """Return None where there is no final policy yet, or its problems are not those of the policies before it."""
-    end = arm.final(label)
-    if end is None:
-        return None
-    way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
-    try:
-        told = histories([one.outcomes for one in way], [one.label for one in way], rule)
-    except RLoopError:  # noted where the matrices are missing
-        return None
-    return _Answers(arm, end, {history.problem_id: history for history in told})
+def _samples(arm: Arm, end: Checkpoint, problems: Sequence[str]) -> dict[str, list[Sample]]:
+    """Read a few samples of each problem; none, with a note, where they cannot be read."""
+    nothing: dict[str, list[Sample]] = {}
+    origin = f"{arm.title}, {end.label}"
+    reader = partial(samples_of, end.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
+    return arm.run.read(f"Samples of {origin}", reader, nothing) if problems else nothing
 
 
-def _cases(place: str, fate: str, problems: Sequence[str], answers: Sequence[_Answers]) -> Iterator[Case]:
-    samples = [one.read(problems) for one in answers]
-    for problem in problems:
-        shown = [of_policy.get(problem, []) for of_policy in samples]
-        first = next((sample for side in shown for sample in side), None)
-        if first is not None:
-            sides = [one.side(problem, side) for one, side in zip(answers, shown, strict=True)]
-            yield Case(place, fate, problem, first.prompt, first.gold, sides)
+def _side(arm: Arm, end: Checkpoint, history: History, shown: list[Sample]) -> Side:
+    samples = int(end.outcomes.n[end.outcomes.problem_ids.index(history.problem_id)])
+    return Side(f"{arm.title}, {end.label}", history.correct[-1], samples, history.told, shown)
 
 
 def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
