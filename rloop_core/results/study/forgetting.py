@@ -24,7 +24,7 @@ PATHS = {
     "between snapshots": "all pairs of RL snapshots, an earlier and a later one, of one phase or of two",
     "between iterations": "all pairs of the base and what each iteration ended with",
 }
-"""Which policies are compared; vanilla RL's are those at the same RL steps."""
+"""Pairs of policies that are compared; those of vanilla RL are at the same RL steps."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Fall:
 
 @dataclass(frozen=True)
 class Overfitting:
-    """What the reference arm shows.
+    """Evidence of overfitting in the reference arm.
 
     Attributes:
         arm: Its short name.

@@ -24,7 +24,7 @@ _KINDS = ("base", "snapshot", "endpoint", "theta")
 
 
 class Policy(NamedTuple):
-    """Which policy of a run: RL steps behind it, and its kind; sorts in the order of training."""
+    """Place of a policy in a run: RL steps behind it, and its kind; sorts in the order of training."""
 
     step: int
     order: int
@@ -72,7 +72,7 @@ class RunState:
 
 @dataclass
 class StudyRecord:
-    """Everything that the store knows about a study.
+    """A study's runs and evaluated policies, as its store holds them.
 
     Attributes:
         study: The study.
