@@ -10,7 +10,7 @@ import click
 from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
 
 if TYPE_CHECKING:
-    from rloop_core.results.compare.similarity import Unit
+    from rloop_core.results.compare.transitions import Unit
 
 
 @click.command("compare")
@@ -55,13 +55,15 @@ def command(
     Example:
       rloop compare demo demo-vanilla-rl --store .rloop/store
     """
-    from rloop_core.results.compare.comparison import write_comparison
+    from rloop_core.results.compare.comparison import compare_runs
+    from rloop_core.results.compare.write import write_comparison
     from rloop_core.store import Store
 
-    page, found = write_comparison(
-        Store(store), run, vanilla, out, cache_folder(),
+    found = compare_runs(
+        Store(store), run, vanilla, cache_folder(),
         solved=solved, similarity_unit=similarity_unit, seed=seed, force=force,
     )  # fmt: skip
+    page = write_comparison(found, out)
     for objection in found.objections:
         click.echo(f"forced: {objection}", err=True)
     if as_json:

@@ -1,4 +1,7 @@
-"""`rloop run` as a study starts it: gone with the study, even by kill -9."""
+"""Run `rloop run` for a study: the process ends with the study, even by kill -9.
+
+A program of its own, because processes that the run spawns import its main module again: it must stay light.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Computes a study's runs: some at a time, each an ordinary `rloop run` in a process of its own.
+"""Compute a study's runs: some at a time, each an ordinary `rloop run` in a process of its own.
 
-Nothing is remembered here. A run that is finished is found so in the store, one that was stopped goes on, and a study
-that is started again does what is left.
+No state is kept beside the store. A finished run is found there, a stopped one goes on, and a study that is started
+again computes what is missing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from rloop_core.stages.order import stages_of
 from rloop_core.store import Store, manifest_key
 
 _POLL_SECONDS = 0.5
-_LOOK_SECONDS = 5.0
+_STORE_SECONDS = 5.0
 _GRACE_SECONDS = 10.0
 
 
 @dataclass
 class Progress:
-    """How far a study is.
+    """Progress of a study.
 
     Attributes:
         stages: Stages of all runs together.
         done: Those whose manifest is in the store.
         running: Names of the runs under way.
         finished: Names of the runs that ended, in order.
-        failed: Name of each run that failed, and its last line.
+        failed: Last line of the log of each run that failed, by name.
     """
 
     stages: int = 0
@@ -50,7 +50,11 @@ class _Child:
     run: StudyRun
     process: subprocess.Popen[bytes]
     log: Path
-    place: int
+    slot: int
+
+    @property
+    def name(self) -> str:
+        return self.run.config.name
 
 
 def compute(
@@ -58,16 +62,16 @@ def compute(
     store: Store,
     folder: Path,
     jobs: int,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
     """Compute every run that the store does not hold whole.
 
     Args:
         runs: In the order in which they are to be started; one that adopts from another waits for it.
-        store: Where they lie.
+        store: Store of the runs.
         folder: For their configs, logs and Prefect homes.
         jobs: Runs at a time.
-        tell: Called with the progress whenever something may have changed.
+        on_progress: Called with the progress whenever something may have changed.
 
     Raises:
         StageError: Runs failed; the others were computed all the same.
@@ -76,39 +80,37 @@ def compute(
     missing = {key for run in runs for key in _manifests(run)}
     waiting, children, progress = list(runs), list[_Child](), Progress(stages=len(missing))
 
-    def look(among: Sequence[StudyRun]) -> None:
+    def update(changed: Sequence[StudyRun]) -> None:
         # A request for each manifest that is still missing, so only the runs that may have made one are asked for.
-        missing.difference_update(
-            [key for run in among for key in _manifests(run) if key in missing and store.exists(key)]
-        )
+        made = [key for run in changed for key in _manifests(run) if key in missing and store.exists(key)]
+        missing.difference_update(made)
         progress.done = progress.stages - len(missing)
 
-    look(runs)
-    looked = time.monotonic()
+    update(runs)
+    updated = time.monotonic()
     try:
         while waiting or children:
-            _start_what_can(waiting, children, folder, jobs)
-            if time.monotonic() - looked >= _LOOK_SECONDS:
-                look([child.run for child in children])
-                looked = time.monotonic()
-            progress.running = [child.run.config.name for child in children]
-            tell(progress)
+            _start_ready(waiting, children, folder, jobs)
+            if time.monotonic() - updated >= _STORE_SECONDS:
+                update([child.run for child in children])
+                updated = time.monotonic()
+            progress.running = [child.name for child in children]
+            on_progress(progress)
             time.sleep(_POLL_SECONDS)
-            for child in [one for one in children if one.process.poll() is not None]:
+            for child in [child for child in children if child.process.poll() is not None]:
                 children.remove(child)
-                look([child.run])
-                name = child.run.config.name
+                update([child.run])
                 if child.process.returncode == 0:
-                    progress.finished.append(name)
+                    progress.finished.append(child.name)
                 else:
-                    progress.failed[name] = _last_line(child.log)
+                    progress.failed[child.name] = _last_line(child.log)
         progress.running = []
-        tell(progress)
+        on_progress(progress)
     finally:
-        _end(children)
+        _stop(children)
     if progress.failed:
-        told = "; ".join(f"{name}: {line}" for name, line in progress.failed.items())
-        raise StageError(f"{len(progress.failed)} of {len(runs)} runs failed: {told}", field=str(folder / "logs"),
+        failures = "; ".join(f"{name}: {line}" for name, line in progress.failed.items())
+        raise StageError(f"{len(progress.failed)} of {len(runs)} runs failed: {failures}", field=str(folder / "logs"),
                          fix="see their logs, and start the same command again")  # fmt: skip
 
 
@@ -116,34 +118,34 @@ def _manifests(run: StudyRun) -> list[str]:
     return [manifest_key(run.config.name, iteration, stage) for iteration, stage in stages_of(run.config)]
 
 
-def _start_what_can(waiting: list[StudyRun], children: list[_Child], folder: Path, jobs: int) -> None:
-    """Fill the free places with runs whose sources are neither waiting nor under way."""
+def _start_ready(waiting: list[StudyRun], children: list[_Child], folder: Path, jobs: int) -> None:
+    """Fill the free slots with runs whose sources are neither waiting nor under way."""
     for run in list(waiting):
         if len(children) >= jobs:
             return
-        unfinished = {one.config.name for one in waiting} | {child.run.config.name for child in children}
+        unfinished = {one.config.name for one in waiting} | {child.name for child in children}
         if not unfinished & set(run.config.placement.adopt):
             waiting.remove(run)
-            place = min(set(range(jobs)) - {child.place for child in children})
-            children.append(_start(run, folder, place))
+            slot = min(set(range(jobs)) - {child.slot for child in children})
+            children.append(_start(run, folder, slot))
 
 
-def _start(run: StudyRun, folder: Path, place: int) -> _Child:
+def _start(run: StudyRun, folder: Path, slot: int) -> _Child:
     config, log = folder / "configs" / f"{run.config.name}.yaml", folder / "logs" / f"{run.config.name}.log"
     for path in (config, log):
         path.parent.mkdir(parents=True, exist_ok=True)
     # JSON is YAML: what was run can be run again by hand from this file.
     config.write_text(json.dumps(run.config.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
-    # Each place has a Prefect of its own: two embedded ones on one SQLite file lock each other out.
-    environment = {**os.environ, "PREFECT_HOME": str((folder / f"prefect-{place}").absolute())}
+    # Each slot has a Prefect of its own: two embedded ones on one SQLite file lock each other out.
+    environment = {**os.environ, "PREFECT_HOME": str((folder / f"prefect-{slot}").absolute())}
     command = [sys.executable, "-m", "rloop_core.cli.study_child", str(os.getpid()), str(config)]
     with open(log, "ab") as output:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    return _Child(run, process, log, place)
+    return _Child(run, process, log, slot)
 
 
-def _end(children: list[_Child]) -> None:
-    """End the runs under way; each ends its own stages, and goes on from there another time."""
+def _stop(children: list[_Child]) -> None:
+    """Stop the runs under way; each ends its own stages, and goes on from there another time."""
     for child in children:
         child.process.terminate()
     limit = time.monotonic() + _GRACE_SECONDS

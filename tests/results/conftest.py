@@ -167,11 +167,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def compared(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The comparison of `pair`, with nothing drawn."""
-    from rloop_core.results.analysis.solved import SolvedRule
     from rloop_core.results.compare.comparison import compare_runs
 
     names = [arm.config.name for arm in pair]
-    return compare_runs(pair[0].store, *names, tmp_path_factory.mktemp("compared"), SolvedRule())
+    return compare_runs(pair[0].store, *names, tmp_path_factory.mktemp("compared"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,13 @@ def completion(correct: bool, sample: int, step: int) -> str:
 
 def completion_ids(correct: bool, sample: int, step: int) -> list[int]:
     return [7, sample % 3, 9, step, 11, int(correct), 2]
+
+
+def assert_stands_alone(text: str) -> None:
+    """A page holds no reference to anything outside it, and no name as HTML."""
+    assert len(text) < 5_000_000 and not re.findall(r"""(?:src|href)=["'](?!data:|#)""", text)
+    assert "http://" not in text and "https://" not in text
+    assert "held-out &lt;b&gt;" in text and "held-out <b>" not in text
 
 
 class ArmRun(FakeRun):
@@ -145,31 +153,38 @@ class ArmRun(FakeRun):
         return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 6, "updates": 1}}
 
     def evaluated(self, out: Path, iteration: int) -> dict[str, Any]:
-        steps = range(1, self.config.explore.steps + 1) if self.config.evaluate.snapshots and iteration >= 0 else ()
+        config = self.config
+        every = config.explore.snapshot_every or 1
+        steps = range(every, config.explore.steps + 1, every) if config.evaluate.snapshots and iteration >= 0 else ()
         by_step = {step: self._samples(out, iteration, step) for step in (0, *steps)}
         content = {
             "sets": by_step.pop(0),
-            "folders": {one.label: f"set-{place:02d}" for place, one in enumerate(self.config.evaluate.sets)},
-            "snapshots": {str(step): found for step, found in by_step.items()},
+            "folders": {source.label: f"set-{place:02d}" for place, source in enumerate(config.evaluate.sets)},
+            "snapshots": {str(step): summaries for step, summaries in by_step.items()},
         }
         (out / "metrics.json").write_text(json.dumps(content))
         return dict(content["sets"])
 
     def _samples(self, out: Path, iteration: int, step: int) -> dict[str, Any]:
-        found = {}
+        summaries, evaluate = {}, self.config.evaluate
         place = out / f"step-{step:06d}" if step else out
-        for number, source in enumerate(self.config.evaluate.sets):
-            label, rows = source.label, []
-            for p in range(SETS[label]):
-                right = correct(self.config.arm, iteration, step, label, p)
-                rows += [
-                    row(f"p{p}", s, s < right, step=step, prompt=f"{HOSTILE_PROMPT} {p}",
-                        completion=completion(s < right, s, step), completion_ids=completion_ids(s < right, s, step))
-                    for s in range(SAMPLES)
-                ]  # fmt: skip
+        for number, source in enumerate(evaluate.sets):
+            counts = self.counts(iteration, step, source.label)
+            rows = [
+                self.sample(p, s, s < right, step) for p, right in enumerate(counts) for s in range(evaluate.samples)
+            ]
             files = [write_shard(place / f"set-{number:02d}", step, 0, 0, rows)]
-            found[label] = summarise(problem_outcomes(files), self.config.evaluate.k)
-        return found
+            summaries[source.label] = summarise(problem_outcomes(files), evaluate.k)
+        return summaries
+
+    def counts(self, iteration: int, step: int, label: str) -> list[int]:
+        """Correct samples of each problem of a set; step 0 is the end of the iteration."""
+        return [correct(self.config.arm, iteration, step, label, p) for p in range(SETS[label])]
+
+    def sample(self, problem: int, sample: int, right: bool, step: int) -> dict[str, Any]:
+        """One evaluation sample."""
+        texts = {"completion": completion(right, sample, step), "completion_ids": completion_ids(right, sample, step)}
+        return row(f"p{problem}", sample, right, step=step, prompt=f"{HOSTILE_PROMPT} {problem}", **texts)
 
     def finish(self, iterations: int | None = None, evaluate: bool = True) -> None:
         """Publish everything, or the first iterations."""

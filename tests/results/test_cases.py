@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.compare import trajectories as arms_trajectories
+from rloop_core.results.compare import trajectories
 from rloop_core.results.compare.trajectories import collect_cases
 from rloop_core.results.report.samples import samples_of
 from rloop_core.trajectories.shards import write_shard
@@ -84,11 +84,11 @@ def test_the_page_has_them_escaped_with_a_filter_that_works_on_what_is_there(pag
 def test_what_would_make_the_page_too_large_is_left_out_and_said(compared, monkeypatch):
     every = compared.cases.cases
     room = every[0].escaped_bytes + every[1].escaped_bytes
-    monkeypatch.setattr(arms_trajectories, "PAGE_BYTES", room)
+    monkeypatch.setattr(trajectories, "PAGE_BYTES", room)
     found = collect_cases(*compared.arms, SolvedRule())
     assert found.cases == every[:2] and found.left_out == len(every) - 2
-    monkeypatch.setattr(arms_trajectories, "PROBLEMS_A_FATE", 1)
-    monkeypatch.setattr(arms_trajectories, "PAGE_BYTES", 10**7)
+    monkeypatch.setattr(trajectories, "PROBLEMS_A_FATE", 1)
+    monkeypatch.setattr(trajectories, "PAGE_BYTES", 10**7)
     few = collect_cases(*compared.arms, SolvedRule())
     shown = [(one.place, one.fate) for one in few.cases if one.place in SETS]
     assert len(shown) == len(set(shown)) and few.found == compared.cases.found
@@ -102,8 +102,8 @@ def test_hostile_text_counts_as_long_as_it_gets(tmp_path):
         ("correct", 100, 7_900), ("no_answer", 100, 7_900)
     ]  # fmt: skip
     assert shown[0].key == "1/0/0/g-p/1" and samples_of(files, [], "here") == {}
-    side = arms_trajectories.Side("a", 1, 3, "", shown)
-    case = arms_trajectories.Case("set", "fate", "p", "", "", [side])
+    side = trajectories.Side("a", 1, 3, "", shown)
+    case = trajectories.Case("set", "fate", "p", "", "", [side])
     assert case.escaped_bytes > 2 * 100 * 4
 
 

@@ -8,12 +8,10 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.compare.comparability import config_differences
-from rloop_core.results.compare.comparison import compare_runs, write_comparison
-from rloop_core.results.compare.files import draw
-from rloop_core.results.compare.overfitting import overfitting
-from rloop_core.results.compare.paper import paper_figures
+from rloop_core.results.compare.comparison import compare_runs
+from rloop_core.results.compare.curves import overfitting
+from rloop_core.results.compare.figures import draw, paper_figures
 from rloop_core.stages.run_record import write_run_record
 from tests.results.paired import changed, make_pair, pair_config
 
@@ -52,8 +50,7 @@ ABLATIONS = {
 def test_arms_that_differ_are_refused_before_anything_was_computed(tmp_path, why):
     ours, theirs = make_pair(tmp_path, other=NOT_COMPARABLE[why])
     with pytest.raises(ConfigError, match=re.escape(why)):
-        write_comparison(ours.store, ours.config.name, theirs.config.name, tmp_path / "out", tmp_path / "cache")
-    assert not (tmp_path / "out").exists()
+        compare_runs(ours.store, ours.config.name, theirs.config.name, tmp_path)
 
 
 @pytest.mark.parametrize("role", ["policy", "problems", "problems:held-out <b>", "verifier"])
@@ -67,15 +64,15 @@ def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
         arm.finish(0)
         arm.publish(0, "explore", lambda out, arm=arm: arm.explored(out, 0))
     with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
-        compare_runs(ours.store, *NAMES, tmp_path, SolvedRule())
-    assert len(compare_runs(ours.store, *NAMES, tmp_path, SolvedRule(), force=True).objections) == 1
+        compare_runs(ours.store, *NAMES, tmp_path)
+    assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).objections) == 1
 
 
 def test_a_config_changed_after_the_run_is_no_excuse(pair, pair_store, tmp_path):
     for arm in pair:
         write_run_record(pair_store, changed(arm.config, "explore", learning_rate=5e-6))
     with pytest.raises(ConfigError, match="tiny was last started with another config than its explore of iteration 0"):
-        write_comparison(pair_store, *NAMES, tmp_path / "out", tmp_path / "cache")
+        compare_runs(pair_store, *NAMES, tmp_path)
 
 
 def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_path):
@@ -86,10 +83,10 @@ def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_pat
     }
     for names, why in refused.items():
         with pytest.raises(ConfigError, match=why):
-            compare_runs(pair[0].store, *names, tmp_path, SolvedRule())
-    found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, SolvedRule(), force=True)
+            compare_runs(pair[0].store, *names, tmp_path)
+    found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, force=True)
     assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.dynamics[0].blocks.intervals["inter"].value == 0
+    assert found.transitions[0].blocks.intervals["inter"].value == 0
 
 
 @pytest.mark.parametrize("field", ABLATIONS)
@@ -99,7 +96,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     arms = make_pair(tmp_path, config, changed(config, section, **fields).model_copy(update={"name": "ablated"}))
     for arm in arms:
         arm.finish(1)
-    found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path, SolvedRule())
+    found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
     assert found.objections == [] and [arm.title for arm in found.arms] == ["tiny", "ablated"]
     assert [(one.field, one.remark) for one in config_differences(*(arm.run for arm in found.arms))] == [
         *([] if field > "name" else [(field, "the method: what is compared")]),
@@ -107,7 +104,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
         *([(field, "the method: what is compared")] if field > "name" else []),
     ]
     assert found.arms[1].restarts is (field != "explore.start")
-    assert found.table.row(found.dynamics[0].label, "tiny \N{MINUS SIGN} ablated").difference
+    assert found.table.row(found.transitions[0].label, "tiny \N{MINUS SIGN} ablated").kind == "difference"
     assert overfitting(found.arms) is None  # the paper's Figure 1 is of vanilla RL
 
 
@@ -117,18 +114,18 @@ def test_an_ablation_has_every_figure_of_the_paper_but_that_of_vanilla_rl(tmp_pa
     arms = make_pair(tmp_path, pair_config(1), other)
     for arm in arms:
         arm.finish()
-    figures = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path, SolvedRule()))
-    assert {one.name for one in paper_figures(figures.overall, figures.by_set) if one.needs} == {"Figure 1"}
+    figures = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path))
+    assert {one["name"] for one in paper_figures(figures) if one["needs"]} == {"Figure 1"}
 
 
 def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
     other = changed(pair_config(1), "filter", active_learning=False).model_copy(update={"name": "ablated", "seed": 3})
     arms = make_pair(tmp_path, pair_config(1), other)
     with pytest.raises(ConfigError, match="seed differs: 0 against 3"):
-        compare_runs(arms[0].store, "tiny", "ablated", tmp_path, SolvedRule())
+        compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
 
 
 def test_equal_methods_are_noted_as_chance(tmp_path):
     arms = make_pair(tmp_path, pair_config(1), pair_config(1).model_copy(update={"name": "again"}))
-    notes = compare_runs(arms[0].store, "tiny", "again", tmp_path, SolvedRule()).notes
+    notes = compare_runs(arms[0].store, "tiny", "again", tmp_path).notes
     assert any("differ in nothing but the name" in note for note in notes)

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.compare.comparison import compare_runs, write_comparison
-from rloop_core.results.compare.files import Figures
+from rloop_core.results.compare.comparison import compare_runs
+from rloop_core.results.compare.figures import Figures
 from rloop_core.results.compare.page import render
+from rloop_core.results.compare.write import write_comparison
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.results.conftest import report_text
 from tests.results.paired import SETS, changed, make_pair, pair_config
@@ -23,8 +23,8 @@ NAMES = ("tiny", "tiny-vanilla-rl")
 
 def told(ours, tmp_path, force=False):
     """The comparison's notes, its page without figures, and what both were made from."""
-    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule(), force=force)
-    text = render(found, Figures([], {}, []))
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", force=force)
+    text = render(found, Figures())
     assert "Compute" in text and "What differs" in text
     return " ".join(found.notes), text, found
 
@@ -38,14 +38,15 @@ def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
     assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
     assert "No differential forgetting on held-out" in notes and "Table 1" in text
     # theta_i alone still make a history and matrices.
-    assert [arm.title for arm in found.dynamics[0].arms] == ["RLoop", "RL"] and found.dynamics[0].blocks is None
+    assert [arm.title for arm in found.transitions[0].arms] == ["RLoop", "RL"] and found.transitions[0].blocks is None
 
 
 def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
         arm.finish(evaluate=False)
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     notes, text = " ".join(found.notes), page.read_text()
     assert "no evaluated final policy" in notes and "no Table 1" in notes
     drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
@@ -57,7 +58,8 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
 
 def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     assert "not complete" in " ".join(found.notes) and not list(page.parent.glob("*.png"))
     ours.finish(iterations=1)
     theirs.finish()
@@ -84,7 +86,7 @@ def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_p
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     notes, _, found = told(ours, tmp_path)
     assert "step 1 on held-out <b> cannot be used, for the samples give avg@4" in notes and "was altered" in notes
-    assert found.dynamics[0].blocks.steps == [2, 3]
+    assert found.transitions[0].blocks.steps == [2, 3]
 
 
 def test_one_evaluated_policy_makes_a_table_and_no_matrices(tmp_path):
@@ -120,7 +122,8 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     corrupt(theirs, 0, "evaluate", "step-000001/set-00/step-000001.rank-00.attempt-000.parquet", b"PAR1 no more")
     for arm in (ours, theirs):
         arm.finish()
-    page, found = write_comparison(ours.store, *NAMES, tmp_path / "out", tmp_path / "cache")
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
+    page = write_comparison(found, tmp_path / "out")
     notes = " ".join(found.notes)
     assert "Compute" in page.read_text() and "tiny: filter of iteration 0 holds no ledger.json" in notes
     for name in (
@@ -133,7 +136,7 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
     label = next(iter(SETS))
     assert [one.label for one in found.arms[0].checkpoints[label]] == ["base", "step 3", "step 4", "theta_2"]
-    assert found.dynamics[0].blocks.steps == [3, 4] and found.table.row(label, "RLoop").policy == "theta_2"
+    assert found.transitions[0].blocks.steps == [3, 4] and found.table.row(label, "RLoop").policy == "theta_2"
     listed = (tmp_path / "out" / "experts.csv").read_text().splitlines()[1:]
     assert {row.split(",")[1] for row in listed} == {"0"}
     assert not (tmp_path / "out" / "arm-00-filter.png").exists()
@@ -154,7 +157,7 @@ def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
 
         arm.evaluated = emptied
         arm.finish()
-    found = compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+    found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
     notes = " ".join(found.notes)
     assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
     assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
@@ -179,9 +182,9 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
     for arm in (ours, theirs):
         arm.finish()
     with pytest.raises(ConfigError, match="the evaluation set 'held-out <b>' differs"):
-        compare_runs(ours.store, *NAMES, tmp_path / "cache", SolvedRule())
+        compare_runs(ours.store, *NAMES, tmp_path / "cache")
     notes, text, found = told(ours, tmp_path, force=True)
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
     assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes
-    assert found.dynamics[0].blocks is None
+    assert found.transitions[0].blocks is None
     assert found.table.row("held-out <b>", "RLoop \N{MINUS SIGN} RL") is None

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from rloop_core.config import Config
-from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.study.config import StudyConfig, make_study, study_runs
 from rloop_core.stages.order import stages_of
-from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES, FakeRun, row
+from tests.results.paired import ArmRun
 
 SAMPLES, PHASE, ITERATIONS = 4, 4, 2
 TOTAL = PHASE * ITERATIONS
@@ -61,13 +59,14 @@ def draw(arm: str, seed: int, step: int, kind: str, label: str, problems: int, s
     return noise.binomial(samples, 1 / (1 + np.exp(-(hard + gain + level))))
 
 
-class StudyArm(FakeRun):
+class StudyArm(ArmRun):
     """One run of a study."""
 
+    publish = FakeRun.publish
+
     def __init__(self, root: Path, config: Config, store: Store, arm: str, sizes: dict[str, int]) -> None:
-        super().__init__(root / config.name, config)
-        self.store, self.short, self.sizes = store, arm, sizes
-        write_run_record(store, config)
+        super().__init__(root / config.name, config, store)
+        self.short, self.sizes = arm, sizes
 
     def finish(self) -> None:
         """Publish every stage."""
@@ -89,31 +88,14 @@ class StudyArm(FakeRun):
         (out / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
         return {"seconds": {"generate": 1.0}}
 
-    def evaluated(self, out: Path, iteration: int) -> dict[str, Any]:
+    def counts(self, iteration: int, step: int, label: str) -> np.ndarray:
         config = self.config
-        every = config.explore.snapshot_every
-        steps = range(every, config.explore.steps + 1, every) if iteration >= 0 and config.evaluate.snapshots else ()
-        by_step = {step: self._samples(out, iteration, step) for step in (0, *steps)}
-        content = {
-            "sets": by_step.pop(0),
-            "folders": {one.label: f"set-{place:02d}" for place, one in enumerate(config.evaluate.sets)},
-            "snapshots": {str(step): found for step, found in by_step.items()},
-        }
-        (out / "metrics.json").write_text(json.dumps(content))
-        return content["sets"]
-
-    def _samples(self, out: Path, iteration: int, step: int) -> dict[str, Any]:
-        config, found = self.config, {}
-        place = out / f"step-{step:06d}" if step else out
         total = iteration * config.explore.steps + step if step else (iteration + 1) * config.explore.steps
-        for number, source in enumerate(config.evaluate.sets):
-            n = config.evaluate.samples
-            kind = "snapshot" if step else "end"
-            right = draw(self.short, config.seed, total, kind, source.label, self.sizes[source.label], n)
-            rows = [row(f"p{p:03d}", s, s < count, step=step) for p, count in enumerate(right) for s in range(n)]
-            files = [write_shard(place / f"set-{number:02d}", step, 0, 0, rows)]
-            found[source.label] = summarise(problem_outcomes(files), config.evaluate.k)
-        return found
+        kind = "snapshot" if step else "end"
+        return draw(self.short, config.seed, total, kind, label, self.sizes[label], config.evaluate.samples)
+
+    def sample(self, problem: int, sample: int, right: bool, step: int) -> dict[str, Any]:
+        return row(f"p{problem:03d}", sample, right, step=step)
 
 
 def make_store(root: Path, study: StudyConfig, sizes: dict[str, int] | None = None) -> dict[tuple[str, int], StudyArm]:

@@ -6,11 +6,10 @@ import pytest
 from rloop_core.evaluation.outcomes import Outcomes
 from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.analysis.transitions import transitions_of_counts
-from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, judged
-from rloop_core.results.study.effects import seed_effect
+from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, outcome_of
 from rloop_core.results.study.forgetting import lost_and_null
-from rloop_core.results.study.overfitting import fall_from_peak
-from rloop_core.results.study.training import slope_of_last_third, window_mean
+from rloop_core.results.study.intervals import seed_effect
+from rloop_core.results.study.overfitting import fall_from_peak, slope_of_last_third, window_mean
 
 
 def test_a_fall_is_measured_whole():
@@ -58,9 +57,9 @@ def test_forgetting_and_its_null_are_the_matrices_means(rule):
 
 def test_a_claim_is_judged_by_the_interval_alone():
     up, down, wide = seed_effect([0.2, 0.21, 0.22]), seed_effect([-0.2, -0.21, -0.22]), seed_effect([0.5, -0.4, 0.2])
-    assert [judged(one, 1) for one in (up, down, wide)] == [AS_CLAIMED, OPPOSITE, UNRESOLVED]
-    assert [judged(one, -1) for one in (up, down, wide)] == [OPPOSITE, AS_CLAIMED, UNRESOLVED]
-    assert judged(seed_effect([0.4]), 1) == UNRESOLVED
+    assert [outcome_of(one, 1) for one in (up, down, wide)] == [AS_CLAIMED, OPPOSITE, UNRESOLVED]
+    assert [outcome_of(one, -1) for one in (up, down, wide)] == [OPPOSITE, AS_CLAIMED, UNRESOLVED]
+    assert outcome_of(seed_effect([0.4]), 1) == UNRESOLVED
 
 
 def test_windows_and_slopes_of_training():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import shutil
 from itertools import combinations
 
@@ -12,17 +11,18 @@ import pytest
 from rich.console import Console
 
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.study import figures
 from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import study_runs
-from rloop_core.results.study.effects import crossed_effects
+from rloop_core.results.study.figures import draw as draw_pictures
+from rloop_core.results.study.figures import training
+from rloop_core.results.study.findings import findings
+from rloop_core.results.study.intervals import crossed_effects
 from rloop_core.results.study.page import render
 from rloop_core.results.study.show import show_study
-from rloop_core.results.study.write import draw as draw_pictures
-from rloop_core.results.study.write import findings, write_study
+from rloop_core.results.study.write import write_study
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
+from tests.results.paired import assert_stands_alone
 from tests.study.made import ARMS, PROBLEMS, SAMPLES, TOTAL, draw, make_config, make_store
 
 pytestmark = pytest.mark.process
@@ -114,7 +114,7 @@ def test_a_validation_set_makes_hindsight_early_stopping(store, tmp_path):
     study = make_config(SEEDS, run={**study.run, "evaluate": chosen})
     for run in study_runs(study):
         write_run_record(copy, run.config)
-    found = findings(study, copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
+    found = findings(study, copy, tmp_path / "page", tmp_path / "cache")
     rows = {label: next(row for row in own if row.kind == "hindsight") for label, own in found.table.policies.items()}
     assert rows[HELD_OUT].name == "RL, early stopping" and found.record.notes == []
     assert rows[HELD_OUT].about == "each seed's checkpoint with the highest pass@2 on harder"
@@ -192,10 +192,9 @@ def test_forgetting_pairs_the_arms_at_equal_steps(found):
 
 def test_the_page_is_whole_escaped_and_alone(found):
     text = found.page.read_text()
-    assert found.page.stat().st_size < 5_000_000
-    assert "<script" not in text.lower() and "held-out &lt;b&gt;" in text and "held-out <b>" not in text
+    assert_stands_alone(text)
+    assert "<script" not in text.lower()
     assert "&lt;i&gt;solved&lt;/i&gt;" in text and "<i>" not in text
-    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text) and "http://" not in text and "https://" not in text
     order = ["What did not come out as the paper says", "The end of training", "<h2>Figures", "Does RL overfit?",
              "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config"]  # fmt: skip
     places = [text.index(title) for title in order]
@@ -217,10 +216,10 @@ def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_pa
     remote = Store("memory://study-test")
     for key in store.list(""):
         remote.write_bytes(key, store.read_bytes(key))
-    again = findings(make_config(SEEDS), remote, found.page, tmp_path, SolvedRule())
+    again = findings(make_config(SEEDS), remote, found.page, tmp_path)
     assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
     assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
-    drawn = figures.training(again.record)
+    drawn = training(again.record)
     assert drawn.png == (found.page.parent / "training.png").read_bytes()
     assert drawn.table.to_csv() == (found.page.parent / "training.csv").read_text()
     assert not list(tmp_path.rglob("*.safetensors"))
@@ -239,7 +238,7 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     copy = copied(store, tmp_path)
     for gone in ("tiny-all-problems-2", "tiny-vanilla-rl-2/iteration-000/evaluate", "tiny-rloop-2/iteration-001"):
         shutil.rmtree(copy.local_path(gone))
-    found = findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
+    found = findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache")
     for label in PROBLEMS:
         row = found.table.difference(label, "rloop", "vanilla-rl")
         assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
@@ -253,7 +252,7 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
 
 
 def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
-    found = findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache", SolvedRule())
+    found = findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache")
     cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
     assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
     assert found.overfitting.training[0].slope.low is None
@@ -277,7 +276,7 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     study = make_config((1,), run=run, arms={name: ARMS[name] for name in ("rloop", "vanilla-rl")})
     for one in make_store(tmp_path, study).values():
         one.finish()
-    found = findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache", SolvedRule())
+    found = findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
     assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1,)
     assert not any(row.kind == "hindsight" for row in found.table.rows())
     assert {one.path for one in found.forgetting} == {"between iterations"}
@@ -296,7 +295,7 @@ def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path
     changed = runs["rloop", 1].config
     explore = changed.explore.model_copy(update={"learning_rate": 5e-6})
     write_run_record(copy, changed.model_copy(update={"explore": explore}))
-    found = findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache", SolvedRule())
+    found = findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache")
     told = " ".join(found.record.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told

@@ -1,25 +1,25 @@
-"""What each arm cost: RL steps, rollouts, tokens, updates, evaluation, seconds by stage; and whether it is equal."""
+"""Add up what an arm cost: RL steps, rollouts, tokens, updates, evaluation, and seconds of each stage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rloop_core.results.compare.arms import Arm
 from rloop_core.results.plotting import Table
 from rloop_core.results.report.evaluation import stored_evaluation
+from rloop_core.results.report.page import duration
 from rloop_core.results.report.phases import success_counts
 from rloop_core.stages.job import STAGES
-from rloop_core.store import BASE_ITERATION
+from rloop_core.store import BASE_ITERATION, Manifest
 
 _STEPS, _ROLLOUTS, _RL_UPDATES, _RFT_UPDATES = "RL steps", "rollouts of RL", "optimizer updates of RL", "updates of RFT"
-_SAMPLED = "rollouts from snapshots for RFT"
+_TOKENS, _SAMPLED = "completion tokens of RL", "rollouts from snapshots for RFT"
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Both arms' costs.
+    """Costs of both arms.
 
     Attributes:
         table: One row a quantity, one column an arm; None where the run has not come so far.
@@ -31,40 +31,48 @@ class Compute:
 
 
 def compute(arms: tuple[Arm, Arm]) -> Compute:
-    """Both arms' costs, as far as their finished artifacts tell."""
-    each = (quantities(arms[0]), quantities(arms[1]))
-    names = list(dict.fromkeys(name for one in each for name in one))
-    columns = ("quantity", *(arm.title for arm in arms))
-    table = Table("compute", columns, tuple((name, *(one.get(name) for one in each)) for name in names))
-    titles = (arms[0].title, arms[1].title)
-    extra = [one for title, own in zip(titles, each, strict=True) for one in _extra(title, own)]
-    return Compute(table, [*_equality(titles, each), *extra])
+    """Add up the costs of both arms from their finished artifacts."""
+    costs = {arm.title: quantities(arm) for arm in arms}
+    names = dict.fromkeys(name for cost in costs.values() for name in cost)
+    rows = tuple((name, *(cost.get(name) for cost in costs.values())) for name in names)
+    extra = [sentence for title, cost in costs.items() for sentence in _extra(title, cost)]
+    return Compute(Table("compute", ("quantity", *costs), rows), [*_equality(costs), *extra])
+
+
+def compute_cells(table: Table) -> list[tuple[str, list[str]]]:
+    """Return the rows of a compute table as text for a page."""
+
+    def cell(name: str, value: float | None) -> str:
+        if value is None:
+            return ""
+        return duration(value) if name.startswith("seconds") else f"{value:,.0f}"
+
+    return [(name, [cell(name, value) for value in values]) for name, *values in table.rows]
 
 
 def quantities(arm: Arm) -> dict[str, float]:
-    """By name; counts are of what the finished artifacts hold."""
+    """Return the costs of an arm by name, as its finished artifacts record them."""
     manifests = arm.run.manifests
-    tokens = sum(_number(row, "rollouts") * _number(row, "length_mean") for row in arm.steps)
     evaluated = _evaluated(arm)
-    found: dict[str, float] = {
+    rft = [manifest for (_, stage), manifest in manifests.items() if stage == "rft"]
+    costs: dict[str, float] = {
         _STEPS: len(arm.steps),
         _ROLLOUTS: sum(_number(row, "rollouts") for row in arm.steps),
-        "completion tokens of RL": tokens,
+        _TOKENS: sum(_number(row, "rollouts") * _number(row, "length_mean") for row in arm.steps),
         _RL_UPDATES: sum(_updates(arm).values()),
-        "trajectories of RFT": _of_rft(arm, lambda made: made.counts.get("trajectories")),
-        "tokens of RFT": _of_rft(arm, lambda made: made.metrics.get("tokens")),
-        _RFT_UPDATES: _of_rft(arm, lambda made: made.counts.get("updates")),
+        "trajectories of RFT": sum(_number(manifest.counts, "trajectories") for manifest in rft),
+        "tokens of RFT": sum(_number(manifest.metrics, "tokens") for manifest in rft),
+        _RFT_UPDATES: sum(_number(manifest.counts, "updates") for manifest in rft),
         "rollouts of evaluation": evaluated[0],
         "completion tokens of evaluation": evaluated[1],
     }
     if sampled := _from_snapshots(arm):
-        found[_SAMPLED] = sampled
+        costs[_SAMPLED] = sampled
     for stage in STAGES:
-        own = [one.seconds for (_, name), one in manifests.items() if name == stage]
-        if own:
-            found[f"seconds of {stage}"] = sum(own)
-    found["seconds in all"] = sum(one.seconds for one in manifests.values())
-    return found
+        if seconds := [manifest.seconds for (_, name), manifest in manifests.items() if name == stage]:
+            costs[f"seconds of {stage}"] = sum(seconds)
+    costs["seconds in all"] = sum(manifest.seconds for manifest in manifests.values())
+    return costs
 
 
 def _number(row: dict[str, Any], name: str) -> float:
@@ -72,60 +80,66 @@ def _number(row: dict[str, Any], name: str) -> float:
 
 
 def _updates(arm: Arm) -> dict[int, float]:
-    """Optimizer updates by iteration: each RL step's row has those of its phase so far."""
-    found: dict[int, float] = {}
+    """Return optimizer updates by iteration: each RL step's row has those of its phase so far."""
+    updates: dict[int, float] = {}
     for row in arm.steps:
-        found[row["iteration"]] = max(found.get(row["iteration"], 0.0), _number(row, "policy_step"))
-    return found
-
-
-def _of_rft(arm: Arm, figure: Callable[[Any], Any]) -> float:
-    return sum(float(figure(made) or 0.0) for (_, stage), made in arm.run.manifests.items() if stage == "rft")
+        updates[row["iteration"]] = max(updates.get(row["iteration"], 0.0), _number(row, "policy_step"))
+    return updates
 
 
 def _evaluated(arm: Arm) -> tuple[float, float]:
-    """Samples and completion tokens of every evaluated policy on every set."""
+    """Return samples and completion tokens of every evaluated policy on every set."""
     samples = tokens = 0.0
     for iteration in (BASE_ITERATION, *arm.run.iterations):
         content = stored_evaluation(arm.run, iteration) if arm.run.manifest(iteration, "evaluate") else None
         for summaries in (content["sets"], *content["snapshots"].values()) if content else ():
-            for one in summaries.values():
-                samples += _number(one, "samples")
-                tokens += _number(one, "samples") * _number(one, "mean_length")
+            for summary in summaries.values():
+                samples += _number(summary, "samples")
+                tokens += _number(summary, "samples") * _number(summary, "mean_length")
     return samples, tokens
 
 
 def _from_snapshots(arm: Arm) -> float:
-    """Rollouts that harvest sampled from snapshots, beyond those of RL."""
-    found = 0.0
-    for (iteration, stage), made in arm.run.manifests.items():
-        if stage == "harvest" and made.counts.get("snapshot_shards"):
-            attempts = sum(tries for _, tries in success_counts(arm.run, iteration).values())
-            found += max(0.0, attempts - _number(made.counts, "trajectories"))
-    return found
+    """Return the rollouts that harvest sampled from snapshots, beyond those of RL."""
+
+    def sampled(iteration: int, manifest: Manifest) -> float:
+        attempts = sum(tries for _, tries in success_counts(arm.run, iteration).values())
+        return max(0.0, attempts - _number(manifest.counts, "trajectories"))
+
+    return sum(
+        sampled(iteration, manifest)
+        for (iteration, stage), manifest in arm.run.manifests.items()
+        if stage == "harvest" and manifest.counts.get("snapshot_shards")
+    )
 
 
-def _equality(titles: tuple[str, str], each: tuple[dict[str, float], dict[str, float]]) -> list[str]:
-    """RL steps, rollouts, tokens and updates of RL, the first arm against the second."""
-    found = []
-    for name in (_STEPS, _ROLLOUTS, "completion tokens of RL", _RL_UPDATES):
-        ours, theirs = (one[name] for one in each)
-        said = name[:1].upper() + name[1:]
+def _equality(costs: dict[str, dict[str, float]]) -> list[str]:
+    """Compare RL steps, rollouts, tokens and updates of RL, the first arm against the second."""
+    sentences = []
+    (first, our_costs), (second, their_costs) = costs.items()
+    for name in (_STEPS, _ROLLOUTS, _TOKENS, _RL_UPDATES):
+        ours, theirs, start = our_costs[name], their_costs[name], f"{name[:1].upper()}{name[1:]}"
         if ours == theirs:
-            found.append(f"{said}: equal, {ours:,.0f} in each arm.")
+            sentences.append(f"{start}: equal, {ours:,.0f} in each arm.")
         else:
             more = f" ({100 * (ours / theirs - 1):+.1f} %)".replace("-", "\N{MINUS SIGN}") if theirs else ""
-            found.append(f"{said}: {ours:,.0f} in {titles[0]}, {theirs:,.0f} in {titles[1]}{more}.")
-    return found
+            sentences.append(f"{start}: {ours:,.0f} in {first}, {theirs:,.0f} in {second}{more}.")
+    return sentences
 
 
-def _extra(title: str, own: dict[str, float]) -> list[str]:
-    """What an arm spends beyond RL."""
-    found = []
-    if own[_RFT_UPDATES]:
-        share = f", {100 * own[_RFT_UPDATES] / own[_RL_UPDATES]:.1f} % of its updates of RL" if own[_RL_UPDATES] else ""
-        found.append(f"RFT adds {own[_RFT_UPDATES]:,.0f} optimizer updates to {title}{share}.")
-    if own.get(_SAMPLED):
-        share = f", {100 * own[_SAMPLED] / own[_ROLLOUTS]:.1f} % of its rollouts of RL" if own[_ROLLOUTS] else ""
-        found.append(f"{title} samples {own[_SAMPLED]:,.0f} more rollouts from snapshots for RFT{share}.")
-    return found
+def _extra(title: str, cost: dict[str, float]) -> list[str]:
+    """Say what an arm spends beyond RL."""
+
+    def share(part: str, whole: str) -> str:
+        return (
+            f", {100 * cost[part] / cost[whole]:.1f} % of its {whole.removeprefix('optimizer ')}" if cost[whole] else ""
+        )
+
+    sentences = []
+    if cost[_RFT_UPDATES]:
+        extra = share(_RFT_UPDATES, _RL_UPDATES)
+        sentences.append(f"RFT adds {cost[_RFT_UPDATES]:,.0f} optimizer updates to {title}{extra}.")
+    if cost.get(_SAMPLED):
+        extra = share(_SAMPLED, _ROLLOUTS)
+        sentences.append(f"{title} samples {cost[_SAMPLED]:,.0f} more rollouts from snapshots for RFT{extra}.")
+    return sentences

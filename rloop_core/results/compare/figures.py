@@ -1,180 +1,95 @@
-"""Both arms on one axis of RL steps: accuracy, pass@k, reward, entropy, gradient norm (the paper's 1, 4, 5c, 6)."""
+"""Draw every figure of a comparison, and say which of them stands for which figure of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
-from rloop_core.results.plotting import COLOURS, MARKERS, MUTED, Picture, panels, percent_axis, picture, plain, styled
+from rloop_core.results.compare.comparison import Comparison
+from rloop_core.results.compare.curves import by_iteration, curves, overfitting, step_curves
+from rloop_core.results.compare.matrices import differential_matrix, similarity_curves, transition_matrices
+from rloop_core.results.plotting import Picture
+from rloop_core.results.report.figures import funnel
 
-LOOKS: tuple[dict[str, Any], ...] = (
-    {"color": COLOURS[0], "marker": MARKERS[0], "linestyle": "-"},
-    {"color": COLOURS[1], "marker": MARKERS[1], "linestyle": (0, (5, 2))},
-)
-"""How RLoop and vanilla RL are drawn: told apart by colour, marker and line."""
-
-THETA: dict[str, Any] = {
-    "linestyle": "none", "marker": "D", "markersize": 6.5, "markerfacecolor": "white", "markeredgewidth": 1.6
-}  # fmt: skip
-"""How a policy is drawn that RFT made."""
-
-REWARD = (("reward", "mean reward, as trained on", False), ("accuracy", "share of correct rollouts", True))
-ENTROPY = (
-    ("entropy", "policy entropy, nats a token", False),
-    ("length_mean", "completion length, tokens", False),
-)
-GRADIENTS = (
-    ("grad_norm", "gradient norm, mean of the updates", False),
-    ("grad_norm_max", "gradient norm, largest of the updates", False),
-)
-_DOTTED = "Dotted: RLoop starts anew from its refined policy."
-_EXPLODES = 30  # a largest value so many times the median is only readable on a logarithmic axis
+_SNAPSHOTS = "evaluated snapshots (explore.snapshot_every, evaluate.snapshots=true)"
+_PAPER = (
+    ("Figure 1", "reward, accuracy and pass@k of vanilla RL", ("figure-1-overfitting", "figure-1-reward"),
+     f"a vanilla-RL arm with {_SNAPSHOTS}"),
+    ("Figure 2", "learning, forgetting and similarity between policies",
+     ("figure-2-transitions", "figure-5b-similarity"), "two evaluated policies of an arm"),
+    ("Figure 3", "accuracy and pass@k by RLoop's iteration", ("figure-3-iterations",), "an evaluated theta"),
+    ("Figure 4", "accuracy of both arms at the same RL steps", ("figure-4-curves",),
+     "a problem set on which both are evaluated"),
+    ("Figure 5a", "differential forgetting", ("figure-5a-differential",), f"in both arms, {_SNAPSHOTS}"),
+    ("Figure 5b", "similarity of solutions, both arms", ("figure-5b-similarity",), "two evaluated policies of an arm"),
+    ("Figure 5c", "policy entropy, both arms", ("figure-5c-entropy",), "a finished exploration"),
+    ("Figure 6", "gradient norm, both arms", ("figure-6-gradients",), "a finished exploration"),
+)  # fmt: skip
 
 
-@styled
-def curves(arms: tuple[Arm, Arm]) -> Picture | None:
-    """avg@n and pass@k of the greatest k over RL steps, a row a problem set."""
-    labels = shared_sets(*arms)
-    if not labels:
-        return None
-    figure, axes = panels(len(labels), 2, height=2.6, sharex=True)
-    rows: list[tuple[Any, ...]] = []
-    for place, label in enumerate(labels):
-        metrics = shown_metrics(arms, label)
-        for axis, metric in zip(axes[2 * place : 2 * place + 2], metrics, strict=False):
-            for arm, look in zip(arms, LOOKS, strict=True):
-                own = [one for one in arm.checkpoints[label] if metric in one.summary]
-                _draw_arm(axis, own, metric, look, arm)
-                rows += [
-                    (label, arm.title, one.step, one.kind, one.label, metric,
-                     *(one.summary[metric][key] for key in ("value", "low", "high")))
-                    for one in own
-                ]  # fmt: skip
-            axis.set_title(f"{plain(label)}: {metric}")
-            percent_axis(axis)
-        if len(metrics) < 2:
-            axes[2 * place + 1].set_visible(False)
-    for axis in axes[-2:]:
-        axis.set_xlabel("RL step")
-    mark_resets(axes, arms)
-    _legend(figure, axes[0])
-    caption = (
-        "Bands are 95 % bootstrap intervals over problems. Diamonds are the policies that RFT made; from each, RLoop's "
-        "next RL phase starts anew (dotted lines). Circles and squares are policies within RL."
+@dataclass(frozen=True)
+class Figures:
+    """Pictures over all sets, of each set by its label, and of each expert set's filter."""
+
+    overall: list[Picture] = field(default_factory=list)
+    by_set: dict[str, list[Picture]] = field(default_factory=dict)
+    experts: list[Picture] = field(default_factory=list)
+
+    @property
+    def every(self) -> list[Picture]:
+        """All of them, in the page's order."""
+        return [*self.overall, *(one for of_set in self.by_set.values() for one in of_set), *self.experts]
+
+
+def draw(comparison: Comparison) -> Figures:
+    """Draw every figure that there are numbers for."""
+    arms = comparison.arms
+    overall = (
+        overfitting(arms),
+        step_curves(arms, "figure-1-reward"),
+        by_iteration(arms),
+        curves(arms),
+        step_curves(arms, "figure-5c-entropy"),
+        step_curves(arms, "figure-6-gradients"),
     )
-    columns = ("set", "arm", "rl_step", "kind", "policy", "metric", "value", "low", "high")
-    title = "Figure 4. Accuracy and pass@k over RL steps, both arms"
-    return picture(figure, "figure-4-curves", title, caption, columns, rows)
-
-
-def shown_metrics(arms: Sequence[Arm], label: str) -> list[str]:
-    """avg@n and the pass@k with the greatest k, of those that every policy of these arms has."""
-    common = set.intersection(*(set(one.summary) for arm in arms for one in arm.checkpoints[label]))
-    averages = sorted(name for name in common if name.startswith("avg@"))
-    passes = sorted((name for name in common if name.startswith("pass@")), key=lambda name: int(name[5:]))
-    return [*averages[:1], *(name for name in passes[-1:] if name != "pass@1")]
-
-
-def _draw_arm(axis: Any, own: Sequence[Checkpoint], metric: str, look: dict[str, Any], arm: Arm) -> None:
-    """One line a phase, begun where the phase began: at theta_i, which the line of the phase before does not reach."""
-    title: str | None = arm.title
-    for phase in phases(own, arm.restarts):
-        x = [one.step for one in phase]
-        y, low, high = ([one.summary[metric][key] for one in phase] for key in ("value", "low", "high"))
-        axis.plot(x, y, markersize=marker_size(len(own)), **look, label=title)
-        axis.fill_between(x, low, high, color=look["color"], alpha=0.13, linewidth=0)
-        title = None
-    thetas = [one for one in own if one.kind == "theta"]
-    values = [one.summary[metric]["value"] for one in thetas]
-    axis.plot([one.step for one in thetas], values, color=look["color"], **THETA)
-
-
-def marker_size(points: int) -> float:
-    """Of a line with so many points: markers must not run into one another."""
-    return 4.5 if points < 16 else 2.5 if points < 64 else 0.0
-
-
-def phases(own: Sequence[Checkpoint], restarts: bool = True) -> list[list[Checkpoint]]:
-    """Runs of policies that came out of one another by RL alone; thetas alone, without snapshots, are one run.
-
-    Where RL goes on from its own endpoint instead of starting anew from theta, all of RL is one run, without thetas.
-    """
-    if not any(one.kind == "snapshot" for one in own):
-        return [list(own)] if own else []
-    found: list[list[Checkpoint]] = []
-    for one in own if restarts else [one for one in own if one.kind != "theta"]:
-        if one.kind in ("base", "theta") or not found:
-            found.append([one])
-        else:
-            found[-1].append(one)
-    return [phase for phase in found if len(phase) > 1]
-
-
-def reward(arms: tuple[Arm, Arm]) -> Picture | None:
-    """Training reward of both arms."""
-    caption = f"All recorded rollouts of each RL step. {_DOTTED}"
-    return _by_step(arms, REWARD, "figure-1-reward", "Figure 1, for both arms. Training reward over RL steps", caption)
-
-
-def entropy(arms: tuple[Arm, Arm]) -> Picture | None:
-    """Entropy of both arms, and how long their completions are."""
-    caption = f"Entropy: mean over each RL step's updates; length: over its rollouts. {_DOTTED}"
-    return _by_step(arms, ENTROPY, "figure-5c-entropy", "Figure 5c. Policy entropy over RL steps", caption)
-
-
-def gradients(arms: tuple[Arm, Arm]) -> Picture | None:
-    """Gradient norm of both arms."""
-    caption = f"Before clipping. {_DOTTED}"
-    return _by_step(arms, GRADIENTS, "figure-6-gradients", "Figure 6. Gradient norm over RL steps", caption)
-
-
-@styled
-def _by_step(
-    arms: tuple[Arm, Arm], wanted: Sequence[tuple[str, str, bool]], name: str, title: str, caption: str
-) -> Picture | None:
-    shown = [one for one in wanted if any(row.get(one[0]) is not None for arm in arms for row in arm.steps)]
-    if not shown:
-        return None
-    figure, axes = panels(1, len(shown), height=2.6)
-    for axis, (key, label, share) in zip(axes, shown, strict=True):
-        for arm, look in zip(arms, LOOKS, strict=True):
-            said: str | None = arm.title
-            for _, group in groupby(arm.steps, key=lambda row: row["iteration"]):
-                own = [row for row in group if row.get(key) is not None]
-                x, y = [row["total_step"] for row in own], [row[key] for row in own]
-                axis.plot(x, y, **look, markersize=marker_size(len(arm.steps)),
-                          label=said)  # fmt: skip
-                said = None
-        axis.set_title(label)
-        axis.set_xlabel("RL step")
-        if share:
-            percent_axis(axis)
-        values = sorted(row[key] for arm in arms for row in arm.steps if row.get(key) is not None)
-        if key.startswith("grad_norm") and values[0] > 0 and values[-1] > _EXPLODES * values[len(values) // 2]:
-            axis.set_yscale("log")
-    mark_resets(axes, arms)
-    _legend(figure, axes[0])
-    columns = ("arm", "rl_step", "iteration", *(key for key, _, _ in shown))
-    rows = [
-        (arm.title, row["total_step"], row["iteration"], *(row.get(key) for key, _, _ in shown))
-        for arm in arms
-        for row in arm.steps
+    by_set = {}
+    for place, of_set in enumerate(comparison.transitions):
+        pictures = (
+            transition_matrices(of_set, f"set-{place:02d}-figure-2-transitions"),
+            differential_matrix(of_set, f"set-{place:02d}-figure-5a-differential"),
+            similarity_curves(of_set, f"set-{place:02d}-figure-5b-similarity"),
+        )
+        by_set[of_set.label] = [picture for picture in pictures if picture]
+    experts = [
+        replace(picture, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {picture.title}")
+        for place, (arm, ledgers) in enumerate(zip(arms, comparison.ledgers, strict=True))
+        if (picture := funnel(ledgers))
     ]
-    return picture(figure, name, title, caption, columns, rows)
+    return Figures([picture for picture in overall if picture], by_set, experts)
 
 
-def mark_resets(axes: Sequence[Any], arms: Sequence[Arm]) -> None:
-    """A dotted line wherever RL starts anew from a refined policy."""
-    configs = [arm.run.config for arm in arms if arm.restarts]
-    resets = {i * config.explore.steps for config in configs for i in range(1, config.iterations)}
-    for axis in axes:
-        for step in sorted(resets):
-            axis.axvline(step, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
-        axis.xaxis.get_major_locator().set_params(integer=True)
+def paper_figures(figures: Figures) -> list[dict[str, Any]]:
+    """Return the paper's figures in its order, each with our pictures of the same.
+
+    Returns:
+        For each figure `name`, what it `shows` in the paper, `pictures` (titles, each with its pictures' names by
+        problem set), and what it `needs`: empty unless the first picture is missing.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, shows, kinds, needs in _PAPER:
+        pictures = [_of_kind(kind, figures) for kind in kinds]
+        needs = "" if pictures[0] else needs
+        rows.append({"name": name, "shows": shows, "pictures": [one for one in pictures if one], "needs": needs})
+    return rows
 
 
-def _legend(figure: Any, axis: Any) -> None:
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=2)
+def _of_kind(kind: str, figures: Figures) -> tuple[str, dict[str, str]] | None:
+    """Return a title with the names of its pictures by label; the label is empty for a picture over all sets."""
+    for picture in figures.overall:
+        if picture.name == kind:
+            return picture.title, {"": picture.name}
+    of_sets = {label: one for label, pictures in figures.by_set.items() for one in pictures if one.name.endswith(kind)}
+    if not of_sets:
+        return None
+    title = next(iter(of_sets.values())).title.partition(" on ")[0]
+    return title, {label: picture.name for label, picture in of_sets.items()}

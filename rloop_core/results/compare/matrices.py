@@ -1,4 +1,4 @@
-"""Policies against policies: learning, forgetting, their nulls, the arms' difference, similarity (the paper's 2, 5)."""
+"""Draw matrices of policies against policies: learning, forgetting, their nulls, similarity (figures 2, 5a and 5b)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from rloop_core.results.analysis.transitions import Matrix
 from rloop_core.results.compare.arms import Checkpoint
-from rloop_core.results.compare.dynamics import ArmDynamics, SetDynamics
-from rloop_core.results.compare.figures import LOOKS, THETA, marker_size, phases
+from rloop_core.results.compare.curves import LOOKS, THETA, marker_size, phases
+from rloop_core.results.compare.transitions import ArmTransitions, SetTransitions
 from rloop_core.results.plotting import INK, Picture, panels, percent_axis, picture, plain, styled
 
 _WRITTEN = 10  # up to so many checkpoints the cells are large enough for a number
@@ -22,17 +22,20 @@ _PAIRS = {
 
 
 @styled
-def transition_matrices(one: SetDynamics, name: str) -> Picture | None:
-    """A row an arm: learning, forgetting, and their null; cells above the null's 97.5th percentile are marked."""
-    if not one.arms:
+def transition_matrices(of_set: SetTransitions, name: str) -> Picture | None:
+    """Draw learning, forgetting and their null, a row for each arm.
+
+    Cells above the null's 97.5th percentile are marked.
+    """
+    if not of_set.arms:
         return None
-    size = max(len(arm.checkpoints) for arm in one.arms)
-    figure, axes = panels(len(one.arms), 3, height=3.0 if size > _WRITTEN else 2.8)
-    both = [matrix for arm in one.arms for matrix in (arm.moved.learning, arm.moved.forgetting)]
-    most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in both))
+    size = max(len(arm.checkpoints) for arm in of_set.arms)
+    figure, axes = panels(len(of_set.arms), 3, height=3.0 if size > _WRITTEN else 2.8)
+    observed = [matrix for arm in of_set.arms for matrix in (arm.moved.learning, arm.moved.forgetting)]
+    most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in observed))
     mesh: Any = None
     rows: list[tuple[Any, ...]] = []
-    for place, arm in enumerate(one.arms):
+    for place, arm in enumerate(of_set.arms):
         moved, names = arm.moved, _names(arm.checkpoints)
         shown = (
             ("learning", moved.learning, moved.null.T, moved.null_high.T),
@@ -48,14 +51,13 @@ def transition_matrices(one: SetDynamics, name: str) -> Picture | None:
         rows += [
             (arm.title, kind, labels[i], labels[j], found[i, j], null[i, j], high[i, j], bool(found[i, j] > high[i, j]))
             for kind, found, null, high in shown
-            for i in range(len(labels))
-            for j in range(i + 1, len(labels))
+            for i, j in zip(*np.triu_indices(len(labels), k=1), strict=True)
         ]
-    _bar(figure, mesh, axes)
-    title = f"Figure 2a, 2b. Learning and forgetting on {one.label}"
+    _colour_bar(figure, mesh, axes)
+    title = f"Figure 2a, 2b. Learning and forgetting on {of_set.label}"
     caption = (
         f"Row: the earlier policy; column: the later one. A problem counts as solved by the rule "
-        f"\N{LEFT DOUBLE QUOTATION MARK}{one.arms[0].moved.rule}\N{RIGHT DOUBLE QUOTATION MARK}. "
+        f"\N{LEFT DOUBLE QUOTATION MARK}{of_set.arms[0].moved.rule}\N{RIGHT DOUBLE QUOTATION MARK}. "
         "By chance: what the same samples would give if both were one policy. Dots mark cells above the 97.5th "
         "percentile of that, a cell at a time: chance alone marks up to one cell in forty."
     )
@@ -64,17 +66,17 @@ def transition_matrices(one: SetDynamics, name: str) -> Picture | None:
 
 
 @styled
-def differential_matrix(one: SetDynamics, name: str) -> Picture | None:
-    """Forgetting of the second arm minus forgetting of the first, RLoop, and the same by chance."""
-    if one.blocks is None:
+def differential_matrix(of_set: SetTransitions, name: str) -> Picture | None:
+    """Draw forgetting of the second arm minus forgetting of the first, RLoop, and the same by chance."""
+    if of_set.blocks is None:
         return None
-    blocks, (ours, theirs) = one.blocks, one.titles
-    matrices = (("found", blocks.found.matrix), ("by chance", blocks.chance.matrix))
-    most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for _, matrix in matrices))
+    blocks, (ours, theirs) = of_set.blocks, of_set.titles
+    matrices = {"found": blocks.observed.matrix, "by chance": blocks.chance.matrix}
+    most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for matrix in matrices.values()))
     figure, axes = panels(1, 2, width=7.2, height=2.9)
     names = [str(step) for step in blocks.steps]
     mesh: Any = None
-    for axis, (kind, matrix) in zip(axes, matrices, strict=True):
+    for axis, (kind, matrix) in zip(axes, matrices.items(), strict=True):
         mesh = _heat(axis, matrix, names, vmin=-most, vmax=most, cmap="RdBu", signed=True)
         for place in range(1, len(names)):
             if blocks.iterations[place] != blocks.iterations[place - 1]:
@@ -83,80 +85,75 @@ def differential_matrix(one: SetDynamics, name: str) -> Picture | None:
         axis.set_title(kind)
         axis.set_xlabel("to RL step")
     axes[0].set_ylabel("from RL step")
-    _bar(figure, mesh, axes)
+    _colour_bar(figure, mesh, axes)
     caption = (
         f"Blue: {ours} forgets less between these two RL steps; red: more. Lines part {ours}'s iterations. Only "
         "policies within RL are compared, at the same RL step of both arms."
     )
     columns = ("from_rl_step", "to_rl_step", "same_iteration", f"{theirs} minus {ours}", "by_chance")
     rows = [
-        (blocks.steps[i], blocks.steps[j], blocks.iterations[i] == blocks.iterations[j], blocks.found.matrix[i, j],
-         blocks.chance.matrix[i, j])
-        for i in range(len(names)) for j in range(i + 1, len(names))
+        (blocks.steps[i], blocks.steps[j], blocks.iterations[i] == blocks.iterations[j],
+         *(matrix[i, j] for matrix in matrices.values()))
+        for i, j in zip(*np.triu_indices(len(names), k=1), strict=True)
     ]  # fmt: skip
-    title = f"Figure 5a. Differential forgetting on {one.label}: {theirs} minus {ours}"
+    title = f"Figure 5a. Differential forgetting on {of_set.label}: {theirs} minus {ours}"
     return picture(figure, name, title, caption, columns, rows)
 
 
 @styled
-def similarity_curves(one: SetDynamics, name: str) -> Picture | None:
-    """How alike a policy's own solutions are over RL steps, and each arm's matrix."""
-    arms = [arm for arm in one.arms if arm.alike is not None]
+def similarity_curves(of_set: SetTransitions, name: str) -> Picture | None:
+    """Draw the similarity of a policy's own solutions over RL steps, and each arm's matrix."""
+    arms = [(arm, look, arm.similarity) for arm, look in zip(of_set.arms, LOOKS, strict=False) if arm.similarity]
     if not arms:
         return None
     figure, axes = panels(1, 1 + len(arms), height=2.9)
-    looks = {arm.title: look for arm, look in zip(one.arms, LOOKS, strict=False)}
-    most = max(float(np.nanmax(arm.alike.with_self_pairs)) for arm in arms if arm.alike)
+    most = max(float(np.nanmax(similarity.with_self_pairs)) for _, _, similarity in arms)
     rows: list[tuple[Any, ...]] = []
     mesh: Any = None
-    for axis, arm in zip(axes[1:], arms, strict=True):
-        if arm.alike is None:
-            continue
-        every, distinct = arm.alike.with_self_pairs, arm.alike.without_self_pairs
-        _diagonal(axes[0], arm, looks[arm.title])
+    for axis, (arm, look, similarity) in zip(axes[1:], arms, strict=True):
+        every, distinct = similarity.with_self_pairs, similarity.without_self_pairs
+        _diagonal(axes[0], arm, every.diagonal(), distinct.diagonal(), look)
         mesh = _heat(axis, every, _names(arm.checkpoints), vmin=0, vmax=max(most, 0.01), cmap="Blues", full=True)
         axis.set_title(f"{plain(arm.title)}: similarity")
         labels = [checkpoint.label for checkpoint in arm.checkpoints]
         rows += [
             (arm.title, labels[i], labels[j], every[i, j], None if np.isnan(distinct[i, j]) else distinct[i, j])
-            for i in range(len(labels)) for j in range(i, len(labels))
-        ]  # fmt: skip
+            for i, j in zip(*np.triu_indices(len(labels)), strict=True)
+        ]
     axes[0].set_title("within a policy")
     axes[0].set_xlabel("RL step")
     axes[0].xaxis.get_major_locator().set_params(integer=True)
     percent_axis(axes[0])
     axes[0].legend(fontsize=8)
-    _bar(figure, mesh, axes[1:])
-    drawn = one.similarity_problems < one.problems
-    of = f"{one.similarity_problems} problems drawn from {one.problems}" if drawn else f"all {one.problems} problems"
+    _colour_bar(figure, mesh, axes[1:])
+    drawn = of_set.similarity_problems < of_set.problems
+    of = f"{of_set.similarity_problems} problems drawn from" if drawn else "all"
+    problems = f"{of} {of_set.problems}{'' if drawn else ' problems'}"
     caption = (
-        f"Mean Jaccard index of the sets of {_PAIRS[one.unit]}. Averaged over {of}. Lower is more diverse. Left: over "
-        "pairs of different solutions; dotted: with each solution against itself too, as in the paper and in the "
-        "matrices' diagonals."
+        f"Mean Jaccard index of the sets of {_PAIRS[of_set.unit]}. Averaged over {problems}. Lower is more diverse. "
+        "Left: over pairs of different solutions; dotted: with each solution against itself too, as in the paper and "
+        "in the matrices' diagonals."
     )
     columns = ("arm", "from", "to", "similarity", "without_self_pairs")
-    title = f"Figure 2c, 5b. Similarity of solutions on {one.label}"
+    title = f"Figure 2c, 5b. Similarity of solutions on {of_set.label}"
     return picture(figure, name, title, caption, columns, rows)
 
 
-def _diagonal(axis: Any, arm: ArmDynamics, look: dict[str, Any]) -> None:
-    """Similarity within each policy, a line a phase; what RFT made is a diamond, as in the curves."""
-    if arm.alike is None:
-        return
-    place = {id(one): at for at, one in enumerate(arm.checkpoints)}
-    every, distinct = arm.alike.with_self_pairs.diagonal(), arm.alike.without_self_pairs.diagonal()
+def _diagonal(axis: Any, arm: ArmTransitions, every: Matrix, distinct: Matrix, look: dict[str, Any]) -> None:
+    """Draw similarity within each policy, a line for each phase; policies after RFT are diamonds."""
+    steps = np.array([checkpoint.step for checkpoint in arm.checkpoints])
+    kinds = [checkpoint.kind for checkpoint in arm.checkpoints]
     title: str | None = plain(arm.title)
-    for phase in phases(arm.checkpoints, arm.restarts):
-        x, at = [one.step for one in phase], [place[id(one)] for one in phase]
-        axis.plot(x, distinct[at], **look, markersize=marker_size(len(arm.checkpoints)), label=title)
-        axis.plot(x, every[at], color=look["color"], linewidth=1, linestyle=(0, (1, 2)))
+    for phase in phases(kinds, arm.restarts):
+        axis.plot(steps[phase], distinct[phase], **look, markersize=marker_size(len(kinds)), label=title)
+        axis.plot(steps[phase], every[phase], color=look["color"], linewidth=1, linestyle=(0, (1, 2)))
         title = None
-    thetas = [one for one in arm.checkpoints if one.kind == "theta"]
-    axis.plot([one.step for one in thetas], distinct[[place[id(one)] for one in thetas]], color=look["color"], **THETA)
+    thetas = [place for place, kind in enumerate(kinds) if kind == "theta"]
+    axis.plot(steps[thetas], distinct[thetas], color=look["color"], **THETA)
 
 
 def _names(checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """Short names for ticks: RL steps, and theta_i as a symbol."""
+    """Return short names for ticks: RL steps, and theta_i as a symbol."""
     return [
         rf"$\theta_{{{one.iteration + 1}}}$" if one.kind == "theta" else "base" if one.kind == "base" else str(one.step)
         for one in checkpoints
@@ -167,7 +164,7 @@ def _heat(
     axis: Any, matrix: Matrix, names: Sequence[str], *, vmin: float, vmax: float, cmap: str,
     marked: Any = None, full: bool = False, signed: bool = False,
 ) -> Any:  # fmt: skip
-    """A matrix as coloured cells; above the diagonal only, unless it is to be shown in full."""
+    """Draw a matrix as coloured cells: those above the diagonal, or all with `full`."""
     size = len(matrix)
     shown = np.ones((size, size), dtype=bool) if full else np.triu(np.ones((size, size), dtype=bool), k=1)
     cells = np.ma.masked_where(~shown | np.isnan(matrix), matrix)
@@ -176,16 +173,15 @@ def _heat(
     axis.set_aspect("equal")
     axis.invert_yaxis()
     axis.grid(visible=False)
-    every = -(-size // _TICKS)
-    ticks = list(range(0, size, every))
+    ticks = range(0, size, -(-size // _TICKS))
     axis.set_xticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5, rotation=90)
     axis.set_yticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5)
     if size <= _WRITTEN:
         for i, j in zip(*np.nonzero(shown & ~np.isnan(matrix)), strict=True):
             share = (matrix[i, j] - vmin) / (vmax - vmin)
             dark = abs(share - 0.5) > 0.35 if signed else share > 0.55
-            points = round(100 * float(matrix[i, j]))
-            text = f"{points:+d}".replace("-", "\N{MINUS SIGN}") if signed and points else f"{points}"
+            percent = round(100 * float(matrix[i, j]))
+            text = f"{percent:+d}".replace("-", "\N{MINUS SIGN}") if signed and percent else f"{percent}"
             axis.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=6.5, color="white" if dark else INK)
     if marked is not None:
         above = np.argwhere(shown & marked)
@@ -195,7 +191,7 @@ def _heat(
     return mesh
 
 
-def _bar(figure: Any, mesh: Any, axes: Sequence[Any]) -> None:
+def _colour_bar(figure: Any, mesh: Any, axes: Sequence[Any]) -> None:
     bar = figure.colorbar(mesh, ax=list(axes), shrink=0.85, pad=0.02)
     bar.outline.set_visible(False)
     percent_axis(bar.ax)

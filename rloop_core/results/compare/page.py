@@ -1,112 +1,167 @@
-"""The comparison's page, from what was read and drawn; the template escapes everything."""
+"""Render the comparison's page; the template escapes everything."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rloop_core.results.analysis.histories import History
 from rloop_core.results.compare.arms import Arm
 from rloop_core.results.compare.comparability import config_differences
-from rloop_core.results.compare.page_sets import KINDS, case_section, set_section
-from rloop_core.results.compare.paper import paper_figures
-from rloop_core.results.compare.table import AVERAGE, Block, TableOne, difference_name
-from rloop_core.results.report.lineage import Lineage
+from rloop_core.results.compare.comparison import Comparison
+from rloop_core.results.compare.compute import compute_cells
+from rloop_core.results.compare.figures import Figures, paper_figures
+from rloop_core.results.compare.table import AVERAGE, TableOne, difference_name
+from rloop_core.results.compare.trajectories import Cases
+from rloop_core.results.compare.transitions import SetTransitions
 from rloop_core.results.report.lineage_page import lineage_section
-from rloop_core.results.report.page import duration, fill_template, image_uri
+from rloop_core.results.report.page import fill_template, image_uri
+from rloop_core.results.report.samples import Sample, samples_of
 
-if TYPE_CHECKING:
-    from rloop_core.results.compare.comparison import Comparison
-    from rloop_core.results.compare.files import Figures
-
-TEMPLATE = "compare.html.j2"
 PICTURE_BYTES = 3_000_000
 """Most bytes of the page that pictures take; with the trajectories it stays below 5 MB."""
 SCRIPT = Path(__file__).with_name("filter.js")
+KINDS = ("always", "learnt", "regained", "lost", "never")
+_SHOWN_HISTORIES = 12
+_SHOWN_CHARACTERS = 300
+_PROMPT_CHARACTERS = 160
+_SUMMARY_CHARACTERS = 90
 
 
 def render(comparison: Comparison, figures: Figures) -> str:
-    """One HTML document without any outside reference."""
+    """Return one HTML document without any outside reference."""
     from markupsafe import Markup
 
     ours, theirs = comparison.arms
+    runs = (ours.run, theirs.run)
     script = SCRIPT.read_text(encoding="utf-8")
+    claim = difference_name(ours.title, theirs.title)
     return fill_template(
-        TEMPLATE,
+        "compare.html.j2",
         comparison=comparison,
         script=Markup(script),  # noqa: S704 (the project's own text)
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        arms=[_arm(arm, lineage) for arm, lineage in zip(comparison.arms, comparison.lineages, strict=True)],
+        arms=comparison.arms,
+        configs=[json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False) for run in runs],
+        lineages=[lineage_section(run, one) for run, one in zip(runs, comparison.lineages, strict=True)],
         ablation=ours.run.config.arm == theirs.run.config.arm,
-        notes=comparison.notes,
-        rule=comparison.rule,
-        claim=difference_name(ours.title, theirs.title),
-        headlines=_headlines(comparison.table, difference_name(ours.title, theirs.title)),
-        blocks=[_block(block) for block in comparison.table.blocks],
+        claim=claim,
+        cards=_cards(comparison.table, claim),
         average=AVERAGE,
         selected=[(arm.title, one) for arm, one in zip(comparison.arms, comparison.selected, strict=True) if one],
-        pictures=figures.overall,
-        paper=paper_figures(figures.overall, figures.by_set),
+        figures=figures,
+        paper=paper_figures(figures),
         outside=_outside(figures),
-        sets=[set_section(one, figures, comparison.arms) for one in comparison.dynamics],
+        sets=[_set_section(of_set, figures, comparison.arms) for of_set in comparison.transitions],
         kinds=KINDS,
-        cases=case_section(comparison.cases),
-        experts=figures.experts,
-        compute=[(row[0], [_number(row[0], value) for value in row[1:]]) for row in comparison.compute.table.rows],
-        equality=comparison.compute.equality,
-        differences=config_differences(ours.run, theirs.run),
-    )  # fmt: skip
+        cases=_case_section(comparison.cases),
+        compute=compute_cells(comparison.compute.table),
+        differences=config_differences(*runs),
+    )
 
 
 def _outside(figures: Figures) -> set[str]:
-    """Names of the pictures for which the page has no room: those of the last sets, where there are many."""
-    found, room = set(), PICTURE_BYTES
-    for one in (*figures.overall, *figures.experts, *(one for own in figures.by_set.values() for one in own)):
-        room -= len(image_uri(one))
+    """Return the names of pictures for which the page has no room: those of the last sets, where there are many."""
+    names, room = set(), PICTURE_BYTES
+    for picture in (*figures.overall, *figures.experts, *(one for of_set in figures.by_set.values() for one in of_set)):
+        room -= len(image_uri(picture))
         if room < 0:
-            found.add(one.name)
-    return found
+            names.add(picture.name)
+    return names
 
 
-def _arm(arm: Arm, lineage: Lineage) -> dict[str, Any]:
-    run = arm.run
-    return {
-        "title": arm.title,
-        "name": run.name,
-        "kind": run.config.arm,
-        "steps": arm.total_steps,
-        "iterations": run.config.iterations,
-        "seed": run.config.seed,
-        "policy": run.config.policy.path,
-        "problems": run.config.problems.label,
-        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
-        "lineage": lineage_section(run, lineage),
-        "versions": {name: ", ".join(sorted(numbers)) for name, numbers in sorted(run.versions.items())},
-        "drawn_by": run.drawn_by,
-    }
-
-
-def _headlines(table: TableOne, claim: str) -> list[dict[str, Any]]:
-    """The paired difference in avg@n and in pass@k of the greatest k: of the mean over sets, or of each set."""
-    blocks = [block for block in table.blocks if block.label == AVERAGE] or table.blocks[:2]
+def _cards(table: TableOne, claim: str) -> list[dict[str, Any]]:
+    """Return the paired difference in avg@n and in pass@k of the greatest k: of the mean over sets, or of each set."""
     cards = []
-    for block in blocks:
-        row = next((row for row in block.rows if row.name == claim), None)
-        if row is not None:
+    for block in [block for block in table.blocks if block.label == AVERAGE] or table.blocks[:2]:
+        if row := table.row(block.label, claim):
             passes = [name for name in row.cells if name.startswith("pass@")]
-            ends = dict.fromkeys([*list(row.cells)[:1], *passes[-1:]])
-            cards += [{"set": block.label, "metric": metric, **row.cells[metric]} for metric in ends]
+            label = "mean over sets" if block.label == AVERAGE else block.label
+            cards += [
+                {"set": label, "metric": metric, "cell": row.cells[metric], "seeds": None}
+                for metric in dict.fromkeys([*list(row.cells)[:1], *passes[-1:]])
+            ]
     return cards
 
 
-def _block(block: Block) -> dict[str, Any]:
-    metrics = list(dict.fromkeys(metric for row in block.rows for metric in row.cells))
-    return {"label": block.label, "problems": block.problems, "metrics": metrics, "rows": block.rows}
+def _set_section(of_set: SetTransitions, figures: Figures, arms: tuple[Arm, Arm]) -> dict[str, Any]:
+    """Return one problem set's figures, forgetting and histories."""
+    kinds = [(arm.title, arm.kinds()) for arm in of_set.arms]
+    return {
+        "label": of_set.label,
+        "pictures": figures.by_set.get(of_set.label, []),
+        "kinds": [(title, [counts.get(kind, 0) for kind in KINDS]) for title, counts in kinds],
+        "blocks": of_set.blocks,
+        "problems": of_set.problems,
+        "histories": _histories(of_set, arms),
+    }
 
 
-def _number(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return duration(value) if name.startswith("seconds") else f"{value:,.0f}"
+def _histories(of_set: SetTransitions, arms: tuple[Arm, Arm]) -> list[dict[str, Any]]:
+    """Return problems whose history differs between the arms, lost ones first."""
+    if len(of_set.arms) < 2:
+        return []
+
+    def order(pair: tuple[History, History]) -> tuple[bool, bool, bool]:
+        kinds = [history.kind for history in pair]
+        return kinds[0] == kinds[1], "lost" not in kinds, "regained" not in kinds
+
+    pairs = [
+        pair
+        for pair in zip(of_set.arms[0].histories, of_set.arms[1].histories, strict=False)
+        if pair[0].problem_id == pair[1].problem_id and {"lost", "regained", "learnt"} & {one.kind for one in pair}
+    ]
+    shown = sorted(pairs, key=order)[:_SHOWN_HISTORIES]
+    prompts = _prompts(of_set, arms[0], [first.problem_id for first, _ in shown])
+    return [
+        {
+            "problem_id": pair[0].problem_id,
+            "prompt": _cut(prompts.get(pair[0].problem_id, ""), _PROMPT_CHARACTERS),
+            "arms": [{"title": arm.title, "kind": history.kind, "told": _cut(history.told, _SHOWN_CHARACTERS)}
+                     for arm, history in zip(of_set.arms, pair, strict=True)],
+        }
+        for pair in shown
+    ]  # fmt: skip
+
+
+def _prompts(of_set: SetTransitions, arm: Arm, wanted: Sequence[str]) -> dict[str, str]:
+    """Return prompts by problem, from the first checkpoint's samples."""
+    nothing: dict[str, list[Sample]] = {}
+    reader = partial(samples_of, of_set.arms[0].checkpoints[0].files, wanted, "", 1)
+    by_problem = arm.run.read(f"Prompts of {of_set.label}", reader, nothing) if wanted else nothing
+    return {problem: samples[0].prompt for problem, samples in by_problem.items() if samples}
+
+
+def _case_section(cases: Cases) -> dict[str, Any]:
+    """Return the trajectories, with the choices of the page's filter.
+
+    Attributes of HTML elements hold numbers in place of names: no hostile text.
+    """
+    verdicts = sorted({sample.verdict for case in cases.cases for side in case.sides for sample in side.shown})
+    return {
+        "places": cases.places,
+        "fates": cases.fates,
+        "verdicts": verdicts,
+        "left_out": cases.left_out,
+        "cases": [
+            {
+                "case": case,
+                "place": cases.places.index(case.place),
+                "fate": cases.fates.index(case.fate),
+                "summary": _cut(" ".join(case.prompt.split()), _SUMMARY_CHARACTERS),
+                "sides": [(side, [(verdicts.index(one.verdict), one) for one in side.shown]) for side in case.sides],
+            }
+            for case in cases.cases
+        ],
+        "found": [(place, fate, count, cases.shown(place, fate)) for (place, fate), count in cases.found.items()],
+    }
+
+
+def _cut(text: str, characters: int) -> str:
+    """Return the beginning of a text, with a mark where it goes on."""
+    return text if len(text) <= characters else f"{text[:characters]}\N{HORIZONTAL ELLIPSIS}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from rloop_core.results.plotting import Table
 
 AVERAGE = "Avg"
 Cells = dict[str, dict[str, float]]
+Policies = dict[str, Checkpoint]
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,15 @@ class Row:
 
     Attributes:
         name: "base", "RL", "RLoop", "RLoop - RL".
-        policy: Which policy that is; empty for a difference.
+        policy: Label of the policy; empty for a difference.
         cells: Metric to {value, low, high}; avg@n first, then pass@k with rising k, then majority@n.
-        difference: Whether this is a paired difference.
+        kind: `policy`, or `difference` for a paired difference.
     """
 
     name: str
     policy: str
     cells: Cells
-    difference: bool = False
+    kind: str = "policy"
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Block:
     label: str
     problems: int
     rows: list[Row]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that any row has."""
+        return list(dict.fromkeys(metric for row in self.rows for metric in row.cells))
 
 
 @dataclass
@@ -57,23 +64,23 @@ class TableOne:
     notes: list[str] = field(default_factory=list)
 
     def row(self, label: str, name: str) -> Row | None:
-        """One row of one block."""
+        """Return one row of one block."""
         rows = [row for block in self.blocks if block.label == label for row in block.rows]
         return next((row for row in rows if row.name == name), None)
 
     def to_table(self) -> Table:
-        """In long form, for CSV."""
+        """Return the table in long form, for CSV."""
         columns = ("set", "row", "policy", "metric", "value", "low", "high", "difference", "problems")
         rows = [
-            (block.label, row.name, row.policy, metric, one["value"], one["low"], one["high"], row.difference,
-             block.problems)
-            for block in self.blocks for row in block.rows for metric, one in row.cells.items()
+            (block.label, row.name, row.policy, metric, cell["value"], cell["low"], cell["high"],
+             row.kind == "difference", block.problems)
+            for block in self.blocks for row in block.rows for metric, cell in row.cells.items()
         ]  # fmt: skip
         return Table("table-1", columns, tuple(rows))
 
 
 def difference_name(first: str, second: str) -> str:
-    """What a difference's row is called."""
+    """Return the name of a difference's row."""
     return f"{first} \N{MINUS SIGN} {second}"
 
 
@@ -86,89 +93,82 @@ def table_one(ours: Arm, theirs: Arm, seed: int) -> TableOne:
         seed: Of the bootstrap.
     """
     table = TableOne()
-    for label in shared_sets(ours, theirs):
-        wanted = _wanted(ours, label)
-        policies = _policies(ours, theirs, label)
+    policies = {label: _policies(ours, theirs, label) for label in shared_sets(ours, theirs)}
+    # 1 is left out, for pass@1 is avg@n.
+    wanted = {label: sorted({k for k in ours.run.config.evaluate.of(label).k if k > 1}) for label in policies}
+    for label, of_set in policies.items():
+        _add_set(table, label, of_set, wanted[label], seed)
         known = ours.run.data.known(label) if ours.run.data else frozenset()
-        _add(table, label, policies, wanted, seed)
-        if known and not any(known.issuperset(one.outcomes.problem_ids) for one in policies.values()):
-            count = len(known.intersection(next(iter(policies.values())).outcomes.problem_ids))
-            _add(table, f"{label}, without {count} contaminated", policies, wanted, seed, known)
-    _add_average(table, ours, theirs, seed)
+        if known and not any(known.issuperset(policy.outcomes.problem_ids) for policy in of_set.values()):
+            count = len(known.intersection(next(iter(of_set.values())).outcomes.problem_ids))
+            _add_set(table, f"{label}, without {count} contaminated", of_set, wanted[label], seed, known)
+    if len(policies) > 1:
+        shared = set.intersection(*map(set, wanted.values()))
+        names = [name for name in ("base", theirs.title, ours.title) if all(name in one for one in policies.values())]
+        _add_average(table, list(policies.values()), names, sorted(shared), seed)
     return table
 
 
-def _wanted(ours: Arm, label: str) -> list[int]:
-    """The k of pass@k on a set; 1 is left out, for pass@1 is avg@n."""
-    return sorted({k for k in ours.run.config.evaluate.of(label).k if k > 1})
-
-
-def _policies(ours: Arm, theirs: Arm, label: str) -> dict[str, Checkpoint]:
+def _policies(ours: Arm, theirs: Arm, label: str) -> Policies:
     base = ours.base(label) or theirs.base(label)
-    found = {"base": base, theirs.title: theirs.final(label), ours.title: ours.final(label)}
-    return {name: one for name, one in found.items() if one is not None}
+    policies = {"base": base, theirs.title: theirs.final(label), ours.title: ours.final(label)}
+    return {name: policy for name, policy in policies.items() if policy is not None}
 
 
-def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Later minus earlier, what the paper claims last: RL - base, RLoop - base, RLoop - RL."""
-    return [(names[j], names[i]) for i in range(len(names)) for j in range(i + 1, len(names))]
-
-
-def _add(
+def _add_set(
     table: TableOne,
     label: str,
-    policies: dict[str, Checkpoint],
+    policies: Policies,
     ks: Sequence[int],
     seed: int,
     left_out: frozenset[str] = frozenset(),
 ) -> None:
-    outcomes = {name: one.outcomes.without(left_out) if left_out else one.outcomes for name, one in policies.items()}
+    """Add a row for each policy and for each later one minus an earlier one; the paper's claim comes last."""
+    outcomes = {
+        name: policy.outcomes.without(left_out) if left_out else policy.outcomes for name, policy in policies.items()
+    }
     rows = []
-    for name, one in outcomes.items():
-        possible = [k for k in ks if k <= one.n.min()]
-        summary = summarise(one, possible, seed=seed)
+    for name, of_policy in outcomes.items():
+        summary = summarise(of_policy, [k for k in ks if k <= of_policy.n.min()], seed=seed)
         cells = {metric: value for metric, value in summary.items() if isinstance(value, dict)}
         rows.append(Row(name, policies[name].label, cells))
-    for first, second in _pairs(list(outcomes)):
+    for second, first in combinations(outcomes, 2):
         possible = [k for k in ks if k <= min(outcomes[first].n.min(), outcomes[second].n.min())]
         try:
-            found = compare(outcomes[first], outcomes[second], possible, seed=seed)
+            differences = compare(outcomes[first], outcomes[second], possible, seed=seed)
         except RLoopError as error:
             table.notes.append(f"{first} and {second} cannot be compared on {label}: {error}")
             continue
-        cells = {name: {key: one[key] for key in ("value", "low", "high")} for name, one in found.items()
-                 if isinstance(one, dict)}  # fmt: skip
-        rows.append(Row(difference_name(first, second), "", cells, difference=True))
+        cells = {name: {key: cell[key] for key in ("value", "low", "high")} for name, cell in differences.items()
+                 if isinstance(cell, dict)}  # fmt: skip
+        rows.append(Row(difference_name(first, second), "", cells, "difference"))
     table.blocks.append(Block(label, len(next(iter(outcomes.values()))), rows))
 
 
-def _add_average(table: TableOne, ours: Arm, theirs: Arm, seed: int) -> None:
-    """The mean of the sets' values; only policies and metrics that every set has."""
-    labels = shared_sets(ours, theirs)
-    if len(labels) < 2:
-        return
-    sets = [_policies(ours, theirs, label) for label in labels]
-    names = [name for name in ("base", theirs.title, ours.title) if all(name in one for one in sets)]
+def _add_average(table: TableOne, sets: list[Policies], names: list[str], ks: Sequence[int], seed: int) -> None:
+    """Add the mean of the sets' values, of the metrics that every set has."""
     if not names:
         return
-    shared = set.intersection(*(set(_wanted(ours, label)) for label in labels))
-    possible = [k for k in sorted(shared) if all(k <= one[name].outcomes.n.min() for one in sets for name in names)]
-    values = {name: [dict(problem_values(one[name].outcomes, possible)) for one in sets] for name in names}
-    metrics = [metric for metric in values[names[0]][0] if all(metric in one for name in names for one in values[name])]
+    possible = [k for k in ks if all(k <= of_set[name].outcomes.n.min() for of_set in sets for name in names)]
+    values = {name: [problem_values(of_set[name].outcomes, possible) for of_set in sets] for name in names}
+    every = [of_set for by_set in values.values() for of_set in by_set]
+    metrics = [metric for metric in every[0] if all(metric in of_set for of_set in every)]
     if not any(metric.startswith("avg@") for metric in metrics):
         table.notes.append(f"{AVERAGE} has no avg@n: the sets have different numbers of samples.")
     if not metrics:
         return
-    stacked = {name: [np.stack([one[metric] for metric in metrics]) for one in values[name]] for name in names}
-    rows = [Row(name, "", _average(stacked[name], metrics, seed)) for name in names]
-    for first, second in _pairs(names):
-        if all(one[first].outcomes.problem_ids == one[second].outcomes.problem_ids for one in sets):
-            pairs = [a - b for a, b in zip(stacked[first], stacked[second], strict=True)]
-            rows.append(Row(difference_name(first, second), "", _average(pairs, metrics, seed), difference=True))
-    problems = sum(len(next(iter(one.values())).outcomes) for one in sets)
+
+    def cells(tables: list[Floats]) -> Cells:
+        means = intervals_over_sets(tables, seed=seed)
+        return {metric: mean.to_dict() for metric, mean in zip(metrics, means, strict=True)}
+
+    stacked = {
+        name: [np.stack([of_set[metric] for metric in metrics]) for of_set in by_set] for name, by_set in values.items()
+    }
+    rows = [Row(name, "", cells(tables)) for name, tables in stacked.items()]
+    for second, first in combinations(names, 2):
+        if all(of_set[first].outcomes.problem_ids == of_set[second].outcomes.problem_ids for of_set in sets):
+            differences = [a - b for a, b in zip(stacked[first], stacked[second], strict=True)]
+            rows.append(Row(difference_name(first, second), "", cells(differences), "difference"))
+    problems = sum(len(next(iter(of_set.values())).outcomes) for of_set in sets)
     table.blocks.append(Block(AVERAGE, problems, rows))
-
-
-def _average(sets: list[Floats], metrics: Sequence[str], seed: int) -> Cells:
-    found = intervals_over_sets(sets, seed=seed)
-    return {metric: one.to_dict() for metric, one in zip(metrics, found, strict=True)}

@@ -1,7 +1,8 @@
-"""Trajectories of both final policies side by side: problems whose fate differs between the arms, and hard problems."""
+"""Collect trajectories of both final policies side by side: problems that one arm alone solves, and hard problems."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,9 +30,9 @@ class Side:
     """One policy's answers to one problem.
 
     Attributes:
-        title: The arm, and which of its policies.
-        correct, samples: How many of its samples are correct, of how many.
-        told: What became of the problem in this arm, in words.
+        title: The arm and the policy.
+        correct, samples: Number of correct samples, and of all.
+        told: History of the problem in this arm, in words.
         shown: A few of the samples.
     """
 
@@ -44,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """One problem with what the policies made of it.
+    """One problem with the policies' answers.
 
     Attributes:
         place: Its problem set, or the training problems of an iteration.
@@ -62,15 +63,15 @@ class Case:
 
     @property
     def escaped_bytes(self) -> int:
-        """About what it takes on the page."""
-        shown = [one for side in self.sides for one in side.shown]
+        """About how many bytes it takes on the page."""
+        shown = [sample for side in self.sides for sample in side.shown]
         texts = [self.prompt, self.gold, *(text for one in shown for text in (one.completion, one.answer or ""))]
         return 1_000 + sum(len(escape(text).encode()) for text in texts)
 
 
 @dataclass(frozen=True)
 class Cases:
-    """What is shown, and of how many: `found` counts the problems of every (place, fate)."""
+    """Cases that are shown; `found` counts all problems of each (place, fate), `left_out` cases without room."""
 
     cases: list[Case]
     found: dict[tuple[str, str], int]
@@ -78,117 +79,109 @@ class Cases:
 
     @property
     def places(self) -> list[str]:
-        """In the order of the cases."""
-        return list(dict.fromkeys(one.place for one in self.cases))
+        """Places of the cases, each once, in their order."""
+        return list(dict.fromkeys(case.place for case in self.cases))
 
     @property
     def fates(self) -> list[str]:
-        """In the order of the cases."""
-        return list(dict.fromkeys(one.fate for one in self.cases))
+        """Fates of the cases, each once, in their order."""
+        return list(dict.fromkeys(case.fate for case in self.cases))
+
+    def shown(self, place: str, fate: str) -> int:
+        """Return the number of cases of a (place, fate)."""
+        return Counter((case.place, case.fate) for case in self.cases)[place, fate]
 
 
 def collect_cases(ours: Arm, theirs: Arm, rule: SolvedRule) -> Cases:
-    """Cases of every shared set, then of each RLoop arm's last expert set, as far as the page has room.
+    """Collect cases of every shared set, then of each RLoop arm's last expert set, as far as the page has room.
 
     Of each fate those problems come first whose correct samples differ most between the arms; of a final policy's
     samples the first correct one and the first other one are shown, or the first two where all are alike.
     """
     found: dict[tuple[str, str], int] = {}
     cases: list[Case] = []
-    left_out = room = 0
-    for one in (*_of_sets(ours, theirs, rule, found), *(case for arm in (ours, theirs) for case in _hard(arm, found))):
-        room += one.escaped_bytes
-        if room > PAGE_BYTES:
+    left_out = size = 0
+    for case in (*_of_sets(ours, theirs, rule, found), *_hard(ours, found), *_hard(theirs, found)):
+        size += case.escaped_bytes
+        if size > PAGE_BYTES:
             left_out += 1
         else:
-            cases.append(one)
+            cases.append(case)
     return Cases(cases, found, left_out)
 
 
 def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, str], int]) -> Iterator[Case]:
-    fates = _fates(ours.title, theirs.title)
+    """Yield the problems that one final policy alone solves; sets without two final policies have none."""
+    arms = (ours, theirs)
     for label in shared_sets(ours, theirs):
-        answers = [one for arm in (ours, theirs) if (one := _answers(arm, label, rule))]
-        if len(answers) < 2:
+        ends = [end for arm in arms if (end := arm.final(label))]
+        if len(ends) < 2:
             continue
-        told = [one.told for one in answers]
-        by_fate: dict[str, list[str]] = {}
-        for problem in sorted(told[0].keys() & told[1].keys()):
-            place = _fate(told[0][problem], told[1][problem])
-            if place is not None:
-                by_fate.setdefault(fates[place], []).append(problem)
-        for fate in fates:
-            problems = sorted(by_fate.get(fate, ()), key=lambda one: -_gap(told[0][one], told[1][one]))
-            if problems:
-                found[label, fate] = len(problems)
-                yield from _cases(label, fate, problems[:PROBLEMS_A_FATE], answers)
+        try:
+            mine, other = (_histories(arm, label, end, rule) for arm, end in zip(arms, ends, strict=True))
+        except RLoopError:  # noted where the matrices are missing
+            continue
+        problems = sorted(mine.keys() & other.keys(), key=lambda problem: (-_gap(mine, other, problem), problem))
+        for fate in _fates(ours.title, theirs.title):
+            of_fate = [one for one in problems if _fate(mine[one], other[one], ours.title, theirs.title) == fate]
+            if of_fate:
+                found[label, fate] = len(of_fate)
+            chosen = of_fate[:PROBLEMS_A_FATE]
+            samples = [_samples(arm, end, chosen) for arm, end in zip(arms, ends, strict=True)]
+            for problem in chosen:
+                sides = [
+                    _side(arm, end, by_problem[problem], shown.get(problem, []))
+                    for arm, end, by_problem, shown in zip(arms, ends, (mine, other), samples, strict=True)
+                ]
+                if first := next((sample for side in sides for sample in side.shown), None):
+                    yield Case(label, fate, problem, first.prompt, first.gold, sides)
+
+
+def _histories(arm: Arm, label: str, end: Checkpoint, rule: SolvedRule) -> dict[str, History]:
+    """Return the history of each problem on the way to the final policy.
+
+    Raises:
+        StageError: The final policy's problems are not those of the policies before it.
+    """
+    way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
+    told = histories([one.outcomes for one in way], [one.label for one in way], rule)
+    return {history.problem_id: history for history in told}
 
 
 def _fates(ours: str, theirs: str) -> list[str]:
-    return [f"lost by {theirs}, solved by {ours}", f"lost by {ours}, solved by {theirs}",
-            f"never solved by {theirs}, solved by {ours}", f"never solved by {ours}, solved by {theirs}"]  # fmt: skip
+    """Return the ways in which the final policies of the arms can differ on a problem, in the page's order."""
+    return [f"{how} by {loser}, solved by {winner}" for how in ("lost", "never solved")
+            for loser, winner in ((theirs, ours), (ours, theirs))]  # fmt: skip
 
 
-def _fate(ours: History, theirs: History) -> int | None:
-    """In which way the arms' final policies differ on a problem, a place in `_fates`; None where they do not."""
-    if ours.solved[-1] == theirs.solved[-1]:
+def _fate(mine: History, other: History, ours: str, theirs: str) -> str | None:
+    """Return one of `_fates`; None where the final policies agree."""
+    if mine.solved[-1] == other.solved[-1]:
         return None
-    winner, loser = (0, theirs) if ours.solved[-1] else (1, ours)
-    return winner + (0 if loser.kind == "lost" else 2)
+    winner, loser, history = (ours, theirs, other) if mine.solved[-1] else (theirs, ours, mine)
+    return f"{'lost' if history.kind == 'lost' else 'never solved'} by {loser}, solved by {winner}"
 
 
-def _gap(one: History, other: History) -> int:
-    return abs(one.correct[-1] - other.correct[-1])
+def _gap(mine: dict[str, History], other: dict[str, History], problem: str) -> int:
+    """Return by how many correct samples the final policies differ."""
+    return abs(mine[problem].correct[-1] - other[problem].correct[-1])
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """An arm's final policy on a set, and what became of each problem on the way to it."""
-
-    arm: Arm
-    end: Checkpoint
-    told: dict[str, History]
-
-    def read(self, problems: Sequence[str]) -> dict[str, list[Sample]]:
-        """A few samples of each problem; none, with a note, where they cannot be read."""
-        nothing: dict[str, list[Sample]] = {}
-        origin = f"{self.arm.title}, {self.end.label}"
-        reader = partial(samples_of, self.end.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
-        return self.arm.run.read(f"Samples of {origin}", reader, nothing)
-
-    def side(self, problem: str, shown: list[Sample]) -> Side:
-        """The policy's side of a case."""
-        outcomes = self.end.outcomes
-        samples = int(outcomes.n[outcomes.problem_ids.index(problem)])
-        told = self.told[problem]
-        return Side(f"{self.arm.title}, {self.end.label}", told.correct[-1], samples, told.told, shown)
+def _samples(arm: Arm, end: Checkpoint, problems: Sequence[str]) -> dict[str, list[Sample]]:
+    """Read a few samples of each problem; none, with a note, where they cannot be read."""
+    nothing: dict[str, list[Sample]] = {}
+    origin = f"{arm.title}, {end.label}"
+    reader = partial(samples_of, end.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
+    return arm.run.read(f"Samples of {origin}", reader, nothing) if problems else nothing
 
 
-def _answers(arm: Arm, label: str, rule: SolvedRule) -> _Answers | None:
-    """None where there is no final policy yet, or its problems are not those of the policies before it."""
-    end = arm.final(label)
-    if end is None:
-        return None
-    way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
-    try:
-        told = histories([one.outcomes for one in way], [one.label for one in way], rule)
-    except RLoopError:  # said where the matrices are missing
-        return None
-    return _Answers(arm, end, {one.problem_id: one for one in told})
-
-
-def _cases(place: str, fate: str, problems: Sequence[str], answers: Sequence[_Answers]) -> Iterator[Case]:
-    read = [one.read(problems) for one in answers]
-    for problem in problems:
-        shown = [found.get(problem, []) for found in read]
-        first = next((one for side in shown for one in side), None)
-        if first is not None:
-            sides = [one.side(problem, own) for one, own in zip(answers, shown, strict=True)]
-            yield Case(place, fate, problem, first.prompt, first.gold, sides)
+def _side(arm: Arm, end: Checkpoint, history: History, shown: list[Sample]) -> Side:
+    samples = int(end.outcomes.n[end.outcomes.problem_ids.index(history.problem_id)])
+    return Side(f"{arm.title}, {end.label}", history.correct[-1], samples, history.told, shown)
 
 
 def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
-    """The hardest problems of an arm's last expert set, with the trajectories that it was refined on."""
+    """Yield the hardest problems of an arm's last expert set, with the trajectories that it was refined on."""
     run = arm.run
     filtered = [iteration for iteration in run.iterations if run.manifest(iteration, "filter")]
     if not filtered:
@@ -196,20 +189,20 @@ def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
     iteration = filtered[-1]
     rates = success_counts(run, iteration)
     nothing: dict[str, list[Sample]] = {}
-    shown = run.read(f"expert set of iteration {iteration}", partial(_experts, run, iteration, rates), nothing)
+    experts = run.read(f"expert set of iteration {iteration}", partial(_experts, run, iteration, rates), nothing)
     place, fate = f"training, iteration {iteration} of {run.name}", "in the expert set"
-    if shown:
-        found[place, fate] = int(run.manifests[iteration, "filter"].counts.get("problems", len(shown)))
-    for problem, samples in shown.items():
+    if experts:
+        found[place, fate] = int(run.manifests[iteration, "filter"].counts.get("problems", len(experts)))
+    for problem, samples in experts.items():
         right, tries = rates[problem]
         told = f"success rate {right / tries:.1%} over all harvested rollouts"
-        keyed = [replace(one, key=f"{iteration}/{one.key}") for one in samples]
-        title = f"{arm.title}, expert trajectories"
-        yield Case(place, fate, problem, samples[0].prompt, samples[0].gold, [Side(title, right, tries, told, keyed)])
+        shown = [replace(sample, key=f"{iteration}/{sample.key}") for sample in samples]
+        side = Side(f"{arm.title}, expert trajectories", right, tries, told, shown)
+        yield Case(place, fate, problem, samples[0].prompt, samples[0].gold, [side])
 
 
 def _experts(run: RunRecord, iteration: int, rates: dict[str, tuple[int, int]]) -> dict[str, list[Sample]]:
-    """The first expert trajectories of the problems with the lowest success rates."""
+    """Read the first expert trajectories of the problems with the lowest success rates."""
     import pyarrow.parquet as pq
 
     files = run.files(iteration, "filter", EXPERTS_FILE)

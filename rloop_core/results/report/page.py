@@ -33,7 +33,7 @@ def fill_template(name: str, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "study"]),
+        loader=FileSystemLoader([Path(__file__).parents[1] / room for room in ("report", "compare", "study")]),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,

@@ -1,13 +1,12 @@
-"""What the paper claims, with the sign that it claims, beside what this study found; what disagrees comes first."""
+"""The paper's claims, with the sign that it claims, beside what this study found; what disagrees comes first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from rloop_core.results.study.effects import Effect
 from rloop_core.results.study.forgetting import Forgetting
+from rloop_core.results.study.intervals import Effect
 from rloop_core.results.study.overfitting import VISIBLE, Overfitting
 from rloop_core.results.study.record import StudyRecord
 from rloop_core.results.study.table import StudyTable
@@ -40,65 +39,60 @@ class Claim:
     outcome: str
     remark: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**self.__dict__, "effect": self.effect.to_dict()}
 
-
-def judged(effect: Effect, expected: int) -> str:
-    """What an interval says to a claimed sign."""
+def outcome_of(effect: Effect, expected: int) -> str:
+    """Return what an interval says about a claimed sign."""
     return {expected: AS_CLAIMED, -expected: OPPOSITE}.get(effect.sign, UNRESOLVED)
 
 
 def claims(
     record: StudyRecord, table: StudyTable, seen: Overfitting | None, forgotten: Sequence[Forgetting]
 ) -> list[Claim]:
-    """Every claim that there are numbers for: the opposite first, then what is not resolved, then what came out."""
+    """Return every claim that there are numbers for: the opposite first, then not resolved, then as claimed."""
     study, titles = record.study, record.titles
     main, reference = titles[study.main], titles[study.reference]
-    found: list[Claim] = []
+    rows: list[Claim] = []
     ablations: list[Claim] = []
     for label in record.sets:
-        better, ends = f"{main} is better than {reference}", record.ends(label)
-        claimed = [one for one in record.metrics[label] if one in ends or one.startswith("pass@")]
-        found += _differences(table, label, better, (study.main, study.reference), 1, claimed)
-        found += _differences(table, label, f"{main} is better than the base", (study.main, study.main), 1, ends)
+        ends = record.ends(label)
+        claimed = [metric for metric in record.metrics[label] if metric in ends or metric.startswith("pass@")]
+        rows += _differences(
+            table, label, f"{main} is better than {reference}", (study.main, study.reference), 1, claimed
+        )
+        rows += _differences(table, label, f"{main} is better than the base", (study.main, study.main), 1, ends)
         for arm in record.ablations:
             worse = f"{titles[arm]} is worse than {main}"
             ablations += _differences(table, label, worse, (arm, study.main), -1, ends)
-        found += _overfits(record, seen, label, reference)
-    found += [
-        Claim(f"{main} forgets less than {reference}", one.set,
-              f"beyond chance, {one.path}", 1, one.excess_difference, one.paired, judged(one.excess_difference, 1))
+        rows += _falls(record, seen, label, f"{reference} overfits") if seen else []
+    rows += [
+        Claim(f"{main} forgets less than {reference}", one.set, f"beyond chance, {one.path}", 1, one.excess_difference,
+              one.paired, outcome_of(one.excess_difference, 1))
         for one in forgotten if one.arm == study.main and one.excess_difference
     ]  # fmt: skip
-    return sorted([*found, *ablations], key=lambda one: OUTCOMES.index(one.outcome))
+    return sorted([*rows, *ablations], key=lambda claim: OUTCOMES.index(claim.outcome))
 
 
 def _differences(
-    table: StudyTable, label: str, said: str, arms: tuple[str, str], expected: int,
-    metrics: Sequence[str],
-) -> list[Claim]:  # fmt: skip
-    """A claim a metric, about the difference of two arms' last policies; of an arm with itself: to the base."""
+    table: StudyTable, label: str, claim: str, arms: tuple[str, str], expected: int, metrics: Sequence[str]
+) -> list[Claim]:
+    """Return a claim for each metric, on two arms' last policies; of an arm with itself: on its last and the base."""
     row = table.difference(label, *arms)
-    if row is None:
-        return []
+    effects = {metric: row.cells[metric] for metric in metrics} if row else {}
+    seeds = row.seeds if row else ()
     return [
-        Claim(said, label, metric, expected, row.cells[metric], row.seeds,
-              judged(row.cells[metric], expected))
-        for metric in metrics
-    ]  # fmt: skip
+        Claim(claim, label, metric, expected, effect, seeds, outcome_of(effect, expected))
+        for metric, effect in effects.items()
+    ]
 
 
-def _overfits(record: StudyRecord, seen: Overfitting | None, label: str, reference: str) -> list[Claim]:
-    """The falls of avg@n and pass@k from their peaks; as claimed only where training reward rises meanwhile."""
-    falls = [fall for metric in record.ends(label) if seen and (fall := seen.fall(label, metric))]
-    found = []
-    for fall in falls:
-        outcome = judged(fall.effect, -1)
-        if outcome == AS_CLAIMED and fall.verdict != VISIBLE:
-            outcome = UNRESOLVED
-        quantity, remark = f"{fall.metric}, end minus peak", f"overfitting is {fall.verdict}"
-        seeds = seen.seeds if seen else ()
-        found.append(Claim(f"{reference} overfits", label, quantity, -1, fall.effect, seeds, outcome, remark))
-    return found
+def _falls(record: StudyRecord, seen: Overfitting, label: str, claim: str) -> list[Claim]:
+    """Return the falls of avg@n and pass@k from their peaks; as claimed only where training reward rises meanwhile."""
+    rows = []
+    for fall in (seen.fall(label, metric) for metric in record.ends(label)):
+        if fall:
+            outcome = outcome_of(fall.effect, -1)
+            if outcome == AS_CLAIMED and fall.verdict != VISIBLE:
+                outcome = UNRESOLVED
+            quantity, remark = f"{fall.metric}, end minus peak", f"overfitting is {fall.verdict}"
+            rows.append(Claim(claim, label, quantity, -1, fall.effect, seen.seeds, outcome, remark))
+    return rows

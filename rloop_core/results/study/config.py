@@ -70,7 +70,7 @@ def load_study(path: str | Path) -> StudyConfig:
     """Read a study's YAML file.
 
     Raises:
-        ConfigError: Missing or malformed file, unknown key, wrong type or an arm that is named but not there.
+        ConfigError: Missing or malformed file, unknown key, wrong type, or a name of an arm that does not exist.
     """
     return make_study(read_mapping(path))
 
@@ -93,32 +93,33 @@ def make_study(data: Mapping[str, Any]) -> StudyConfig:
 
 
 def part_of(study: StudyConfig, seeds: Collection[int] = (), arms: Collection[str] = ()) -> StudyConfig:
-    """The study with these seeds and arms alone; none given means all. The two arms that are compared must stay.
+    """Return the study with these seeds and arms alone; none given means all. Both arms that are compared must stay.
 
     Raises:
-        ConfigError: There is no such seed or arm.
+        ConfigError: There is no such seed or arm, or a compared arm is left out.
     """
-    for field, given, known in (("seeds", seeds, study.seeds), ("arms", arms, study.arms)):
-        unknown = [str(one) for one in given if one not in known]
+    for field, asked, known in (("seeds", seeds, study.seeds), ("arms", arms, study.arms)):
+        unknown = [str(name) for name in asked if name not in known]
         if unknown:
             fix = f"choose among {', '.join(map(str, known))}"
             raise ConfigError(f"the study has no {', '.join(unknown)}", field=field, fix=fix)
-    needed = [one for one in (study.main, study.reference) if arms and one not in arms]
+    needed = [arm for arm in (study.main, study.reference) if arms and arm not in arms]
     if needed:
         raise ConfigError(f"{' and '.join(needed)} cannot be left out", field="arms", fix="add it")
-    chosen = tuple(one for one in study.seeds if not seeds or one in seeds)
     return study.model_copy(
-        update={"seeds": chosen, "arms": {name: arm for name, arm in study.arms.items() if not arms or name in arms}}
+        update={
+            "seeds": tuple(seed for seed in study.seeds if not seeds or seed in seeds),
+            "arms": {name: arm for name, arm in study.arms.items() if not arms or name in arms},
+        }
     )
 
 
 def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
-    """Every run, seed by seed: a study that is stopped early has whole seeds. Ablations adopt from
-    the main arm's run.
+    """Return every run, seed by seed: a study that is stopped early has whole seeds.
 
     Args:
         study: The study.
-        store: Where the runs lie; None takes the run config's.
+        store: Store of the runs; None takes the run config's.
 
     Raises:
         ConfigError: An arm's config is impossible; names the arm.
@@ -128,8 +129,7 @@ def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
 
 def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Config:
     chosen = study.arms[arm]
-    data = deepcopy(study.run)
-    data["seed"] = seed
+    data = {**deepcopy(study.run), "seed": seed}
     for assignment in (*study.per_seed, *chosen.set):
         assign(data, assignment.replace(_SEED, str(seed)))
     if store is not None:
@@ -140,7 +140,7 @@ def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Confi
     except ConfigError as error:
         raise ConfigError(error.what, field=f"arms.{arm}: {error.field}", fix=error.fix) from None
     placement = config.placement
-    if arm != study.main and not chosen.vanilla:  # the first phase, which they have in common, is computed once
+    if arm != study.main and not chosen.vanilla:  # ablations adopt the first phase, which they share with the main arm
         placement = placement.model_copy(update={"adopt": (_run_name(study, study.main, seed),)})
     return config.model_copy(update={"name": _run_name(study, arm, seed), "placement": placement})
 

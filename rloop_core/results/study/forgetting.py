@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -18,14 +17,14 @@ from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import Outcomes
 from rloop_core.results.analysis.solved import SolvedRule
 from rloop_core.results.analysis.transitions import lost_by_chance
-from rloop_core.results.study.effects import Effect, crossed_effects
+from rloop_core.results.study.intervals import Effect, crossed_effects
 from rloop_core.results.study.record import Policy, StudyRecord
 
 PATHS = {
     "between snapshots": "all pairs of RL snapshots, an earlier and a later one, of one phase or of two",
     "between iterations": "all pairs of the base and what each iteration ended with",
 }
-"""Which policies are compared; vanilla RL's are those at the same RL steps."""
+"""Pairs of policies that are compared; those of vanilla RL are at the same RL steps."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,13 @@ class Forgetting:
     """One arm on one set.
 
     Attributes:
-        set, arm, path: Where; `path` is a key of `PATHS`.
+        set, arm, path: The problem set, the arm's short name, and a key of `PATHS`.
         steps: RL steps of the policies.
         seeds: Seeds that the arm's own means rest on.
         observed: Mean share of problems that are lost from an earlier to a later policy.
-        null: What it would be if the two were one policy.
-        excess: The one minus the other.
-        difference: The reference's observed share minus this arm's; positive where this arm forgets less. None for the
+        null: The same if the two were one policy.
+        excess: Observed minus null.
+        difference: The reference's observed share minus this arm's: positive where this arm forgets less. None for the
             reference itself.
         excess_difference: The same of the excess.
         paired: Seeds that the differences rest on.
@@ -57,18 +56,14 @@ class Forgetting:
     excess_difference: Effect | None
     paired: tuple[int, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {key: one.to_dict() if isinstance(one, Effect) else one for key, one in self.__dict__.items()}
-
 
 def forgetting(record: StudyRecord, rule: SolvedRule) -> list[Forgetting]:
-    """Every arm's, by set and path; what takes more than the runs have is left out."""
+    """Return every arm's forgetting by set and path; what takes more policies than the runs have is left out."""
     return [one for label in record.sets for path in PATHS for one in _of_path(record, label, path, rule)]
 
 
 def lost_and_null(checkpoints: Sequence[Outcomes], rule: SolvedRule) -> tuple[Floats, Floats]:
-    """Of each problem, how often it is lost over ordered pairs of checkpoints, and how often by chance; [problems]."""
+    """Return each problem's mean loss over ordered pairs of checkpoints, and that by chance; shape [problems] each."""
     n, c = (np.stack([getattr(one, name) for one in checkpoints]) for name in ("n", "c"))
     solved = rule(n, c)
     first, second = (np.array(side) for side in zip(*combinations(range(len(checkpoints)), 2), strict=True))
@@ -81,55 +76,45 @@ def lost_and_null(checkpoints: Sequence[Outcomes], rule: SolvedRule) -> tuple[Fl
 
 
 def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> list[Forgetting]:
+    study = record.study
     runs = {
-        (arm, seed): own
+        (arm, seed): policies
         for arm in record.titles
-        for seed in record.at(label, arm, record.final(label, arm)).policies
-        if len(own := _policies(record, label, arm, seed, path)) > 1
+        for seed in record.final_side(label, arm).policies
+        if len(policies := _policies(record, label, arm, seed, path)) > 1
     }
-    # The two arms that the study is about decide at which steps; an ablation without these has no part.
-    leading = [own for (arm, _), own in runs.items() if arm in (record.study.main, record.study.reference)]
-    steps = sorted(set.intersection(*map(set, leading))) if leading else []
-    runs = {key: own for key, own in runs.items() if own.keys() >= set(steps)}
+    # The two arms that the study is about decide at which steps; an ablation without these is left out.
+    leading = [set(policies) for (arm, _), policies in runs.items() if arm in (study.main, study.reference)]
+    steps = tuple(sorted(set.intersection(*leading))) if leading else ()
     if len(steps) < 2:
         return []
     tables: dict[str, dict[int, Floats]] = {}
-    for (arm, seed), own in runs.items():
-        checkpoints = record.checkpoints(label, arm, seed)
-        observed, null = lost_and_null([checkpoints[own[step]].outcomes for step in steps], rule)
-        tables.setdefault(arm, {})[seed] = np.stack([observed, null, observed - null])
-    reference = tables.get(record.study.reference, {})
-    found = []
-    for arm, own_tables in tables.items():
-        seeds = [seed for seed in record.study.seeds if seed in own_tables]
-        both = crossed_effects(np.stack([own_tables[seed][:2] for seed in seeds], axis=1), within=(0.0, 1.0))
-        (excess,) = crossed_effects(np.stack([own_tables[seed][2:] for seed in seeds], axis=1))
-        paired = [seed for seed in seeds if seed in reference] if arm != record.study.reference else []
-        between: list[Effect | None] = [None, None, None]
+    for (arm, seed), policies in runs.items():
+        if policies.keys() >= set(steps):
+            checkpoints = record.checkpoints(label, arm, seed)
+            observed, null = lost_and_null([checkpoints[policies[step]].outcomes for step in steps], rule)
+            tables.setdefault(arm, {})[seed] = np.stack([observed, null, observed - null])
+    reference = tables.get(study.reference, {})
+    rows = []
+    for arm, by_seed in tables.items():
+        seeds = [seed for seed in study.seeds if seed in by_seed]
+        table = np.stack([by_seed[seed] for seed in seeds], axis=1)
+        shares, (excess,) = crossed_effects(table[:2], within=(0.0, 1.0)), crossed_effects(table[2:])
+        paired = [seed for seed in seeds if seed in reference and arm != study.reference]
+        differences: list[Effect | None] = [None, None, None]
         if paired:
-            between[:] = crossed_effects(np.stack([reference[seed] - own_tables[seed] for seed in paired], axis=1))
-        found.append(
-            Forgetting(
-                set=label,
-                arm=arm,
-                path=path,
-                steps=tuple(steps),
-                seeds=tuple(seeds),
-                observed=both[0],
-                null=both[1],
-                excess=excess,
-                difference=between[0],
-                excess_difference=between[2],
-                paired=tuple(paired),
-            )
-        )
-    return found
+            differences[:] = crossed_effects(np.stack([reference[seed] - by_seed[seed] for seed in paired], axis=1))
+        rows.append(
+            Forgetting(label, arm, path, steps, tuple(seeds), shares[0], shares[1], excess, differences[0],
+                       differences[2], tuple(paired))
+        )  # fmt: skip
+    return rows
 
 
 def _policies(record: StudyRecord, label: str, arm: str, seed: int, path: str) -> dict[int, Policy]:
-    """A run's policies on a path, by RL step."""
-    own = record.checkpoints(label, arm, seed)
+    """Return a run's policies on a path, by RL step."""
+    policies = record.checkpoints(label, arm, seed)
     if path == "between snapshots":
-        return {one.step: one for one in own if one.kind in ("snapshot", "endpoint")}
+        return {one.step: one for one in policies if one.kind in ("snapshot", "endpoint")}
     vanilla = record.arms[arm, seed].run.config.arm == "vanilla-rl"
-    return {one.step: one for one in own if vanilla or one.kind in ("base", "theta")}
+    return {one.step: one for one in policies if vanilla or one.kind in ("base", "theta")}

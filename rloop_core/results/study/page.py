@@ -1,154 +1,106 @@
-"""The study's page, from what was found and drawn; the template escapes everything."""
+"""Render the study's page; the template escapes everything."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
+from rloop_core.results.compare.compute import compute_cells
 from rloop_core.results.compare.table import difference_name
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.page import duration, fill_template
+from rloop_core.results.report.page import fill_template
 from rloop_core.results.study.claims import OUTCOMES
-from rloop_core.results.study.config import ArmConfig
-from rloop_core.results.study.effects import Effect
-from rloop_core.results.study.forgetting import PATHS, Forgetting
-from rloop_core.results.study.record import Policy
-from rloop_core.results.study.table import Row, against_best, chosen_on
-
-if TYPE_CHECKING:
-    from rloop_core.results.study.write import StudyFindings
-
-TEMPLATE = "study.html.j2"
+from rloop_core.results.study.findings import StudyFindings
+from rloop_core.results.study.forgetting import PATHS
+from rloop_core.results.study.table import against_best, chosen_on
 
 
-def render(found: StudyFindings, pictures: Mapping[str, Picture]) -> str:
-    """One HTML document without any outside reference."""
-    record = found.record
-    study = record.study
+def render(findings: StudyFindings, pictures: Mapping[str, Picture]) -> str:
+    """Return one HTML document without any outside reference."""
+    record, study = findings.record, findings.record.study
     main, reference = record.titles[study.main], record.titles[study.reference]
+    best = [row for label in record.sets if (row := against_best(record, label))]
     return fill_template(
-        TEMPLATE,
+        "study.html.j2",
+        findings=findings,
+        record=record,
         study=study,
         titles=record.titles,
         main=main,
         reference=reference,
         claim=difference_name(main, reference),
         steps=max((arm.total_steps for arm in record.arms.values()), default=0),
-        progress=_progress(found) if record.missing() else [],
-        one_seed=bool(found.claims) and max(len(one.seeds) for one in found.claims) == 1,
-        notes=record.notes,
-        objections=record.objections,
-        cards=_cards(found),
-        claims=found.claims,
-        hindsight=_against_hindsight(found),
-        outcomes=[(name, [one for one in found.claims if one.outcome == name]) for name in OUTCOMES],
+        progress=_progress(findings) if record.missing() else [],
+        one_seed=bool(findings.claims) and max(len(claim.seeds) for claim in findings.claims) == 1,
+        cards=_cards(findings),
+        hindsight=[(row.name, row.set, name, row.cells[name]) for row in best for name in record.ends(row.set)],
+        outcomes=[(name, [claim for claim in findings.claims if claim.outcome == name]) for name in OUTCOMES],
         on_test=not record.sets or chosen_on(record)[2],
-        sets=[_set(found, label) for label in record.sets],
-        ablations=[_block(found, label, found.table.ablations.get(label, [])) for label in record.sets]
-        if any(found.table.ablations.values()) else [],
-        overfitting=found.overfitting,
-        training=_training(found),
-        forgetting=_forgetting(found),
-        rule=found.rule,
+        sets=[_set(findings, label) for label in record.sets],
+        training=_training(findings),
+        forgetting=_forgetting(findings),
         pictures=pictures,
-        compute=[(row[0], [_number(row[0], value) for value in row[1:]]) for row in found.compute.rows],
-        arms=[(name, study.arms[name], _settings(study.arms[name])) for name in record.titles],
+        compute=compute_cells(findings.compute),
         config=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
-        store=record.store.uri,
-        versions=found.versions,
-    )  # fmt: skip
+    )
 
 
-def _progress(found: StudyFindings) -> list[tuple[str, list[str]]]:
-    """How far each run has come, a row an arm and a cell a seed."""
-    cells = {(one.arm, one.seed): one for one in found.record.progress}
-    said = {
-        key: "finished" if one.finished else f"{one.done} of {one.stages} stages" if one.done else "not begun"
-        for key, one in cells.items()
-    }
-    seeds = found.record.study.seeds
-    return [(title, [said[arm, seed] for seed in seeds]) for arm, title in found.record.titles.items()]
+def _progress(findings: StudyFindings) -> list[tuple[str, list[str]]]:
+    """Return how far each run has come, a row an arm and a cell a seed."""
+    cells = {(run.arm, run.seed): run.state for run in findings.record.progress}
+    seeds = findings.record.study.seeds
+    return [(title, [cells[arm, seed] for seed in seeds]) for arm, title in findings.record.titles.items()]
 
 
-def _cards(found: StudyFindings) -> list[dict[str, Any]]:
-    """The main arm minus the reference: avg@n and the pass@k of the greatest k, on each set."""
-    study = found.record.study
-    cards: list[dict[str, Any]] = []
-    for label in found.record.sets:
-        row = found.table.difference(label, study.main, study.reference)
-        if row is not None:
-            cards += [
-                {"set": label, "metric": metric, "effect": row.cells[metric], "seeds": len(row.seeds)}
-                for metric in found.record.ends(label)
-            ]
-    return cards
+def _cards(findings: StudyFindings) -> list[dict[str, Any]]:
+    """Return the main arm minus the reference: avg@n and the pass@k of the greatest k, on each set."""
+    record, study = findings.record, findings.record.study
+    rows = [row for label in record.sets if (row := findings.table.difference(label, study.main, study.reference))]
+    return [
+        {"set": row.set, "metric": metric, "cell": row.cells[metric], "seeds": len(row.seeds)}
+        for row in rows
+        for metric in record.ends(row.set)
+    ]
 
 
-def _against_hindsight(found: StudyFindings) -> list[tuple[str, str, str, Effect]]:
-    """The main arm against the best checkpoint of the reference: difference, set, metric, effect."""
-    rows = [row for label in found.record.sets if (row := against_best(found.record, label))]
-    return [(row.name, row.set, name, row.cells[name]) for row in rows for name in found.record.ends(row.set)]
-
-
-def _set(found: StudyFindings, label: str) -> dict[str, Any]:
-    rows = [*found.table.policies[label], *found.table.differences[label]]
-    falls = [one for one in (found.overfitting.falls if found.overfitting else ()) if one.set == label]
-    return {
-        **_block(found, label, rows),
-        "paired": found.table.iterations[label],
-        "falls": falls,
-        "earlier": found.overfitting.earlier.get(label, []) if found.overfitting else [],
-        "verdicts": [one for one in falls if one.metric in found.record.ends(label)],
-        "steps": [(found.record.titles[arm], own) for arm, own in _steps(found, label).items() if own],
-    }
-
-
-def _block(found: StudyFindings, label: str, rows: Sequence[Row]) -> dict[str, Any]:
+def _set(findings: StudyFindings, label: str) -> dict[str, Any]:
+    """Return what the page says about one problem set."""
+    record, table, seen = findings.record, findings.table, findings.overfitting
+    falls = [fall for fall in seen.falls if fall.set == label] if seen else []
     return {
         "label": label,
-        "problems": len(found.record.problems[label]),
-        "metrics": found.record.metrics[label],
-        "rows": rows,
+        "problems": len(record.problems[label]),
+        "metrics": record.metrics[label],
+        "rows": [*table.policies[label], *table.differences[label]],
+        "ablations": table.ablations[label],
+        "iterations": table.iterations[label],
+        "falls": falls,
+        "earlier": seen.earlier.get(label, []) if seen else [],
+        "verdicts": [fall for fall in falls if fall.metric in record.ends(label)],
+        "steps": [(record.titles[arm], rows) for arm, rows in findings.steps[label].items() if rows],
     }
 
 
-def _steps(found: StudyFindings, label: str) -> dict[str, dict[Policy, Row]]:
-    return found.steps.get(label, {})
-
-
-def _training(found: StudyFindings) -> list[tuple[str, Any]]:
-    """What is said of training reward and accuracy, a line each."""
-    if found.overfitting is None:
-        return []
-    lines = []
-    for one in found.overfitting.training:
+def _training(findings: StudyFindings) -> list[tuple[str, Any]]:
+    """Return what is said of training reward and accuracy, a line each."""
+    seen, lines = findings.overfitting, []
+    for one in seen.training if seen else ():
         lines.append((f"{one.metric}: slope over the last third, per 100 RL steps", one.slope))
         lines.append((f"{one.metric}: last {one.window} RL steps minus the {one.window} before", one.last))
         lines += [
             (f"{one.metric}: end minus where {fall.metric} on {fall.set} peaks", fall.since[one.metric])
-            for fall in found.overfitting.falls
-            if fall.metric in found.record.ends(fall.set)
+            for fall in (seen.falls if seen else ())
+            if fall.metric in findings.record.ends(fall.set)
         ]
     return lines
 
 
-def _forgetting(found: StudyFindings) -> list[dict[str, Any]]:
-    """A block a set and path, with a row an arm."""
-    keys = list(dict.fromkeys((one.path, one.set) for one in found.forgetting))
-    blocks = []
-    for path, label in keys:
-        rows: list[Forgetting] = [one for one in found.forgetting if (one.path, one.set) == (path, label)]
-        blocks.append({"path": path, "about": PATHS[path], "set": label, "rows": rows, "steps": rows[0].steps})
-    return blocks
-
-
-def _settings(arm: ArmConfig) -> list[str]:
-    return [*(["vanilla RL: one phase, no fine-tuning"] if arm.vanilla else []), *arm.set]
-
-
-def _number(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return duration(value) if name.startswith("seconds") else f"{value:,.0f}"
+def _forgetting(findings: StudyFindings) -> list[dict[str, Any]]:
+    """Return a block a set and path, with a row an arm."""
+    blocks: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in findings.forgetting:
+        empty = {"path": row.path, "about": PATHS[row.path], "set": row.set, "rows": [], "steps": row.steps}
+        blocks.setdefault((row.path, row.set), empty)["rows"].append(row)
+    return list(blocks.values())

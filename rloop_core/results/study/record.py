@@ -1,4 +1,4 @@
-"""A study's runs as their store holds them: which are there, and every policy's values by seed and problem."""
+"""Read a study's runs from their store: which have begun, and every policy's values by seed and problem."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import problem_values
 from rloop_core.results.compare.arms import Arm, Checkpoint, read_arm
 from rloop_core.results.compare.comparability import objections
-from rloop_core.results.report.reading import RunRecord, read_run
-from rloop_core.results.study.config import StudyConfig, StudyRun, study_runs
+from rloop_core.results.report.reading import read_run
+from rloop_core.results.study.config import StudyConfig, study_runs
 from rloop_core.stages.order import stages_of
 from rloop_core.store import Store
 
@@ -24,7 +24,7 @@ _KINDS = ("base", "snapshot", "endpoint", "theta")
 
 
 class Policy(NamedTuple):
-    """Which policy of a run: RL steps behind it, and what it is; sorts in the order of training."""
+    """Place of a policy in a run: RL steps behind it, and its kind; sorts in the order of training."""
 
     step: int
     order: int
@@ -32,9 +32,9 @@ class Policy(NamedTuple):
     label: str
 
     @classmethod
-    def of(cls, one: Checkpoint) -> Policy:
-        """A checkpoint's place in any run of its arm."""
-        return cls(one.step, _KINDS.index(one.kind), one.kind, one.label)
+    def of(cls, checkpoint: Checkpoint) -> Policy:
+        """Return a checkpoint's place in any run of its arm."""
+        return cls(checkpoint.step, _KINDS.index(checkpoint.kind), checkpoint.kind, checkpoint.label)
 
 
 BASE = Policy(0, 0, "base", "base")
@@ -49,7 +49,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """How far one run has come: stages done, of how many."""
+    """Progress of one run: stages done, of how many."""
 
     arm: str
     seed: int
@@ -59,17 +59,24 @@ class RunState:
 
     @property
     def finished(self) -> bool:
-        """Whether every stage is in the store."""
+        """Return True if every stage is in the store."""
         return self.done >= self.stages
+
+    @property
+    def state(self) -> str:
+        """ "finished", "3 of 11 stages" or "not begun"."""
+        if self.finished:
+            return "finished"
+        return f"{self.done} of {self.stages} stages" if self.done else "not begun"
 
 
 @dataclass
 class StudyRecord:
-    """Everything that the store knows about a study.
+    """A study's runs and evaluated policies, as its store holds them.
 
     Attributes:
         study: The study.
-        store: Where its runs lie.
+        store: Store of its runs.
         progress: Every run that the study asks for.
         arms: The runs that have begun, by arm and seed.
         sets: Evaluated problem sets, in the config's order.
@@ -88,12 +95,12 @@ class StudyRecord:
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     objections: list[str] = field(default_factory=list)
-    _found: dict[tuple[str, str, int], dict[Policy, Checkpoint]] = field(default_factory=dict)
+    _checkpoints: dict[tuple[str, str, int], dict[Policy, Checkpoint]] = field(default_factory=dict)
     _values: dict[tuple[str, str, int, Policy], Floats] = field(default_factory=dict)
 
     @property
     def titles(self) -> dict[str, str]:
-        """What tables call the arms: the reference, the main arm, then the ablations in the study's order."""
+        """Titles of the arms by short name: the reference, the main arm, then the ablations in the study's order."""
         order = [self.study.reference, self.study.main, *self.ablations]
         return {name: self.study.arms[name].title for name in order}
 
@@ -103,79 +110,81 @@ class StudyRecord:
         return [name for name in self.study.arms if name not in (self.study.main, self.study.reference)]
 
     def ends(self, label: str) -> tuple[str, ...]:
-        """The metrics of headlines on a set: avg@n, and the pass@k of the greatest k where there is one."""
+        """Return the metrics of headlines on a set: avg@n, and the pass@k of the greatest k where there is one."""
         passes = [name for name in self.metrics[label] if name.startswith("pass@")]
         return (self.metrics[label][0], *passes[-1:])
 
     def missing(self) -> list[RunState]:
-        """Runs that are not finished."""
-        return [one for one in self.progress if not one.finished]
+        """Return the runs that are not finished."""
+        return [run for run in self.progress if not run.finished]
 
     def checkpoints(self, label: str, arm: str, seed: int) -> dict[Policy, Checkpoint]:
-        """A run's evaluated policies on a set, in the order of training."""
-        return self._found.get((label, arm, seed), {})
+        """Return a run's evaluated policies on a set, in the order of training."""
+        return self._checkpoints.get((label, arm, seed), {})
 
     def policies(self, label: str, arm: str) -> list[Policy]:
-        """Policies that any seed of an arm has on a set, in the order of training."""
-        return sorted({one for seed in self.study.seeds for one in self.checkpoints(label, arm, seed)})
+        """Return the policies that any seed of an arm has on a set, in the order of training."""
+        return sorted({policy for seed in self.study.seeds for policy in self.checkpoints(label, arm, seed)})
 
     def final(self, label: str, arm: str) -> Policy | None:
-        """What an arm ends with after all its RL steps; None where no seed has come so far."""
-        totals = {one.total_steps for (name, _), one in self.arms.items() if name == arm}
-        found = [one for one in self.policies(label, arm) if one.kind in ("theta", "endpoint") and one.step in totals]
-        return found[-1] if found else None
+        """Return the policy of an arm after all its RL steps; None where no seed has come so far."""
+        totals = {run.total_steps for (name, _), run in self.arms.items() if name == arm}
+        ends = [one for one in self.policies(label, arm) if one.kind in ("theta", "endpoint") and one.step in totals]
+        return ends[-1] if ends else None
 
     def at(self, label: str, arm: str, policy: Policy | None) -> Side:
-        """One policy of an arm on a set, at the seeds that have come to the end; at all that have it if none has yet.
+        """Return one policy of an arm on a set at the seeds that have come to the end, or at all seeds if none has.
 
-        Seeds under way have no part: a curve must not jump where one of them ends.
+        Seeds under way are left out, because a curve must not jump where one of them ends.
         """
-        found = [seed for seed in self.study.seeds if policy in self.checkpoints(label, arm, seed)]
         final = self.final(label, arm)
-        whole = [seed for seed in self.study.seeds if final in self.checkpoints(label, arm, seed)]
-        found = [seed for seed in found if seed in whole] if whole else found
-        return Side(arm, {seed: policy for seed in found if policy is not None})
+        with_it, whole = (
+            [seed for seed in self.study.seeds if one in self.checkpoints(label, arm, seed)] for one in (policy, final)
+        )
+        return Side(arm, {seed: policy for seed in with_it if policy and (seed in whole or not whole)})
+
+    def final_side(self, label: str, arm: str) -> Side:
+        """Return what an arm ends with at the seeds that have come to the end."""
+        return self.at(label, arm, self.final(label, arm))
 
     def values(self, label: str, side: Side, seeds: Sequence[int]) -> Floats:
-        """A side's values at some of its seeds, shape [metrics, seeds, problems]."""
+        """Return a side's values at some of its seeds, shape [metrics, seeds, problems]."""
         return np.stack([self._values[label, side.arm, seed, side.policies[seed]] for seed in seeds], axis=1)
 
-    def add(self, run: StudyRun, record: RunRecord) -> None:
-        """Take in what one run has."""
-        arm = read_arm(self.titles[run.arm], record)
-        self.arms[run.arm, run.seed] = arm
-        for label, found in arm.checkpoints.items():
-            self._found[label, run.arm, run.seed] = {Policy.of(one): one for one in found}
+    def values_of(self, label: str, arm: str, seed: int, policy: Policy) -> Floats:
+        """Return one policy's mean values, shape [metrics]."""
+        means: Floats = self._values[label, arm, seed, policy].mean(axis=1)
+        return means
 
     def settle(self) -> None:
         """Agree on each set's problems and metrics, and compute the values; what does not fit becomes a note."""
-        labels = dict.fromkeys(one.label for arm in self.arms.values() for one in arm.run.config.evaluate.sets)
-        self.sets = [label for label in labels if any(key[0] == label for key in self._found)]
+        for (arm, seed), run in self.arms.items():
+            for label, checkpoints in run.checkpoints.items():
+                self._checkpoints[label, arm, seed] = {Policy.of(one): one for one in checkpoints}
+        labels = dict.fromkeys(source.label for run in self.arms.values() for source in run.run.config.evaluate.sets)
+        self.sets = [label for label in labels if any(key[0] == label for key in self._checkpoints)]
         for label in self.sets:
-            everything = [one for key, found in self._found.items() if key[0] == label for one in found.values()]
-            self.problems[label] = Counter(one.outcomes.problem_ids for one in everything).most_common(1)[0][0]
-            names = Counter(tuple(_values(one)) for one in everything if self._fits(label, one)).most_common(1)[0][0]
-            self.metrics[label] = list(names)
-            for (own, arm, seed), found in self._found.items():
-                if own == label:
-                    self._take(label, arm, seed, found)
-
-    def _fits(self, label: str, one: Checkpoint) -> bool:
-        return one.outcomes.problem_ids == self.problems[label]
-
-    def _take(self, label: str, arm: str, seed: int, found: dict[Policy, Checkpoint]) -> None:
-        for policy, one in list(found.items()):
-            values = _values(one) if self._fits(label, one) else {}
-            if list(values) == self.metrics[label]:
-                self._values[label, arm, seed, policy] = np.stack(list(values.values()))
-                continue
-            why = "other metrics than most" if values else "other problems than most"
-            self.notes.append(f"{self.arms[arm, seed].run.name}, {policy.label} on {label} has {why}: left out.")
-            del found[policy]
+            runs = {key[1:]: policies for key, policies in self._checkpoints.items() if key[0] == label}
+            outcomes = [one.outcomes.problem_ids for policies in runs.values() for one in policies.values()]
+            self.problems[label] = Counter(outcomes).most_common(1)[0][0]
+            values = {
+                (arm, seed, policy): _values(one) if one.outcomes.problem_ids == self.problems[label] else {}
+                for (arm, seed), policies in runs.items()
+                for policy, one in policies.items()
+            }
+            names = Counter(tuple(by_metric) for by_metric in values.values() if by_metric)
+            self.metrics[label] = list(names.most_common(1)[0][0])
+            for (arm, seed, policy), by_metric in values.items():
+                if list(by_metric) == self.metrics[label]:
+                    self._values[label, arm, seed, policy] = np.stack(list(by_metric.values()))
+                    continue
+                why = "other metrics than most" if by_metric else "other problems than most"
+                self.notes.append(f"{self.arms[arm, seed].run.name}, {policy.label} on {label} has {why}: left out.")
+                del runs[arm, seed][policy]
 
 
 def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
-    """Read every run of a study that has begun; what is missing is left out, and known.
+    """Read every run of a study that has begun; what is missing is left out.
 
     Args:
         study: The study.
@@ -186,19 +195,19 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
         StoreError: The store cannot be read.
     """
     record = StudyRecord(study, store)
-    told: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for run in study_runs(study, store.uri):
-        stages = len(stages_of(run.config))
-        if not store.exists(f"{run.config.name}/run.json"):
-            record.progress.append(RunState(run.arm, run.seed, run.config.name, 0, stages))
+        name, stages = run.config.name, len(stages_of(run.config))
+        if not store.exists(f"{name}/run.json"):
+            record.progress.append(RunState(run.arm, run.seed, name, 0, stages))
             continue
-        found = read_run(store, run.config.name, cache)
-        record.progress.append(RunState(run.arm, run.seed, found.name, len(found.manifests), stages))
-        record.add(run, found)
-        notes = [note for note in found.notes if note != found.incomplete]
-        for note in [*notes, *_other_config(run.config, found.config)]:
-            told.setdefault(note, []).append(found.name)
-    record.notes += [f"{', '.join(names)}: {note}" for note, names in told.items()]
+        stored = read_run(store, name, cache)
+        record.progress.append(RunState(run.arm, run.seed, name, len(stored.manifests), stages))
+        record.arms[run.arm, run.seed] = read_arm(record.titles[run.arm], stored)
+        notes = [note for note in stored.notes if note != stored.incomplete]
+        for note in [*notes, *_other_config(run.config, stored.config)]:
+            names.setdefault(note, []).append(name)
+    record.notes += [f"{', '.join(runs)}: {note}" for note, runs in names.items()]
     record.settle()
     record.objections += _objections(record)
     steps = {arm.total_steps for arm in record.arms.values()}
@@ -208,29 +217,29 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
 
 
 def _objections(record: StudyRecord) -> list[str]:
-    """What a comparison of each run with its seed's reference would be refused for."""
-    told: dict[str, list[str]] = {}
-    for (arm, seed), one in record.arms.items():
+    """Return why runs are not comparable with the reference of their seed."""
+    names: dict[str, list[str]] = {}
+    for (arm, seed), run in record.arms.items():
         reference = record.arms.get((record.study.reference, seed))
         if reference is None or arm == record.study.reference:
             continue
-        pair = (one.run, reference.run) if one.run.config.arm == "rloop" else (reference.run, one.run)
-        for objection in objections(*pair):
-            told.setdefault(objection, []).append(one.run.name)
-    return [f"{', '.join(names)}: {objection}" for objection, names in told.items()]
+        pair = (run, reference) if run.run.config.arm == "rloop" else (reference, run)
+        for objection in objections(pair[0].run, pair[1].run):
+            names.setdefault(objection, []).append(run.run.name)
+    return [f"{', '.join(runs)}: {objection}" for objection, runs in names.items()]
 
 
-def _values(one: Checkpoint) -> dict[str, Floats]:
-    """Values by metric; pass@1 is left out, for it is avg@n."""
-    ks = [int(name.removeprefix("pass@")) for name in one.summary if name.startswith("pass@")]
-    possible = [k for k in ks if 1 < k <= int(one.outcomes.n.min())]
-    return dict(problem_values(one.outcomes, possible))
+def _values(checkpoint: Checkpoint) -> dict[str, Floats]:
+    """Return values by metric; pass@1 is left out, for it is avg@n."""
+    ks = [int(name.removeprefix("pass@")) for name in checkpoint.summary if name.startswith("pass@")]
+    possible = [k for k in ks if 1 < k <= int(checkpoint.outcomes.n.min())]
+    return dict(problem_values(checkpoint.outcomes, possible))
 
 
-def _other_config(asked: Config, found: Config) -> list[str]:
-    """A note where a run was made under another config than the study's."""
-    mine, other = (one.model_dump(mode="json", exclude={"placement"}) for one in (asked, found))
-    differing = [name for name in mine if mine[name] != other.get(name)]
+def _other_config(asked: Config, stored: Config) -> list[str]:
+    """Return a note if a run was made under another config than the study's."""
+    ours, theirs = (config.model_dump(mode="json", exclude={"placement"}) for config in (asked, stored))
+    differing = [name for name in ours if ours[name] != theirs.get(name)]
     if not differing:
         return []
     return [f"it was last started with another config than the study's ({', '.join(differing)} differ)."]

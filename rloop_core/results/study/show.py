@@ -1,4 +1,4 @@
-"""A study on the terminal: the headline table and the claims."""
+"""Print a study on the terminal: the headline table and the claims."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, Claim
-from rloop_core.results.study.effects import Effect
-from rloop_core.results.study.table import Row
-from rloop_core.results.study.write import StudyFindings
+from rloop_core.results.study.findings import StudyFindings
+from rloop_core.results.study.intervals import Effect
 
 _COLOURS = {OPPOSITE: "bold red", AS_CLAIMED: "green"}
 
 
-def show_study(found: StudyFindings, out: Any) -> None:
+def show_study(findings: StudyFindings, out: Any) -> None:
     """Print to a rich console: what is missing, the table of each set, and the claims."""
     from rich.text import Text
 
-    record = found.record
-    missing = record.missing()
-    if missing:
-        names = ", ".join(f"{one.name} ({one.done} of {one.stages} stages)" for one in missing[:6])
+    record = findings.record
+    if missing := record.missing():
+        names = ", ".join(f"{run.name} ({run.done} of {run.stages} stages)" for run in missing[:6])
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         out.print(Text(f"not complete: {names}{more}"))
     for objection in record.objections:
@@ -28,28 +26,31 @@ def show_study(found: StudyFindings, out: Any) -> None:
     for note in record.notes:
         out.print(Text(f"note: {note}"))
     for label in record.sets:
-        out.print(_table(found, label, [*found.table.policies[label], *found.table.differences[label]]))
+        out.print(_table(findings, label))
         out.print()
-    if found.overfitting:
-        title = record.titles[found.overfitting.arm]
-        for one in found.overfitting.falls:
-            if one.metric in record.ends(one.set):
-                out.print(Text(f"overfitting of {title} on {one.set}, {one.metric}: {one.verdict}"))
+    if seen := findings.overfitting:
+        for fall in seen.falls:
+            if fall.metric in record.ends(fall.set):
+                title = record.titles[seen.arm]
+                out.print(Text(f"overfitting of {title} on {fall.set}, {fall.metric}: {fall.verdict}"))
         out.print()
-    if found.claims:
-        out.print(_claims(found.claims))
+    if findings.claims:
+        out.print(_claims(findings.claims))
 
 
-def _table(found: StudyFindings, label: str, rows: Sequence[Row]) -> Any:
+def _table(findings: StudyFindings, label: str) -> Any:
     from rich.table import Table
     from rich.text import Text
 
+    record = findings.record
+    rows = [*findings.table.policies[label], *findings.table.differences[label]]
+    headline = findings.table.difference(label, record.study.main, record.study.reference)
     seeds = max((len(row.seeds) for row in rows), default=0)
     over = "seeds; [95 % interval over problems and seeds]" if seeds > 1 else "seed; [95 % interval over problems]"
-    caption = f"{len(found.record.problems[label])} problems, {seeds} {over}"
+    caption = f"{len(record.problems[label])} problems, {seeds} {over}"
     table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
     table.add_column("%")
-    for metric in found.record.metrics[label]:
+    for metric in record.metrics[label]:
         table.add_column(metric, justify="right")
     before = "policy"
     for row in rows:
@@ -57,10 +58,8 @@ def _table(found: StudyFindings, label: str, rows: Sequence[Row]) -> Any:
             table.add_section()
         before = row.kind
         sign = "+" if row.kind == "difference" else ""
-        name = row.name.replace("\N{MINUS SIGN}", "-")
-        cells = [_value(one, sign) if one else Text("") for one in map(row.cells.get, found.record.metrics[label])]
-        claim = row is found.table.difference(label, found.record.study.main, found.record.study.reference)
-        table.add_row(Text(name), *cells, style="bold" if claim else "")
+        cells = [_value(row.cells[metric], sign) for metric in record.metrics[label]]
+        table.add_row(_plain(row.name), *cells, style="bold" if row is headline else "")
     return table
 
 
@@ -73,15 +72,19 @@ def _claims(claims: Sequence[Claim]) -> Any:
         table.add_column(name)
     table.add_column("found, points", justify="right")
     table.add_column("outcome")
-    for one in claims:
-        outcome = Text(one.outcome, style=_COLOURS.get(one.outcome, ""))
-        quantity = one.quantity.replace("\N{MINUS SIGN}", "-")
-        table.add_row(Text(one.claim), Text(one.set), Text(quantity), _value(one.effect, "+"), outcome)
+    for claim in claims:
+        outcome = Text(claim.outcome, style=_COLOURS.get(claim.outcome, ""))
+        table.add_row(Text(claim.claim), Text(claim.set), _plain(claim.quantity), _value(claim.effect, "+"), outcome)
     return table
 
 
-def _value(one: Effect, sign: str) -> Any:
+def _plain(text: str) -> Any:
     from rich.text import Text
 
-    ends = "" if one.low is None or one.high is None else f" [{100 * one.low:{sign}.1f}, {100 * one.high:{sign}.1f}]"
-    return Text(f"{100 * one.value:{sign}.1f}{ends}")
+    return Text(text.replace("\N{MINUS SIGN}", "-"))
+
+
+def _value(effect: Effect, sign: str) -> Any:
+    ends = [effect.value] if effect.low is None or effect.high is None else [effect.value, effect.low, effect.high]
+    value, *interval = (f"{100 * end:{sign}.1f}" for end in ends)
+    return _plain(f"{value} [{', '.join(interval)}]" if interval else value)

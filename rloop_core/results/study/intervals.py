@@ -1,18 +1,17 @@
-"""How far a mean over seeds and problems may lie from that over other seeds and other problems.
+"""Intervals of a mean over seeds and problems.
 
 Every seed of a study is evaluated on the same problems, so the two are crossed: neither is nested in the other. The
 pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1, 386-411) resamples seeds
-and problems independently; it is somewhat conservative. But five seeds resampled spread too little and their
-percentiles are normal ones, so where seeds matter most its interval covers 83 % instead of 95 %. Student's t over the
-seeds' own means is exact there, and knows nothing of problems. The interval here is the wider of both at either end:
-in simulations of five seeds and 80 problems it covers at least 94 %, whatever the share of either.
+and problems independently; it is somewhat conservative. With five seeds, however, its interval over seeds covers 83 %
+instead of 95 %: resampled seeds spread too little, and its percentiles are those of a normal distribution. Student's t
+over the seeds' own means is exact there, and knows nothing of problems. The interval here is the wider of both at
+either end: in simulations of five seeds and 80 problems it covers at least 94 %, whatever the share of either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -47,24 +46,20 @@ class Effect:
 
     @property
     def sign(self) -> int:
-        """1 where the interval lies above zero, -1 where it lies below, 0 where it holds zero or there is none."""
+        """Return 1 if the interval lies above zero, -1 if below, 0 if it holds zero or there is none."""
         if self.low is None or self.high is None:
             return 0
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
 
 
 def crossed_effects(
     values: npt.ArrayLike, *, within: Range = (-1.0, 1.0), seed: int = 0, resamples: int = RESAMPLES
 ) -> list[Effect]:
-    """Effects of several quantities on the same seeds and problems, all from the same resamples.
+    """Return the effects of several quantities on the same seeds and problems, all from the same resamples.
 
     Args:
         values: Shape [quantities, seeds, problems], finite. Paired differences go in as differences.
-        within: What the mean can be at all: no interval goes beyond; -1 to 1 is right for differences of shares.
+        within: Range of the mean, which no interval exceeds; -1 to 1 is right for differences of shares.
         seed: Seed of the resampling; the same seed gives the same interval.
         resamples: Bootstrap resamples.
 
@@ -78,41 +73,40 @@ def crossed_effects(
         raise StageError("a problem's value is not a finite number", field="study")
     tail = (1.0 - CONFIDENCE) / 2
     lows, highs = np.quantile(_resampled(table, seed, resamples), [tail, 1.0 - tail], axis=1)
-    found = []
-    for own, *ends_of in zip(table.mean(axis=2), lows, highs, strict=True):
-        over_seeds = _student(own)
-        ends = (float(ends_of[0]), float(ends_of[1]))
-        low, high = (min(ends[0], over_seeds[0]), max(ends[1], over_seeds[1])) if over_seeds else ends
-        low, high = max(low, within[0]), min(high, within[1])
-        found.append(Effect(float(own.mean()), low, high, ends, over_seeds, tuple(own.tolist())))
-    return found
+    effects = []
+    for by_seed, *ends in zip(table.mean(axis=2), lows, highs, strict=True):
+        over_seeds, crossed = _student(by_seed), (float(ends[0]), float(ends[1]))
+        both = (crossed, over_seeds) if over_seeds else (crossed,)
+        low, high = max(min(low for low, _ in both), within[0]), min(max(high for _, high in both), within[1])
+        effects.append(Effect(float(by_seed.mean()), low, high, crossed, over_seeds, tuple(by_seed.tolist())))
+    return effects
 
 
 def seed_effect(values: Sequence[float]) -> Effect:
-    """The mean of one value a seed, with Student's t interval; without one for a single seed.
+    """Return the mean of one value for each seed with Student's t interval, which takes two seeds.
 
     Raises:
         StageError: No seed.
     """
-    own = np.asarray(values, dtype=np.float64)
-    if not own.size:
+    by_seed = np.asarray(values, dtype=np.float64)
+    if not by_seed.size:
         raise StageError("an effect needs at least one seed", field="study")
-    over_seeds = _student(own)
+    over_seeds = _student(by_seed)
     low, high = over_seeds or (None, None)
-    return Effect(float(own.mean()), low, high, None, over_seeds, tuple(own.tolist()))
+    return Effect(float(by_seed.mean()), low, high, None, over_seeds, tuple(by_seed.tolist()))
 
 
-def _student(own: Floats) -> Range | None:
+def _student(by_seed: Floats) -> Range | None:
     from scipy.special import stdtrit
 
-    if len(own) < 2:
+    if len(by_seed) < 2:
         return None
-    half = float(stdtrit(len(own) - 1, (1 + CONFIDENCE) / 2) * own.std(ddof=1) / np.sqrt(len(own)))
-    return float(own.mean()) - half, float(own.mean()) + half
+    half = float(stdtrit(len(by_seed) - 1, (1 + CONFIDENCE) / 2) * by_seed.std(ddof=1) / np.sqrt(len(by_seed)))
+    return float(by_seed.mean()) - half, float(by_seed.mean()) + half
 
 
 def _resampled(table: Floats, seed: int, resamples: int) -> Floats:
-    """Means over resampled seeds and problems, shape [quantities, resamples].
+    """Return means over resampled seeds and problems, shape [quantities, resamples].
 
     A resample is how often it drew each seed and each problem: two rows of counts, and a product with the table.
     """
@@ -125,14 +119,14 @@ def _resampled(table: Floats, seed: int, resamples: int) -> Floats:
         size = min(chunk, resamples - start)
         problem_counts = _counts(of_problems, size, problems)
         seed_counts = _counts(of_seeds, size, seeds)
-        for place, own in enumerate(table):
-            means[place, start : start + size] = ((problem_counts @ own.T) * seed_counts).sum(axis=1)
+        for place, values in enumerate(table):
+            means[place, start : start + size] = ((problem_counts @ values.T) * seed_counts).sum(axis=1)
     means /= seeds * problems
     return means
 
 
 def _counts(generator: np.random.Generator, size: int, kinds: int) -> Floats:
-    """How often each of `kinds` was drawn, shape [size, kinds]."""
+    """Return how often each of `kinds` was drawn, shape [size, kinds]."""
     drawn = generator.integers(kinds, size=(size, kinds))
     drawn += np.arange(size)[:, None] * kinds
     counts: Floats = np.bincount(drawn.ravel(), minlength=size * kinds).reshape(size, kinds).astype(np.float64)
