@@ -98,10 +98,10 @@ def evaluate_config(bench: Bench, policy: Path, problems: Path) -> Config:
 def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int) -> dict[str, list[float]]:
     """Completion tokens a second of each round, by who draws; one round before them warms all up."""
     from rloop_core.problems import load_problems
-    from rloop_core.rollout.engine import SamplingSettings, make_engine
+    from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.recording import JudgedSampler
+    from rloop_core.rollout.recording import JudgedSampler, make_engine
     from rloop_core.verifier import Verifier
 
     problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))

@@ -214,7 +214,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
             with server_errors(self.args.vllm_server_base_url):
                 return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
         with self._policy_for_generation() as policy:
-            completions = TransformersSampler(policy, self._tokenizer).draw(prompt_ids, self._drawing)
+            completions = TransformersSampler(policy, self._tokenizer).sample_ids(prompt_ids, self._drawing)
             policy.train()
         return completions, None
 

@@ -19,9 +19,9 @@ import torch
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, make_engine, plan_batches
+from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokenizer
-from rloop_core.rollout.recording import JudgedSampler
+from rloop_core.rollout.recording import JudgedSampler, make_engine
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config

@@ -83,7 +83,7 @@ class PolicyServer:
         self.asked.append(body)
         prompts = [prompt for prompt in body["prompt"] for _ in range(body["n"])]
         settings = SamplingSettings(1, body["temperature"], body["top_p"], body["max_tokens"], len(prompts), 0)
-        rows = self.sampler.draw(prompts, settings)
+        rows = self.sampler.sample_ids(prompts, settings)
         return [
             {
                 "prompt_token_ids": prompt,

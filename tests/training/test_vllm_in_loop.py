@@ -53,7 +53,7 @@ class OtherEngine:
         assert self.synced
         settings = SamplingSettings(1, 1.0, 1.0, self._settings["max_completion_length"], len(prompts), 0)
         was_training = self._model.training
-        rows = TransformersSampler(self._model, self._tokenizer).draw(prompts, settings)
+        rows = TransformersSampler(self._model, self._tokenizer).sample_ids(prompts, settings)
         values = [self._values(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
         self._model.train(was_training)
         return prompts, rows, values, None
