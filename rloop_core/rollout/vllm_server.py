@@ -75,7 +75,7 @@ def check_server(config: Config) -> ServerFacts:
     facts = ServerFacts(str(_ask(config, url, "/version")["version"]), served["id"], int(served["max_model_len"]))
     local = engine_name("vllm").removeprefix("vllm").strip()
     if local and local.split(".")[:2] != facts.version.split(".")[:2]:
-        what = f"it runs vLLM {facts.version}, and vLLM {local} is installed here; they exchange weights by one protocol"
+        what = f"it runs vLLM {facts.version}, and vLLM {local} is installed here, which may send weights otherwise"
         raise ConfigError(what, field=FIELD, fix="install one release on both machines")
     longest = config.prompt.max_tokens + config.explore.max_completion_tokens
     if facts.longest < longest:

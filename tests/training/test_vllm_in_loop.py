@@ -24,8 +24,8 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.training import explore as exploration
 from rloop_core.training.adapters import merged_weights
-from rloop_core.training.drift import drift_alarm, drift_note, drift_summary
 from rloop_core.training.explore import ExploreJob, explore, make_trainer
+from rloop_core.training.metrics_log import drift_alarm, drift_note, drift_summary
 from rloop_core.training.settings import grpo_config
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
