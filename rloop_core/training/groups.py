@@ -104,7 +104,7 @@ class GroupBatch:
     def tensors(self, pad_token_id: int) -> Tensors:
         """Return the batch, of shape (wanted * group_size, ...).
 
-        A group with all tokens masked and advantage 0 takes the place of each missing one: it keeps the shape that TRL's
+        A group with all tokens masked and advantage 0 takes the place of a missing one: it keeps the shape that TRL's
         mini-batches need, and carries no loss.
         """
         assert self._fill is not None, "add() comes first"

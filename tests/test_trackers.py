@@ -18,7 +18,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.stages import preflight
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
-from rloop_core.trackers import check_trackers, tracked
+from rloop_core.trackers import TRACKERS, check_trackers, tracked
 from tests.conftest import ROOT, small_config
 
 Found = dict[str, dict[int, float]]
@@ -172,8 +172,6 @@ def test_explore_and_rft_log_and_compute_the_same_as_without(tmp_path: Path) -> 
 
 
 def test_a_tracker_in_trouble_is_noted_once_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rloop_core.trackers import to_tensorboard, to_trackio
-
     class Broken:
         def log(self, step: int, values: dict[str, float]) -> None:
             raise OSError("disk full")
@@ -190,8 +188,8 @@ def test_a_tracker_in_trouble_is_noted_once_and_left_alone(tmp_path: Path, monke
         def close(self, *, failed: bool) -> None:
             assert failed
 
-    monkeypatch.setattr(to_tensorboard, "open_tracker", lambda run: Broken())
-    monkeypatch.setattr(to_trackio, "open_tracker", lambda run: Well())
+    monkeypatch.setitem(TRACKERS, "tensorboard", lambda run: Broken())
+    monkeypatch.setitem(TRACKERS, "trackio", lambda run: Well())
     config = small_config(placement={"report_to": ["tensorboard", "trackio"], "tracker_folder": str(tmp_path)})
     notes: list[str] = []
     with pytest.raises(KeyError), tracked(config, "explore", 0, "key", notes.append) as log:
@@ -206,7 +204,7 @@ def test_preflight_refuses_a_tracker_that_is_not_installed(monkeypatch: pytest.M
     def without(name: str, *more: Any) -> Any:
         return None if name == "mlflow" else importlib.util.find_spec("json")
 
-    monkeypatch.setattr("rloop_core.trackers.tracking.find_spec", without)
+    monkeypatch.setattr("rloop_core.trackers.find_spec", without)
     check_trackers(small_config(placement={"report_to": ["trackio"]}))
     with pytest.raises(ConfigError, match=r"placement.report_to: mlflow is not installed \(fix: pip install mlflow "):
         check_trackers(small_config(placement={"report_to": ["trackio", "mlflow"]}))
