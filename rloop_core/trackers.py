@@ -251,7 +251,8 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
 
     for variable, value in _SILENT.items() if config.placement.report_to else ():
         os.environ.setdefault(variable, value)
-    for name in dict.fromkeys(config.placement.report_to):
+    names: list[str] = list(dict.fromkeys(config.placement.report_to))
+    for name in names:
         with guarded(name):
             trackers[name] = TRACKERS[name](run)
 
