@@ -22,8 +22,7 @@ from benchmarks.gpu.machine import has_vllm, planned_device
 from benchmarks.gpu.policy import ONE_AND_A_HALF
 from benchmarks.gpu.row import Line
 from rloop_core.config import Config
-from rloop_core.plan.devices import DEVICES
-from rloop_core.plan.hours import vllm_tokens_per_second
+from rloop_core.plan.hours import DEVICES, vllm_tokens_per_second
 from rloop_core.plan.models import find_shape
 
 BAR = 1.05

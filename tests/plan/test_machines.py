@@ -9,9 +9,14 @@ import pytest
 
 from rloop_core.cli.plan_command import command
 from rloop_core.config import load_config, make_config
-from rloop_core.plan.devices import DEVICES
 from rloop_core.plan.estimate import make_plan
-from rloop_core.plan.hours import cpu_tokens_per_second, generation_seconds, sampling_seconds, vllm_tokens_per_second
+from rloop_core.plan.hours import (
+    DEVICES,
+    cpu_tokens_per_second,
+    generation_seconds,
+    sampling_seconds,
+    vllm_tokens_per_second,
+)
 from rloop_core.plan.machines import MACHINES
 from rloop_core.plan.memory import GIB
 from rloop_core.plan.models import KNOWN, ModelShape, shape_of
