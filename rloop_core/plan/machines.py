@@ -7,7 +7,7 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.plan.hours import DEVICES, GPUS_A_MACHINE, Device, stage_hours, total_hours
-from rloop_core.plan.memory import GIB, USABLE, placed, stage_memories
+from rloop_core.plan.memory import GIB, USABLE, divisors, placed, stage_memories
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import FOLDER, ONE, Sharding, host_bytes, ladder, sharding_named, trained_parameters
 from rloop_core.plan.workload import Workload
@@ -103,35 +103,33 @@ def _spread(config: Config, processes: int) -> Config:
         ("micro_batch_trajectories", config.rft.batch_trajectories),
     ):
         if placement[field] and whole % processes == 0:
-            share = whole // processes
-            placement[field] = max(n for n in range(1, min(share, placement[field]) + 1) if share % n == 0)
+            placement[field] = divisors(whole // processes, placement[field])[0]
     return make_config(data)
 
 
 def _smaller(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> Config | None:
     """Return the config with the largest batches that fit, none above its own; None if the smallest do not."""
 
-    def fits(tried: Config, stage: str) -> bool:
-        memories = stage_memories(tried, shape, available, devices, way)
-        return all(memory.fits for memory in memories if memory.stage == stage)
+    def largest(config: Config, field: str, values: list[int], stages: tuple[str, ...]) -> int | None:
+        for value in values:
+            memories = stage_memories(placed(config, **{field: value}), shape, available, devices, way)
+            if all(memory.fits for memory in memories if memory.stage in stages):
+                return value
+        return None
 
     placement, mini = config.placement, config.explore.mini_batch_rollouts // devices
     share = config.rft.batch_trajectories // devices
-    micros = [n for n in range(placement.micro_batch_rollouts or mini, 0, -1) if mini % n == 0]
     batches = [placement.generation_batch, *(2**n for n in range(11, 2, -1) if 2**n < placement.generation_batch)]
     # Generation and passes do not take memory at the same time: each is shrunk with the other at its smallest.
-    least = placed(config, micro_batch_rollouts=1, micro_batch_trajectories=1)
-    batch = next((n for n in batches if fits(placed(least, generation_batch=n), "explore")), None)
-    if batch is None or not fits(placed(least, generation_batch=batch), "rft"):
+    smallest = placed(config, micro_batch_rollouts=1, micro_batch_trajectories=1)
+    batch = largest(smallest, "generation_batch", batches, ("explore", "rft", "evaluate"))
+    if batch is None:
         return None
-    if config.evaluate.sets:
-        batch = next((n for n in batches if n <= batch and fits(placed(least, generation_batch=n), "evaluate")), None)
-        if batch is None:
-            return None
     config = placed(config, generation_batch=batch)
-    micro = next((n for n in micros if fits(placed(config, micro_batch_rollouts=n), "explore")), None)
-    rows = [n for n in range(placement.micro_batch_trajectories or share, 0, -1) if share % n == 0]
-    row = next((n for n in rows if fits(placed(config, micro_batch_trajectories=n), "rft")), None)
+    micros = divisors(mini, placement.micro_batch_rollouts or mini)
+    micro = largest(config, "micro_batch_rollouts", micros, ("explore",))
+    rows = divisors(share, placement.micro_batch_trajectories or share)
+    row = largest(config, "micro_batch_trajectories", rows, ("rft",))
     if micro is None or row is None:
         return None
     return placed(

@@ -99,6 +99,11 @@ def placed(config: Config, **fields: Any) -> Config:
     return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
 
 
+def divisors(whole: int, most: int | None = None) -> list[int]:
+    """Return the divisors of a batch size, at most `most`, the largest first."""
+    return [n for n in range(min(whole, most or whole), 0, -1) if whole % n == 0]
+
+
 @dataclass(frozen=True)
 class _Setup:
     """A config on devices of one kind, and a way to shard training states among them."""
@@ -239,9 +244,8 @@ class _Setup:
             return self._state_fixes()
         if sum(self._pass(micro).values()) <= room:
             return []
-        share = max(1, whole // self.devices)
-        divisors = (count for count in range(1, share + 1) if share % count == 0)
-        most = max(count for count in divisors if sum(self._pass(count).values()) <= room)
+        counts = divisors(max(1, whole // self.devices))
+        most = next(count for count in counts if sum(self._pass(count).values()) <= room)
         return [f"set {setting} to {most} (changes no result's definition)"]
 
     def _state_fixes(self) -> list[str]:

@@ -122,30 +122,32 @@ def _unusable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(f"{path} is not of a model: {reason}", field="policy.path", fix=fix)
 
 
-def _qwen2(
-    hidden: int, layers: int, heads: int, kv: int, intermediate: int, vocab: int, tied: bool, context: int
-) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "intermediate_size": intermediate,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": context,
-    }
+_FIELDS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "tie_word_embeddings",
+)
+_QWEN2_7B = (3584, 28, 28, 4, 18944, 152064, False)
+_QWEN2_1_5B = (1536, 28, 12, 2, 8960, 151936, True)
+_QWEN2_0_5B = (896, 24, 14, 2, 4864, 151936, True)
+
+
+def _qwen2(sizes: tuple[int, ...], context: int) -> dict[str, Any]:
+    return {"model_type": "qwen2", **dict(zip(_FIELDS, sizes, strict=True)), "max_position_embeddings": context}
 
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen2.5-Math-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
-    "Qwen/Qwen2.5-Math-7B-Instruct": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
-    "Qwen/Qwen2.5-Math-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
-    "Qwen/Qwen2.5-Math-1.5B-Instruct": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
-    "Qwen/Qwen2.5-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 131072),
-    "Qwen/Qwen2.5-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 131072),
-    "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
-    "Qwen/Qwen2.5-0.5B-Instruct": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
+    "Qwen/Qwen2.5-Math-7B": _qwen2(_QWEN2_7B, 4096),
+    "Qwen/Qwen2.5-Math-7B-Instruct": _qwen2(_QWEN2_7B, 4096),
+    "Qwen/Qwen2.5-Math-1.5B": _qwen2(_QWEN2_1_5B, 4096),
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": _qwen2(_QWEN2_1_5B, 4096),
+    "Qwen/Qwen2.5-7B": _qwen2(_QWEN2_7B, 131072),
+    "Qwen/Qwen2.5-1.5B": _qwen2(_QWEN2_1_5B, 131072),
+    "Qwen/Qwen2.5-0.5B": _qwen2(_QWEN2_0_5B, 32768),
+    "Qwen/Qwen2.5-0.5B-Instruct": _qwen2(_QWEN2_0_5B, 32768),
 }
-"""Common policies' sizes, from their published config.json."""
+"""Common policies' config.json, as published."""
