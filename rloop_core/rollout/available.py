@@ -44,9 +44,9 @@ def check_in_loop(config: Config, device: str | None) -> None:
     if not uses_vllm(config, "explore"):
         return
     if "cpu" in (device, config.placement.device):
-        what = "vLLM cannot follow a policy that is trained on a CPU"
+        message = "vLLM cannot follow a policy that is trained on a CPU"
         fix = "set it to transformers, or explore on a GPU (placement.device: cuda)"
-        raise ConfigError(what, field="explore.engine", fix=fix)
+        raise ConfigError(message, field="explore.engine", fix=fix)
     _check_installed("explore.engine")
 
 

@@ -89,13 +89,13 @@ def context_tokens(folder: Path) -> int | None:
     inner = config.get("text_config") or {}
     length = config.get(_CONTEXT) or (inner.get(_CONTEXT) if isinstance(inner, dict) else inner)
     if length is not None and type(length) is not int:
-        what = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
-        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+        message = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
+        raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
     return length or None
 
 
 @contextmanager
-def _loading(what: str, folder: Path) -> Iterator[None]:
+def _loading(part: str, folder: Path) -> Iterator[None]:
     """Turn any error of a library over a model's files into a one-line ConfigError."""
     from transformers.utils import logging
 
@@ -110,7 +110,7 @@ def _loading(what: str, folder: Path) -> Iterator[None]:
             raise
         reason = printable_line(str(error) or type(error).__name__, 200)
         raise ConfigError(
-            f"{what} of {folder} cannot be read: {reason}", field="policy.path", fix=_SAVE_AGAIN
+            f"{part} of {folder} cannot be read: {reason}", field="policy.path", fix=_SAVE_AGAIN
         ) from error
     finally:
         logging.set_verbosity(before)
@@ -162,8 +162,8 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
     # transformers would fill weights that are missing or of another shape with random numbers.
     unfit = sorted(str(key) for key in (*info["mismatched_keys"], *info["missing_keys"]))
     if unfit:
-        what = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
-        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+        message = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
+        raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]
 
 
@@ -187,8 +187,8 @@ def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_
 def _all_eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
     if any(type(token) is not int or token < 0 for token in ids):
-        what = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
-        raise ConfigError(what, field="policy.path", fix="set it to a token's id, or to a list of them")
+        message = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
+        raise ConfigError(message, field="policy.path", fix="set it to a token's id, or to a list of them")
     eos = tokenizer.eos_token_id
     return ids if eos in ids else [eos, *ids]
 

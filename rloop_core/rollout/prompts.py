@@ -49,11 +49,11 @@ def encode_problems(
     except Exception as error:  # from the model's own chat template or tokenizer
         if isinstance(error, RLoopError) or is_out_of_memory(error):
             raise
-        what = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
-        raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error
+        message = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
+        raise ConfigError(message, field="policy.path", fix="correct it, or choose another prompt.template") from error
     if empty:
-        what = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
-        raise ConfigError(what, field="policy.path", fix="save the tokenizer's files beside the model")
+        message = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
+        raise ConfigError(message, field="policy.path", fix="save the tokenizer's files beside the model")
     too_long = [(problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens]
     if too_long:
         problem, length = max(too_long, key=lambda pair: pair[1])

@@ -42,7 +42,7 @@ _ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], Rollo
 
 
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    """Start the engine that `placement.engine` names, with the policy loaded: vLLM runs in processes of its own.
+    """Start the engine that `placement.engine` names, with the policy loaded: vLLM runs in processes of its assigned.
 
     Args:
         config: The run's config.
@@ -117,18 +117,18 @@ class JudgedSampler:
         """
         batches = len(plan_batches(problems, settings))
         paths = [folder / ShardName(step, first_rank + number, 0).format() for number in range(batches)]
-        own = own_batches(batches, share)
-        missing = [number for number in own if not paths[number].exists()]
-        done = len(own) - len(missing)
+        assigned = own_batches(batches, share)
+        missing = [number for number in assigned if not paths[number].exists()]
+        done = len(assigned) - len(missing)
         if done:
-            tell(done, len(own))
+            tell(done, len(assigned))
         for number, completions in self._engine().sample(problems, settings, missing) if missing else ():
             rank = first_rank + number
             fixed = {**self._fixed, "step": step, "rank": rank}
             write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
             done += 1
-            tell(done, len(own))
-        if lost := [paths[number].name for number in own if not paths[number].exists()]:
+            tell(done, len(assigned))
+        if lost := [paths[number].name for number in assigned if not paths[number].exists()]:
             raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=label)
         return paths
 

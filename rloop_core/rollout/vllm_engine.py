@@ -103,8 +103,8 @@ class VllmEngine:
             self._in_loop(self._start(arguments)).result(minutes and minutes * 60)
         except TimeoutError as error:
             self.close()
-            what = f"vLLM hangs: not ready after {minutes:g} min (placement.engine_start_minutes)"
-            raise StageCrashed(what, field=FIELD, fix=_AGAIN) from error
+            message = f"vLLM hangs: not ready after {minutes:g} min (placement.engine_start_minutes)"
+            raise StageCrashed(message, field=FIELD, fix=_AGAIN) from error
         except BaseException:
             self.close()
             raise
@@ -154,8 +154,8 @@ class VllmEngine:
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         except Exception as error:
-            what = f"vLLM did not start: {printable_line(str(error), 300)}"
-            raise StageError(what, field=FIELD, fix=f"see the stage's log; {_MEMORY_FIX}") from error
+            message = f"vLLM did not start: {printable_line(str(error), 300)}"
+            raise StageError(message, field=FIELD, fix=f"see the stage's log; {_MEMORY_FIX}") from error
 
     def _in_loop(self, work: Any) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -212,9 +212,9 @@ class VllmEngine:
                 replica.active_at = time.monotonic()
                 ids += output.outputs[0].token_ids
         except EngineDeadError as error:
-            what = "vLLM's engine process ended without an answer"
+            message = "vLLM's engine process ended without an answer"
             fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
-            raise StageCrashed(what, field=FIELD, fix=fix) from error
+            raise StageCrashed(message, field=FIELD, fix=fix) from error
         finally:
             replica.pending -= 1
         return ids, output.outputs[0].cumulative_logprob
@@ -224,9 +224,9 @@ class VllmEngine:
             quiet = time.monotonic() - replica.active_at
             if self._stall_minutes and replica.pending and quiet > self._stall_minutes * 60:
                 which = f"replica {replica.number + 1} of {len(self._replicas)}"
-                what = f"vLLM ({which}) hangs: it drew nothing for {self._stall_minutes:g} min"
+                message = f"vLLM ({which}) hangs: it drew nothing for {self._stall_minutes:g} min"
                 fix = f"{_AGAIN}; if it hangs again, look at its GPU (nvidia-smi)"
-                raise StageCrashed(f"{what} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
+                raise StageCrashed(f"{message} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
 
 
 def _set_environment(config: Config, device: str) -> None:

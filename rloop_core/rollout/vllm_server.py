@@ -69,19 +69,19 @@ def check_server(config: Config) -> ServerFacts:
         ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
     """
     url = (config.placement.vllm.server or "").rstrip("/")
-    _ask(config, url, "/health", what=f"no vLLM server is ready at {url}")
+    _ask(config, url, "/health", message=f"no vLLM server is ready at {url}")
     served = _ask(config, url, "/v1/models")["data"][0]
     _check_model(config, served)
     facts = ServerFacts(str(_ask(config, url, "/version")["version"]), served["id"], int(served["max_model_len"]))
     local = engine_name("vllm").removeprefix("vllm").strip()
     if local and local.split(".")[:2] != facts.version.split(".")[:2]:
-        what = f"it runs vLLM {facts.version}, and vLLM {local} is installed here, which may send weights otherwise"
-        raise ConfigError(what, field=FIELD, fix="install one release on both machines")
+        message = f"it runs vLLM {facts.version}, and vLLM {local} is installed here, which may send weights otherwise"
+        raise ConfigError(message, field=FIELD, fix="install one release on both machines")
     longest = config.prompt.max_tokens + config.explore.max_completion_tokens
     if facts.longest < longest:
-        what = f"it takes {facts.longest} tokens, prompt and completion need {longest}"
-        raise ConfigError(what, field=FIELD, fix=f"start it with --max-model-len {longest}")
-    info = _ask(config, url, "/server_info?config_format=json", what="it keeps the endpoints that take weights shut")
+        message = f"it takes {facts.longest} tokens, prompt and completion need {longest}"
+        raise ConfigError(message, field=FIELD, fix=f"start it with --max-model-len {longest}")
+    info = _ask(config, url, "/server_info?config_format=json", message="it keeps the endpoints that take weights shut")
     _check_settings(config, info["vllm_config"])
     return facts
 
@@ -106,9 +106,9 @@ def server_errors(url: str | None) -> Iterator[None]:
         # The client raises errors of requests, or a bare Exception with the answer in its message.
         if url is None or not (type(error) is Exception or type(error).__module__.startswith("requests")):
             raise
-        what = f"the server at {url} gave no completions: {printable_line(str(error), 300)}"
+        message = f"the server at {url} gave no completions: {printable_line(str(error), 300)}"
         fix = "see its log, start it again, then the same command: it resumes at the last checkpoint"
-        raise StageCrashed(what, field=FIELD, fix=fix) from error
+        raise StageCrashed(message, field=FIELD, fix=fix) from error
 
 
 def _check_settings(config: Config, settings: dict[str, Any]) -> None:
@@ -117,27 +117,27 @@ def _check_settings(config: Config, settings: dict[str, Any]) -> None:
     if not settings.get("weight_transfer_config"):
         raise ConfigError("it was started without a way to get weights", field=FIELD, fix=f"start it so: {command}")
     if (mode := model.get("logprobs_mode")) != LOGPROBS_MODE:
-        what = f"its log-probabilities ({mode}) are not of the distribution that it draws from"
-        raise ConfigError(what, field=FIELD, fix=f"start it so: {command}")
+        message = f"its log-probabilities ({mode}) are not of the distribution that it draws from"
+        raise ConfigError(message, field=FIELD, fix=f"start it so: {command}")
     dtype = str(model.get("dtype", "")).removeprefix("torch.")
     if dtype and dtype != config.policy.dtype:
-        what = f"it computes in {dtype}, the policy is in {config.policy.dtype}"
-        raise ConfigError(what, field=FIELD, fix=f"start it with --dtype {config.policy.dtype}")
+        message = f"it computes in {dtype}, the policy is in {config.policy.dtype}"
+        raise ConfigError(message, field=FIELD, fix=f"start it with --dtype {config.policy.dtype}")
 
 
 def _check_model(config: Config, served: dict[str, Any]) -> None:
     """Refuse another hub id than the policy's; the content of a folder on the server cannot be checked."""
     model, policy = str(served.get("root") or served["id"]), config.policy.path
     if _is_hub_id(model) and _is_hub_id(policy) and model != policy:
-        what = f"it serves {printable_line(model, 100)}, and the run's policy is {policy}"
-        raise ConfigError(what, field=FIELD, fix="have it serve policy.path: it gets weights, no architecture")
+        message = f"it serves {printable_line(model, 100)}, and the run's policy is {policy}"
+        raise ConfigError(message, field=FIELD, fix="have it serve policy.path: it gets weights, no architecture")
 
 
 def _is_hub_id(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _ask(config: Config, url: str, path: str, what: str | None = None) -> Any:
+def _ask(config: Config, url: str, path: str, message: str | None = None) -> Any:
     """Return the server's answer as parsed JSON; None if it is empty."""
     try:
         with urlopen(f"{url}{path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - http(s) alone, by the field's pattern
@@ -148,5 +148,5 @@ def _ask(config: Config, url: str, path: str, what: str | None = None) -> Any:
     except (URLError, OSError, ValueError) as error:
         reason = printable_line(str(getattr(error, "reason", None) or error), 200)
     raise ConfigError(
-        f"{what or 'it is no vLLM server'} ({reason})", field=FIELD, fix=f"start it so: {server_command(config)}"
+        f"{message or 'it is no vLLM server'} ({reason})", field=FIELD, fix=f"start it so: {server_command(config)}"
     )
