@@ -56,10 +56,9 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         if not logs or "grad_norm" not in logs:
             return
         self._updates.append({name: float(logs[key]) for key, name in _AVERAGED.items() if logs.get(key) is not None})
-        plan = self._trainer.plan
-        if state.global_step % plan.updates_per_step:
+        step, unfinished = divmod(state.global_step, self._trainer.explore.updates_per_step)
+        if unfinished:
             return
-        step = state.global_step // plan.updates_per_step
         metrics = {"step": step, "policy_step": state.global_step, **self._averages(), **self._trainer.step_metrics}
         if not math.isfinite(metrics.get("loss", math.nan)) or not math.isfinite(metrics.get("grad_norm", math.nan)):
             raise StageError(
@@ -82,12 +81,10 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
             mark_complete(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
 
     def _averages(self) -> dict[str, float]:
-        names = {name for update in self._updates for name in update}
-        averages = {
-            name: sum(update[name] for update in self._updates if name in update)
-            / sum(name in update for update in self._updates)
-            for name in sorted(names)
-        }
+        averages = {}
+        for name in sorted({name for update in self._updates for name in update}):
+            values = [update[name] for update in self._updates if name in update]
+            averages[name] = sum(values) / len(values)
         averages["grad_norm_max"] = max(update.get("grad_norm", math.nan) for update in self._updates)
         return averages
 

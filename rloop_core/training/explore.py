@@ -74,8 +74,8 @@ def explore(
     checkpoint = last_checkpoint(job.work / "checkpoints")
     _check_ranks(job, checkpoint)
     trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
-    updates_per_step = trainer.plan.updates_per_step
-    done = checkpoint.updates // updates_per_step if checkpoint else 0
+    settings = job.config.explore
+    done = checkpoint.updates // settings.updates_per_step if checkpoint else 0
 
     def save(folder: Path) -> None:
         model, weights = policy_of(trainer, job.config)
@@ -86,9 +86,9 @@ def explore(
         save(job.work / "snapshots" / f"step-{step:06d}")
 
     log = MetricsLog(job.work, done, on_step) if job.rank == 0 else None
-    trainer.add_callback(StepBoundary(trainer, log, job.config.explore.snapshot_every, save_snapshot))
+    trainer.add_callback(StepBoundary(trainer, log, settings.snapshot_every, save_snapshot))
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
-    _prove_finished(trainer.state.global_step, trainer.plan.steps * updates_per_step, done)
+    _prove_finished(trainer.state.global_step, settings.steps * settings.updates_per_step, done)
     save(job.work / "policy")
 
 
@@ -109,7 +109,7 @@ def make_trainer(
     from rloop_core.training.groups import ProblemStream
     from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
     from rloop_core.training.settings import grpo_config
-    from rloop_core.training.trainer import DapoTrainer, StepPlan
+    from rloop_core.training.trainer import DapoTrainer
 
     explore = job.config.explore
     check_in_loop(job.config, job.device)
@@ -125,12 +125,11 @@ def make_trainer(
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
     recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, job.rank, job.attempt)
     return DapoTrainer(
-        plan=StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step),
+        explore=explore,
         problems=problems,
         stream=ProblemStream(len(problems), job.seed, cursor),
         answer_reward=answer,
         recorder=recorder if record else None,
-        sampling=explore.dynamic_sampling,
         generation_batch=job.config.placement.generation_batch,
         model=model,
         reward_funcs=rewards,

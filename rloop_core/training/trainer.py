@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
-from rloop_core.config import DynamicSamplingConfig
+from rloop_core.config import ExploreConfig
 from rloop_core.errors import StageError
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
@@ -30,37 +29,15 @@ from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
 from rloop_core.verifier import Verdict
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """The RL steps of a phase in terms of TRL's optimizer updates.
-
-    Args:
-        steps: RL steps of the phase.
-        problems_per_step: P, over all ranks.
-        group_size: G.
-        updates_per_step: Optimizer updates per RL step.
-    """
-
-    steps: int
-    problems_per_step: int
-    group_size: int
-    updates_per_step: int
-
-    def rl_step(self, updates: int) -> int:
-        """Return the current RL step (from 1) after so many updates, which is TRL's global_step."""
-        return updates // self.updates_per_step + 1
-
-
 class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer that records every rollout, samples dynamically, and resumes exactly at RL-step boundaries.
 
     Args:
-        plan: RL-step accounting.
+        explore: The phase's settings; P is over all ranks.
         problems: Encoded training problems.
         stream: Problem order.
         answer_reward: First reward; its judgements drive dynamic sampling.
         recorder: Writes the rollouts; None records nothing (benchmarks only).
-        sampling: Settings of dynamic sampling.
         generation_batch: Sequences generated together, which bounds the KV cache.
         **trl: GRPOTrainer's own arguments.
     """
@@ -68,22 +45,21 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        plan: StepPlan,
+        explore: ExploreConfig,
         problems: Sequence[EncodedProblem],
         stream: ProblemStream,
         answer_reward: AnswerReward,
         recorder: RolloutRecorder | None,
-        sampling: DynamicSamplingConfig,
         generation_batch: int,
         **trl: Any,
     ) -> None:
-        self.plan = plan
+        self.explore = explore
         self.stream = stream
         self.recorder = recorder
         self._problems = problems
         self._prompt_ids = {problem.prompt: list(problem.prompt_ids) for problem in problems}
         self._answer_reward = answer_reward
-        self._sampling = sampling
+        self._sampling = explore.dynamic_sampling
         self._rollout_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
         self.step_metrics: dict[str, float] = {}
@@ -109,7 +85,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         Problems come from the stream instead: dynamic sampling takes an unknown number of them, and TRL's own sampler
         replays the first epoch's order after a resume in a later one.
         """
-        updates = self.plan.steps * self.plan.updates_per_step
+        updates = self.explore.steps * self.explore.updates_per_step
         passes = updates * self.args.gradient_accumulation_steps * self.accelerator.num_processes
         loader: DataLoader[int] = DataLoader(range(passes), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
         return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
@@ -119,9 +95,9 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)  # type: ignore[no-any-return]
         started = time.perf_counter()
-        step = self.plan.rl_step(self.state.global_step)
+        step = self.state.global_step // self.explore.updates_per_step + 1  # global_step counts updates
         ranks = self.accelerator.num_processes
-        batch = GroupBatch(self.plan.problems_per_step // ranks, self.plan.group_size)
+        batch = GroupBatch(self.explore.problems_per_step // ranks, self.explore.group_size)
         rows: list[dict[str, Any]] = []
         rounds = 0
         missing = 0
@@ -138,7 +114,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         self._seconds["record"] += time.perf_counter() - before_record
         output = batch.tensors(self._tokenizer.pad_token_id)
         output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
-        self.step_metrics = self._over_ranks(_metrics_of(rows, self.plan.group_size)) | {
+        self.step_metrics = self._over_ranks(_metrics_of(rows, self.explore.group_size)) | {
             "generation_batches": float(rounds),
             "groups_missing": float(missing),
         }
@@ -151,8 +127,8 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _sample_round(self, step: int, round_index: int, batch: GroupBatch) -> list[dict[str, Any]]:
         """Generate and score P problems x G rollouts, offer the groups to the batch, and return the record rows."""
-        size = self.plan.group_size
-        indices = self.stream.take(self.plan.problems_per_step)
+        size = self.explore.group_size
+        indices = self.stream.take(self.explore.problems_per_step)
         share = len(indices) // self.accelerator.num_processes
         rank = self.accelerator.process_index
         mine = [self._problems[index] for index in indices[rank * share : (rank + 1) * share]]
@@ -171,7 +147,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def _rows(
         self, step: int, round_index: int, inputs: list[dict[str, Any]], output: dict[str, torch.Tensor], kept: set[int]
     ) -> list[dict[str, Any]]:
-        size = self.plan.group_size
+        size = self.explore.group_size
         prompt_ids = _unpadded(output["prompt_ids"], output["prompt_mask"])
         completion_ids = _unpadded(output["completion_ids"], output["completion_mask"])
         log_probs, entropies = self._statistics_of(output["completion_mask"])
@@ -276,7 +252,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         """
         if not self._sampling.enabled or rounds >= self._sampling.max_generation_batches:
             if self._sampling.when_exhausted == "fail":
-                wanted = self.plan.problems_per_step
+                wanted = self.explore.problems_per_step
                 raise StageError(
                     f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
                     "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
