@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -23,21 +22,6 @@ from rloop_core.rollout.available import engine_name, uses_vllm
 FIELD = "placement.vllm.server"
 LOGPROBS_MODE = "processed_logprobs"
 _TIMEOUT_SECONDS = 20.0
-
-
-@dataclass(frozen=True)
-class ServerFacts:
-    """A server's description of itself.
-
-    Attributes:
-        version: Version of vLLM.
-        model: Id of the served model; its weights become the trainer's.
-        longest: Longest sequence in tokens.
-    """
-
-    version: str
-    model: str
-    longest: int
 
 
 def asks_server(config: Config) -> bool:
@@ -59,7 +43,7 @@ def server_command(config: Config) -> str:
     )
 
 
-def check_server(config: Config) -> ServerFacts:
+def check_server(config: Config) -> None:
     """Check that the server at `placement.vllm.server` can sample for this run.
 
     Args:
@@ -72,18 +56,17 @@ def check_server(config: Config) -> ServerFacts:
     _ask(config, url, "/health", message=f"no vLLM server is ready at {url}")
     served = _ask(config, url, "/v1/models")["data"][0]
     _check_model(config, served)
-    facts = ServerFacts(str(_ask(config, url, "/version")["version"]), served["id"], int(served["max_model_len"]))
+    version, longest = str(_ask(config, url, "/version")["version"]), int(served["max_model_len"])
     local = engine_name("vllm").removeprefix("vllm").strip()
-    if local and local.split(".")[:2] != facts.version.split(".")[:2]:
-        message = f"it runs vLLM {facts.version}, and vLLM {local} is installed here, which may send weights otherwise"
+    if local and local.split(".")[:2] != version.split(".")[:2]:
+        message = f"it runs vLLM {version}, and vLLM {local} is installed here, which may send weights otherwise"
         raise ConfigError(message, field=FIELD, fix="install one release on both machines")
-    longest = config.prompt.max_tokens + config.explore.max_completion_tokens
-    if facts.longest < longest:
-        message = f"it takes {facts.longest} tokens, prompt and completion need {longest}"
-        raise ConfigError(message, field=FIELD, fix=f"start it with --max-model-len {longest}")
+    needed = config.prompt.max_tokens + config.explore.max_completion_tokens
+    if longest < needed:
+        message = f"it takes {longest} tokens, prompt and completion need {needed}"
+        raise ConfigError(message, field=FIELD, fix=f"start it with --max-model-len {needed}")
     info = _ask(config, url, "/server_info?config_format=json", message="it keeps the endpoints that take weights shut")
     _check_settings(config, info["vllm_config"])
-    return facts
 
 
 def keep_weights_here(config: Config) -> None:
