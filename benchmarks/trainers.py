@@ -14,8 +14,8 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
 
     from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer
     from rloop_core.training.adapters import loading_dtype
-    from rloop_core.training.problem_stream import ProblemStream
-    from rloop_core.training.reward import AnswerReward
+    from rloop_core.training.groups import ProblemStream
+    from rloop_core.training.rollouts import AnswerReward
     from rloop_core.training.settings import grpo_config
 
     explore = job.config.explore

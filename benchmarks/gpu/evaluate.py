@@ -22,8 +22,7 @@ from benchmarks.gpu.machine import has_vllm, planned_device
 from benchmarks.gpu.policy import ONE_AND_A_HALF
 from benchmarks.gpu.row import Line
 from rloop_core.config import Config
-from rloop_core.plan.devices import DEVICES
-from rloop_core.plan.hours import vllm_tokens_per_second
+from rloop_core.plan.hours import DEVICES, vllm_tokens_per_second
 from rloop_core.plan.models import find_shape
 
 BAR = 1.05
@@ -98,10 +97,10 @@ def evaluate_config(bench: Bench, policy: Path, problems: Path) -> Config:
 def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int) -> dict[str, list[float]]:
     """Completion tokens a second of each round, by who draws; one round before them warms all up."""
     from rloop_core.problems import load_problems
-    from rloop_core.rollout.engine import SamplingSettings, make_engine
+    from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.recording import JudgedSampler
+    from rloop_core.rollout.recording import JudgedSampler, make_engine
     from rloop_core.verifier import Verifier
 
     problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rloop_core.plan.devices import DEVICES
+from rloop_core.plan.hours import DEVICES
 from rloop_core.stages.versions import versions
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from benchmarks.gpu.row import Line
 from benchmarks.gpu.runs import runner_of
 from benchmarks.gpu.watch import GIB, Watch
 from rloop_core.config import Config
-from rloop_core.plan.devices import DEVICES, GENERATE_SECONDS_A_LAYER, TRAINING_EFFICIENCY
+from rloop_core.plan.hours import DEVICES, GENERATE_SECONDS_A_LAYER, TRAINING_EFFICIENCY
 from rloop_core.plan.memory import USABLE, stage_memories
 from rloop_core.plan.models import ModelShape, find_shape
 from rloop_core.problems import render

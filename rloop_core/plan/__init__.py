@@ -1,1 +1,1 @@
-"""What a run will cost, from its config and a documented model; nothing is loaded, opened for writing, or asked."""
+"""Estimates of a run's counts, memory and hours from its config; nothing is written, downloaded or run."""

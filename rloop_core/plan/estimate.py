@@ -1,4 +1,4 @@
-"""The plan: one plain dictionary that says what a run will sample, store, need and take."""
+"""The plan of a run: counts, tokens, storage, memory and hours in one dictionary."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Any
 
 from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError
-from rloop_core.plan import devices as constants
-from rloop_core.plan import memory as constants_of_memory
-from rloop_core.plan.devices import DEVICES
-from rloop_core.plan.hours import drawing_engines, stage_hours, total_hours
+from rloop_core.plan.hours import (
+    BANDWIDTH_EFFICIENCY,
+    DEVICES,
+    GENERATE_SECONDS_A_LAYER,
+    GPUS_A_MACHINE,
+    TRAINING_EFFICIENCY,
+    drawing_engines,
+    stage_hours,
+    total_hours,
+)
 from rloop_core.plan.machines import machine_rows
 from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, sharding_of, stage_memories
 from rloop_core.plan.models import find_shape
@@ -19,16 +25,16 @@ from rloop_core.rollout.vllm_server import asks_server
 
 
 def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
-    """What a run of this config will cost.
+    """Estimate a run of this config.
 
     Args:
         config: The run's config.
-        gpu: A key of `devices.DEVICES`; None takes `cpu` where the config says so, else an H100.
-        gpus: Devices that share the work; None takes as many as the config has processes, or of one process the fewest
-            (a power of two) on which it fits.
+        gpu: A key of `hours.DEVICES`; None takes `cpu` if the config says so, else an H100.
+        gpus: Number of devices; None takes the config's processes, or for one process the fewest devices (a power of
+            two) on which it fits.
 
     Raises:
-        ConfigError: A local policy that is none, or budgets beyond its context.
+        ConfigError: The local policy is unusable, or the budgets exceed its context.
     """
     gpu = gpu or ("cpu" if config.placement.device == "cpu" else "h100")
     device = DEVICES[gpu]
@@ -56,9 +62,9 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
         "counts": _counts(config, work),
         "tokens": _tokens(config, work),
         "storage_bytes": {name: round(value) for name, value in storage_bytes(config, work, shape).items()},
-        "memory": [_memory_row(one) for one in memory],
+        "memory": [_memory_row(stage) for stage in memory],
         "hours": {"per_iteration": hours, "total": total if shape else None},
-        "does_not_fit": [f"{one.stage}: {fix}" for one in memory if not one.fits for fix in one.fixes],
+        "does_not_fit": [f"{stage.stage}: {fix}" for stage in memory for fix in stage.fixes],
         "machines": machine_rows(config, shape, work) if shape and gpu != "cpu" else [],
         "assumptions": _assumptions(config, gpu, gpus, shape is not None, work),
         "config": config.model_dump(mode="json"),
@@ -91,14 +97,14 @@ def _tokens(config: Config, work: Workload) -> dict[str, float]:
     }
 
 
-def _memory_row(one: StageMemory) -> dict[str, Any]:
+def _memory_row(memory: StageMemory) -> dict[str, Any]:
     return {
-        "stage": one.stage,
-        "needed_gib": round(one.needed / GIB, 2),
-        "available_gib": round(one.available / GIB, 2),
-        "fits": one.fits,
-        "parts_gib": {name: round(value / GIB, 2) for name, value in one.parts.items()},
-        "fixes": list(one.fixes) if not one.fits else [],
+        "stage": memory.stage,
+        "needed_gib": round(memory.needed / GIB, 2),
+        "available_gib": round(memory.available / GIB, 2),
+        "fits": memory.fits,
+        "parts_gib": {name: round(value / GIB, 2) for name, value in memory.parts.items()},
+        "fixes": list(memory.fixes),
     }
 
 
@@ -122,23 +128,23 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
         )
     else:
         lines.append(
-            f"Sampling by `generate`: at least {1000 * constants.GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
-            f"step (measured on one H200); bandwidth at {constants.BANDWIDTH_EFFICIENCY:.0%} of the data sheet."
+            f"Sampling by `generate`: at least {1000 * GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
+            f"step (measured on one H200); bandwidth at {BANDWIDTH_EFFICIENCY:.0%} of the data sheet."
         )
-        lines.append(f"Training at {constants.TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
+        lines.append(f"Training at {TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
         lines.append(
             "vLLM, where the config says so: at most 512 sequences, 36 us of the host each and step (28,900 and 27,000 "
             "tokens/s measured on one H200 with 7.6 B and 0.5 B); 100 s to start."
         )
         if asks_server(config):
             lines.append("The server that draws exploration's rollouts is taken to have one such device for itself.")
-        lines.append(f"{1 - constants_of_memory.USABLE:.0%} of each device is left to the allocator and to CUDA.")
+        lines.append(f"{1 - USABLE:.0%} of each device is left to the allocator and to CUDA.")
     if gpus > 1:
         engines = drawing_engines(config, gpus)
         lines.append(
             "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
             f"evaluate {engines} engine{'s share' if engines > 1 else ' draws'} the batches, on one machine. More than "
-            f"{constants.GPUS_A_MACHINE} are several machines: placement.machines, lent by `ray start`."
+            f"{GPUS_A_MACHINE} are several machines: placement.machines, lent by `ray start`."
         )
     return lines
 

@@ -1,19 +1,25 @@
-"""Memory of one device in each heavy stage, and which setting makes it fit."""
+"""Memory of one device in each heavy stage, and the settings that make it fit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.plan.models import ModelShape
+from rloop_core.plan.models import ModelShape, element_bytes
 from rloop_core.plan.sharding import DDP, ONE, ZERO3, Sharding, ladder, sharding_named, training_states
+from rloop_core.rollout.available import uses_vllm
 from rloop_core.rollout.vllm_server import asks_server
 
 GIB = 2**30
 USABLE = 0.95
-"""Share of a device's memory that can be planned with; the allocator's gaps and CUDA's own take the rest."""
+"""Share of a device's memory to plan with; the rest is for gaps of the allocator and for CUDA."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
-"""The head's scores are computed in tiles of so many tokens and words (TRL's fused head), never for a whole batch."""
+"""Tokens and words of one tile of the head's scores; TRL's fused head never computes those of a whole batch."""
+COUNTS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of devices to choose from."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +28,9 @@ class StageMemory:
 
     Attributes:
         stage: explore, rft or evaluate.
-        parts: Bytes by kind, those that are there at the same time.
+        parts: Bytes by kind at the peak.
         available: Bytes of the device.
-        fixes: Settings that make it fit, or what else would; empty when it fits.
+        fixes: What makes it fit; empty if it fits.
     """
 
     stage: str
@@ -39,222 +45,225 @@ class StageMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the device."""
+        """True if the peak is within the device."""
         return self.needed <= self.available
 
 
 def stage_memories(
     config: Config, shape: ModelShape, available: float, devices: int, way: Sharding | None = None
 ) -> list[StageMemory]:
-    """Peaks of explore, rft and evaluate, on devices that share training out so; None takes what `sharding_of` says."""
-    way = way or sharding_of(config, shape, available, devices)
-    stages = [_explore(config, shape, available, devices, way), _rft(config, shape, available, devices, way)]
-    return [*stages, _evaluate(config, shape, available)] if config.evaluate.sets else stages
+    """Return the peaks of explore, rft and evaluate.
+
+    Args:
+        config: The run's config.
+        shape: The policy's sizes.
+        available: Bytes of one device.
+        devices: Number of devices.
+        way: How training states are sharded; None takes that of `sharding_of`.
+    """
+    setup = _Setup(config, shape, available, devices, way or sharding_of(config, shape, available, devices))
+    return [setup.explore(), setup.rft(), *([setup.evaluate()] if config.evaluate.sets else [])]
 
 
 def sharding_of(config: Config, shape: ModelShape, available: float, devices: int) -> Sharding:
-    """How the config shares training states out; where it does not say, the fastest way in which it fits as it is.
+    """Return the config's sharding, or else the fastest with which the config fits as it is.
 
-    Where it fits in none, the fastest that leaves room for smaller batches. One device keeps all of it: host memory is
-    used only by who asks for it.
+    If none fits, the fastest that leaves room for smaller batches. One device shards nothing: host memory is used only
+    if the config asks for it.
     """
     if (named := sharding_named(config)) is not None:
         return named
     ways = (ONE,) if devices == 1 else ladder(devices)[:3]
-    fitting = (way for way in ways if _fits(config, shape, available, devices, way))
-    roomy = (way for way in ways if _leaves_room(config, shape, available, devices, way))
-    lean = (way for way in ways if _leaves_room(_with_checkpointing(config), shape, available, devices, way))
-    return next(fitting, None) or next(roomy, None) or next(lean, ways[-1])
+    setups = [_Setup(config, shape, available, devices, way) for way in ways]
+    fitting = (setup.way for setup in setups if setup.fits())
+    roomy = (setup.way for setup in setups if setup.leaves_room())
+    checkpointing = (setup.way for setup in setups if setup.with_checkpointing().leaves_room())
+    return next(fitting, None) or next(roomy, None) or next(checkpointing, ways[-1])
 
 
 def fewest_devices(config: Config, shape: ModelShape, available: float) -> int:
-    """The smallest power of two of devices on which it fits as it is, else with smaller batches; 1 if on none."""
-    counts = (1, 2, 4, 8, 16, 32, 64)
-    for check in (_fits, _leaves_room):
-        for devices in counts:
-            if check(config, shape, available, devices, sharding_of(config, shape, available, devices)):
-                return devices
-    return 1
+    """Return the fewest devices of `COUNTS` on which the config fits as it is, else with smaller batches, else 1."""
+    setups = [_Setup(config, shape, available, n, sharding_of(config, shape, available, n)) for n in COUNTS]
+    fitting = (setup.devices for setup in setups if setup.fits())
+    roomy = (setup.devices for setup in setups if setup.leaves_room())
+    return next(fitting, None) or next(roomy, 1)
 
 
 def generated_together(config: Config, devices: int) -> int:
-    """Rollouts of one RL step that a device generates at a time."""
+    """Return the rollouts of one RL step that a device generates at a time."""
     return min(config.placement.generation_batch, -(-config.explore.rollouts_per_step // devices))
 
 
-def uses_vllm(config: Config, stage: str) -> bool:
-    """Whether vLLM draws a stage's completions."""
-    return (config.explore.engine if stage == "explore" else config.placement.engine) == "vllm"
+def placed(config: Config, **fields: Any) -> Config:
+    """Return the config with other placement fields."""
+    return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
 
 
-def activation_bytes(config: Config, shape: ModelShape, sequences: int) -> dict[str, float]:
-    """Activations of one forward-backward pass, and the head's scores.
-
-    A layer keeps about 10 h + 4 m values a token (norms, q, k, v, attention, residuals; the gated MLP), an adapter its
-    own few beside; with gradient checkpointing only its input, and one layer at a time whole.
-    """
-    element = _element(config)
-    tokens = sequences * (config.prompt.max_tokens + config.explore.max_completion_tokens)
-    layer = (10 * shape.hidden + 4 * shape.intermediate) * element
-    kept = (
-        shape.layers * shape.hidden * element + layer
-        if config.placement.gradient_checkpointing
-        else shape.layers * layer
-    )
-    scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
-    scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the gradient of its weights, in float32
-    return {"activations": tokens * kept, "head": float(scores)}
+def divisors(whole: int, most: int | None = None) -> list[int]:
+    """Return the divisors of a batch size, at most `most`, the largest first."""
+    return [n for n in range(min(whole, most or whole), 0, -1) if whole % n == 0]
 
 
-def _explore(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> StageMemory:
-    states = training_states(config, shape, way, devices)
-    micro = config.placement.micro_batch_rollouts or config.explore.mini_batch_rollouts // devices or 1
-    passes = activation_bytes(config, shape, micro)
-    fixes = _pass_fixes(config, shape, available, devices, states, micro, "placement.micro_batch_rollouts")
-    if asks_server(config):
-        drawing, more = dict[str, float](), list[str]()
-    elif uses_vllm(config, "explore"):
-        drawing, more = _beside_vllm(config, shape, available, states)
-    else:
-        drawing, more = _beside_generate(config, shape, available, devices, states, way)
-    larger = passes if sum(passes.values()) > sum(drawing.values()) else drawing
-    return StageMemory("explore", {**states, **larger}, available, (*fixes, *more))
+@dataclass(frozen=True)
+class _Setup:
+    """A config on devices of one kind, and a way to shard training states among them."""
 
+    config: Config
+    shape: ModelShape
+    available: float
+    devices: int
+    way: Sharding
 
-def _beside_generate(
-    config: Config, shape: ModelShape, available: float, devices: int, states: dict[str, float], way: Sharding
-) -> tuple[dict[str, float], list[str]]:
-    """What generation takes beside the states: the cache, and whole weights where they are shared out."""
-    one = _sequence_bytes(config, shape, config.explore.max_completion_tokens)
-    together = generated_together(config, devices)
-    drawing = {"key-value cache": float(together * one)}
-    if way.gathers:
-        drawing["whole weights"] = float(_element(config) * shape.parameters)
-    room = available - sum(states.values()) - drawing.get("whole weights", 0.0)
-    fixes = []
-    if one <= room < together * one:
-        fixes.append(f"set placement.generation_batch to at most {int(room // one)} (changes no result's definition)")
-    elif room < one and sum(states.values()) < available:
-        fixes.append("whole weights do not fit beside the states while it generates: take more devices, or lora.rank")
-    return drawing, fixes
+    @cached_property
+    def states(self) -> dict[str, float]:
+        return training_states(self.config, self.shape, self.way, self.devices)
 
+    @property
+    def states_total(self) -> float:
+        return sum(self.states.values())
 
-def _beside_vllm(
-    config: Config, shape: ModelShape, available: float, states: dict[str, float]
-) -> tuple[dict[str, float], list[str]]:
-    """vLLM's fixed share of the device, which must hold its own weights and some cache."""
-    share = config.placement.vllm.colocated_memory
-    weights = _element(config) * shape.parameters
-    least = (weights + 16 * _sequence_bytes(config, shape, config.explore.max_completion_tokens)) / available
-    most = 1 - sum(states.values()) / available
-    fixes = []
-    if not least <= share <= most:
-        if least <= most:
-            fixes.append(f"set placement.vllm.colocated_memory to between {least:.2f} and {most:.2f}")
+    @property
+    def weights(self) -> float:
+        """Bytes of the whole weights in the policy's precision."""
+        return float(element_bytes(self.config) * self.shape.parameters)
+
+    def with_checkpointing(self) -> _Setup:
+        return replace(self, config=placed(self.config, gradient_checkpointing=True))
+
+    def fits(self) -> bool:
+        return self.explore().fits and self.rft().fits
+
+    def leaves_room(self) -> bool:
+        """Return True if a pass of one sequence, and one sequence's generation, fit beside the states."""
+        generation = 0.0
+        if not asks_server(self.config):
+            generation = self._sequence_bytes(self.config.explore.max_completion_tokens)
+            generation += self.weights if self.way.weights or uses_vllm(self.config, "explore") else 0
+        return self.states_total + max(sum(self._pass(1).values()), generation) <= self.available
+
+    def explore(self) -> StageMemory:
+        whole = self.config.explore.mini_batch_rollouts
+        micro = self.config.placement.micro_batch_rollouts or whole // self.devices or 1
+        passes = self._pass(micro)
+        if asks_server(self.config):
+            generation, fixes = dict[str, float](), list[str]()
         else:
+            generation, fixes = self._vllm() if uses_vllm(self.config, "explore") else self._generate()
+        larger = passes if sum(passes.values()) > sum(generation.values()) else generation
+        return self._stage(
+            "explore",
+            {**self.states, **larger},
+            lambda: [*self._pass_fixes(micro, "placement.micro_batch_rollouts", whole), *fixes],
+        )
+
+    def rft(self) -> StageMemory:
+        whole = self.config.rft.batch_trajectories
+        micro = self.config.placement.micro_batch_trajectories or whole // self.devices or 1
+        return self._stage(
+            "rft",
+            {**self.states, **self._pass(micro)},
+            lambda: self._pass_fixes(micro, "placement.micro_batch_trajectories", whole),
+        )
+
+    def evaluate(self) -> StageMemory:
+        """Return the memory of one engine on one device; with tensor parallelism, its part of weights and cache."""
+        placement, one = self.config.placement, self._sequence_bytes(self.config.longest_evaluation)
+        if uses_vllm(self.config, "evaluate"):
+            width = placement.vllm.tensor_parallel
+            enough = next((n for n in (2, 4, 8) if n > width and (self.weights + one) / n <= self.available), 0)
+            fix = f"set placement.vllm.tensor_parallel to {enough}" if enough else "take larger devices"
+            needed = max(placement.vllm.memory * self.available, (self.weights + one) / width)
+            return self._stage("evaluate", {"vLLM": needed}, lambda: [fix])
+        room = self.available - self.weights
+        if room < one:
+            fix = "the weights alone fill the device: set policy.dtype to bfloat16, or take a larger device"
+        else:
+            fix = f"set placement.generation_batch to at most {int(room // one)}"
+        cache = float(placement.generation_batch * one)
+        return self._stage("evaluate", {"weights": self.weights, "key-value cache": cache}, lambda: [fix])
+
+    def _stage(self, stage: str, parts: dict[str, float], fixes: Callable[[], list[str]]) -> StageMemory:
+        fits = sum(parts.values()) <= self.available
+        return StageMemory(stage, parts, self.available, () if fits else tuple(fixes()))
+
+    def _sequence_bytes(self, completion: int) -> int:
+        length = self.config.prompt.max_tokens + completion
+        return length * self.shape.kv_bytes_per_token(element_bytes(self.config))
+
+    def _pass(self, sequences: int) -> dict[str, float]:
+        """Return the activations of one forward-backward pass and the head's scores, in bytes.
+
+        A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
+        add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
+        """
+        config, shape, element = self.config, self.shape, element_bytes(self.config)
+        tokens = sequences * (config.prompt.max_tokens + config.explore.max_completion_tokens)
+        layer = (10 * shape.hidden + 4 * shape.intermediate) * element
+        kept = shape.layers * layer
+        if config.placement.gradient_checkpointing:
+            kept = shape.layers * shape.hidden * element + layer
+        scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
+        scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the weights' gradient in float32
+        return {"activations": tokens * kept, "head": float(scores)}
+
+    def _generate(self) -> tuple[dict[str, float], list[str]]:
+        """Return what `generate` needs beside the states: the cache, and whole weights if they are sharded."""
+        one = self._sequence_bytes(self.config.explore.max_completion_tokens)
+        together = generated_together(self.config, self.devices)
+        parts = {"key-value cache": float(together * one)}
+        if self.way.weights:
+            parts["whole weights"] = self.weights
+        room = self.available - self.states_total - parts.get("whole weights", 0.0)
+        fixes = []
+        if one <= room < together * one:
+            most = int(room // one)
+            fixes.append(f"set placement.generation_batch to at most {most} (changes no result's definition)")
+        elif room < one and self.states_total < self.available:
+            fixes.append(
+                "whole weights do not fit beside the states while it generates: take more devices, or lora.rank"
+            )
+        return parts, fixes
+
+    def _vllm(self) -> tuple[dict[str, float], list[str]]:
+        """Return vLLM's fixed share of the device, which must hold its own weights and some cache."""
+        share = self.config.placement.vllm.colocated_memory
+        cache = 16 * self._sequence_bytes(self.config.explore.max_completion_tokens)
+        least = (self.weights + cache) / self.available
+        most = 1 - self.states_total / self.available
+        fixes = []
+        if least > most:
             fixes.append("vLLM's own weights do not fit beside the states: share the states among more devices")
-    return {"vLLM": max(share, least) * available}, fixes
+        elif not least <= share <= most:
+            fixes.append(f"set placement.vllm.colocated_memory to between {least:.2f} and {most:.2f}")
+        return {"vLLM": max(share, least) * self.available}, fixes
 
+    def _pass_fixes(self, micro: int, setting: str, whole: int) -> list[str]:
+        """Return what makes a pass of `micro` sequences fit beside the states; `whole` is the batch it is part of."""
+        room = self.available - self.states_total
+        if room < sum(self._pass(1).values()):
+            return self._state_fixes()
+        if sum(self._pass(micro).values()) <= room:
+            return []
+        counts = divisors(max(1, whole // self.devices))
+        most = next(count for count in counts if sum(self._pass(count).values()) <= room)
+        return [f"set {setting} to {most} (changes no result's definition)"]
 
-def _rft(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> StageMemory:
-    states = training_states(config, shape, way, devices)
-    micro = config.placement.micro_batch_trajectories or config.rft.batch_trajectories // devices or 1
-    fixes = _pass_fixes(config, shape, available, devices, states, micro, "placement.micro_batch_trajectories")
-    return StageMemory("rft", {**states, **activation_bytes(config, shape, micro)}, available, tuple(fixes))
-
-
-def _evaluate(config: Config, shape: ModelShape, available: float) -> StageMemory:
-    """Of one engine on one device; with vLLM's tensor parallelism, its part of weights and cache."""
-    weights = float(shape.parameters * _element(config))
-    one = _sequence_bytes(config, shape, config.longest_evaluation)
-    if uses_vllm(config, "evaluate"):
-        width = config.placement.vllm.tensor_parallel
-        least = (weights + one) / width
-        enough = next((n for n in (2, 4, 8) if n > width and (weights + one) / n <= available), 0)
-        fix = f"set placement.vllm.tensor_parallel to {enough}" if enough else "take larger devices"
-        share = config.placement.vllm.memory * available
-        return StageMemory("evaluate", {"vLLM": max(share, least)}, available, (fix,) if least > available else ())
-    room = available - weights
-    fixes: list[str] = []
-    if room < one:
-        fixes.append("the weights alone fill the device: set policy.dtype to bfloat16, or take a larger device")
-    batch = config.placement.generation_batch
-    if one <= room < batch * one:
-        fixes.append(f"set placement.generation_batch to at most {int(room // one)}")
-    return StageMemory("evaluate", {"weights": weights, "key-value cache": float(batch * one)}, available, tuple(fixes))
-
-
-def _pass_fixes(
-    config: Config,
-    shape: ModelShape,
-    available: float,
-    devices: int,
-    states: dict[str, float],
-    micro: int,
-    setting: str,
-) -> list[str]:
-    """What makes a forward-backward pass fit beside the states."""
-    room = available - sum(states.values())
-    smallest = activation_bytes(config, shape, 1)
-    if room < sum(smallest.values()):
-        return _state_fixes(config, shape, available, devices, states)
-    if sum(activation_bytes(config, shape, micro).values()) > room:
-        whole = config.explore.mini_batch_rollouts if setting.endswith("rollouts") else config.rft.batch_trajectories
-        share = max(1, whole // devices)
-        fitting = [
-            count
-            for count in range(1, share + 1)
-            if share % count == 0 and sum(activation_bytes(config, shape, count).values()) <= room
-        ]
-        return [f"set {setting} to {max(fitting)} (changes no result's definition)"]
-    return []
-
-
-def _state_fixes(
-    config: Config, shape: ModelShape, available: float, devices: int, states: dict[str, float]
-) -> list[str]:
-    """What makes the states fit: other ways to share them out, each tried; adapters; more devices."""
-    if not config.placement.gradient_checkpointing and sum(states.values()) < available:
-        return ["set placement.gradient_checkpointing to true"]
-    lean = _with_checkpointing(config)
-    found = [
-        f"set placement.accelerate_config to {way.file} ({way.name})"
-        for way in ladder(devices)
-        if way.file and _leaves_room(lean, shape, available, devices, way)
-    ][:1]
-    adapters = config.model_copy(update={"lora": config.lora.model_copy(update={"rank": 32})})
-    if not config.lora.enabled and _leaves_room(_with_checkpointing(adapters), shape, available, devices, DDP):
-        found.append("set lora.rank to 32 (adapters: another computation)")
-    words = f"{sum(states.values()) / GIB:,.0f} GiB of weights, gradients and AdamW states"
-    more = next((n for n in (2, 4, 8, 16, 32, 64) if n > devices and _leaves_room(lean, shape, available, n, ZERO3)), 0)
-    if more:
-        return [*found, f"{words}: share them among at least {more} devices (--gpus), or take a smaller policy"]
-    return found or [f"{words} and a pass of one sequence: take larger devices, or a smaller policy"]
-
-
-def _fits(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> bool:
-    stages = (_explore, _rft)
-    return all(stage(config, shape, available, devices, way).fits for stage in stages)
-
-
-def _leaves_room(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> bool:
-    """Whether a pass of one sequence fits beside the states, and the whole weights that generation needs."""
-    states = sum(training_states(config, shape, way, devices).values())
-    one_pass = sum(activation_bytes(config, shape, 1).values())
-    drawing = _sequence_bytes(config, shape, config.explore.max_completion_tokens)
-    drawing += _element(config) * shape.parameters if way.gathers or uses_vllm(config, "explore") else 0
-    drawing = 0 if asks_server(config) else drawing
-    return states + max(one_pass, drawing) <= available
-
-
-def _with_checkpointing(config: Config) -> Config:
-    placement = config.placement.model_copy(update={"gradient_checkpointing": True})
-    return config.model_copy(update={"placement": placement})
-
-
-def _sequence_bytes(config: Config, shape: ModelShape, completion: int) -> int:
-    return (config.prompt.max_tokens + completion) * shape.kv_bytes_per_token(_element(config))
-
-
-def _element(config: Config) -> int:
-    return 2 if config.policy.dtype == "bfloat16" else 4
+    def _state_fixes(self) -> list[str]:
+        """Return what makes the states fit: another sharding, adapters, more devices; each is tried."""
+        config = self.config
+        if not config.placement.gradient_checkpointing and self.states_total < self.available:
+            return ["set placement.gradient_checkpointing to true"]
+        lean = self.with_checkpointing()
+        fixes = [
+            f"set placement.accelerate_config to {way.file} ({way.name})"
+            for way in ladder(self.devices)
+            if way.file and replace(lean, way=way).leaves_room()
+        ][:1]
+        adapters = lean.config.model_copy(update={"lora": config.lora.model_copy(update={"rank": 32})})
+        if not config.lora.enabled and replace(lean, config=adapters, way=DDP).leaves_room():
+            fixes.append("set lora.rank to 32 (adapters: another computation)")
+        states = f"{self.states_total / GIB:,.0f} GiB of weights, gradients and AdamW states"
+        more = (n for n in COUNTS if n > self.devices and replace(lean, devices=n, way=ZERO3).leaves_room())
+        if enough := next(more, 0):
+            return [*fixes, f"{states}: share them among at least {enough} devices (--gpus), or take a smaller policy"]
+        return fixes or [f"{states} and a pass of one sequence: take larger devices, or a smaller policy"]

@@ -1,26 +1,26 @@
-"""The size of a policy: from its own files when it is local, else from a small table."""
+"""The size of a policy: from its files if it is local, else from a small table."""
 
 from __future__ import annotations
 
-import struct
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import PolicyConfig
+from rloop_core.config import Config, PolicyConfig
 from rloop_core.errors import ConfigError
-from rloop_core.json_text import parse_json
+from rloop_core.printable import printable_line
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What costs follow from.
+    """The sizes of a decoder.
 
     Attributes:
         parameters: All weights, tied ones once.
         hidden, layers, heads, kv_heads, head_dim, intermediate, vocab: As in config.json.
         context: Longest sequence in tokens; None when unknown.
-        source: Where the numbers come from.
+        source: Origin of the numbers.
     """
 
     parameters: int
@@ -35,12 +35,17 @@ class ModelShape:
     source: str
 
     def kv_bytes_per_token(self, element_bytes: int) -> int:
-        """Keys and values of one token in all layers."""
+        """Return the bytes of one token's keys and values in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
 
 
+def element_bytes(config: Config) -> int:
+    """Return the bytes of one weight in the policy's precision."""
+    return 2 if config.policy.dtype == "bfloat16" else 4
+
+
 def decoder_parameters(config: dict[str, Any]) -> int:
-    """Weights of a Qwen2- or Llama-like decoder, from its config.json.
+    """Count the weights of a Qwen2- or Llama-like decoder from its config.json.
 
     Embedding V h (twice unless tied); a layer: q and o 2 h^2, k and v 2 h d_kv, biases of q, k, v (Qwen2), the gated
     MLP 3 h m, two norms 2 h; a last norm h.
@@ -55,10 +60,10 @@ def decoder_parameters(config: dict[str, Any]) -> int:
 
 
 def find_shape(policy: PolicyConfig) -> ModelShape | None:
-    """The policy's shape; None for a model that is neither local nor known.
+    """Return the policy's shape; None for a model that is neither local nor in the table.
 
     Raises:
-        ConfigError: A local folder is named that holds no model.
+        ConfigError: `policy.path` is a local folder without a usable model.
     """
     if policy.path in KNOWN:
         return shape_of(KNOWN[policy.path], f"known sizes of {policy.path}")
@@ -68,25 +73,22 @@ def find_shape(policy: PolicyConfig) -> ModelShape | None:
 
     folder = resolve_policy(policy)
     config = read_model_config(folder)
-    counted = 0
+    path = folder / "config.json"
+    parameters = sum(_count_weights(file) for file in sorted(folder.glob("*.safetensors")))
     try:
-        for path in sorted(folder.glob("*.safetensors")):
-            counted += _weights(path)
-        path = folder / "config.json"
-        return shape_of(config, str(path), counted or None)
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error) as error:
-        fix = "copy, download or save the model again"
-        raise ConfigError(f"{path} is not of a model: {error}", field="policy.path", fix=fix) from error
+        return shape_of(config, str(path), parameters or None)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise _unusable(path, error) from error
 
 
 def shape_of(config: dict[str, Any], source: str, parameters: int | None = None) -> ModelShape | None:
-    """The shape that a config.json describes; None where it is no decoder of the usual kind."""
+    """Return the shape that a config.json describes; None if a size that a decoder has is missing."""
     config = {**config, **(config.get("text_config") or {})}
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     if any(name not in config for name in needed):
         return None
     for name in (*needed, "num_key_value_heads", "head_dim", "max_position_embeddings"):
-        if type(found := config.get(name)) is not int and found is not None:
+        if type(value := config.get(name)) is not int and value is not None:
             raise TypeError(f"{name} is not a whole number")
     heads = config["num_attention_heads"]
     return ModelShape(
@@ -103,45 +105,49 @@ def shape_of(config: dict[str, Any], source: str, parameters: int | None = None)
     )
 
 
-def _weights(path: Path) -> int:
-    """Weights in a safetensors file, from its header alone: a length (8 bytes), then JSON with every tensor's shape."""
-    with open(path, "rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        header = parse_json(stream.read(min(length, path.stat().st_size)))
-    total = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            count = 1
-            for extent in tensor["shape"]:
-                count *= extent
-            total += count
-    return total
+def _count_weights(path: Path) -> int:
+    """Count the weights in a safetensors file from its header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise _unusable(path, error) from error
 
 
-def _qwen2(
-    hidden: int, layers: int, heads: int, kv: int, intermediate: int, vocab: int, tied: bool, context: int
-) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "intermediate_size": intermediate,
-        "vocab_size": vocab,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": context,
-    }
+def _unusable(path: Path, error: Exception) -> ConfigError:
+    reason = printable_line(str(error), 200)
+    fix = "copy, download or save the model again"
+    return ConfigError(f"{path} is not of a model: {reason}", field="policy.path", fix=fix)
+
+
+_FIELDS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "tie_word_embeddings",
+)
+_QWEN2_7B = (3584, 28, 28, 4, 18944, 152064, False)
+_QWEN2_1_5B = (1536, 28, 12, 2, 8960, 151936, True)
+_QWEN2_0_5B = (896, 24, 14, 2, 4864, 151936, True)
+
+
+def _qwen2(sizes: tuple[int, ...], context: int) -> dict[str, Any]:
+    return {"model_type": "qwen2", **dict(zip(_FIELDS, sizes, strict=True)), "max_position_embeddings": context}
 
 
 KNOWN: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen2.5-Math-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
-    "Qwen/Qwen2.5-Math-7B-Instruct": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 4096),
-    "Qwen/Qwen2.5-Math-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
-    "Qwen/Qwen2.5-Math-1.5B-Instruct": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 4096),
-    "Qwen/Qwen2.5-7B": _qwen2(3584, 28, 28, 4, 18944, 152064, False, 131072),
-    "Qwen/Qwen2.5-1.5B": _qwen2(1536, 28, 12, 2, 8960, 151936, True, 131072),
-    "Qwen/Qwen2.5-0.5B": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
-    "Qwen/Qwen2.5-0.5B-Instruct": _qwen2(896, 24, 14, 2, 4864, 151936, True, 32768),
+    "Qwen/Qwen2.5-Math-7B": _qwen2(_QWEN2_7B, 4096),
+    "Qwen/Qwen2.5-Math-7B-Instruct": _qwen2(_QWEN2_7B, 4096),
+    "Qwen/Qwen2.5-Math-1.5B": _qwen2(_QWEN2_1_5B, 4096),
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": _qwen2(_QWEN2_1_5B, 4096),
+    "Qwen/Qwen2.5-7B": _qwen2(_QWEN2_7B, 131072),
+    "Qwen/Qwen2.5-1.5B": _qwen2(_QWEN2_1_5B, 131072),
+    "Qwen/Qwen2.5-0.5B": _qwen2(_QWEN2_0_5B, 32768),
+    "Qwen/Qwen2.5-0.5B-Instruct": _qwen2(_QWEN2_0_5B, 32768),
 }
-"""Shapes of policies that people start with, from their published config.json."""
+"""Common policies' config.json, as published."""

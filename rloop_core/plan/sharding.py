@@ -1,4 +1,4 @@
-"""How training states lie on the devices: whole, or shared out by ZeRO or FSDP, or kept in the host's memory."""
+"""How training states are distributed: whole on each device, sharded by ZeRO or FSDP, or kept in host memory."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import yaml
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError
-from rloop_core.plan.models import ModelShape
+from rloop_core.plan.models import ModelShape, element_bytes
 
 FOLDER = "infra/accelerate"
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """One way.
+    """A sharding strategy.
 
     Attributes:
-        name: As people call it.
-        weights, gradients, optimizer: Whether they are shared out.
-        deepspeed: DeepSpeed computes with weights in the policy's precision, beside float32 ones of the optimizer;
+        name: Its usual name.
+        weights, gradients, optimizer: Whether each is sharded over the devices.
+        deepspeed: DeepSpeed computes with weights in the policy's precision, beside the optimizer's float32 weights;
             torch computes with float32 weights and keeps a cast copy.
-        offload_optimizer, offload_weights: Kept in the host's memory.
-        file: What `placement.accelerate_config` must be; None where it needs none.
+        offload_optimizer, offload_weights: Whether each is kept in host memory.
+        file: Value of `placement.accelerate_config`; None if it needs none.
     """
 
     name: str
@@ -36,11 +36,6 @@ class Sharding:
     offload_optimizer: bool = False
     offload_weights: bool = False
     file: str | None = None
-
-    @property
-    def gathers(self) -> bool:
-        """Whether whole weights are there only while they are needed."""
-        return self.weights
 
 
 ONE = Sharding("one device")
@@ -57,17 +52,17 @@ ZERO3_OFFLOAD = Sharding(
 
 
 def ladder(devices: int) -> tuple[Sharding, ...]:
-    """What can be had on so many devices, the fastest first."""
+    """Return the strategies for a number of devices, the fastest first."""
     if devices == 1:
         return (ONE, ZERO2_OFFLOAD, ZERO3_OFFLOAD)
     return (DDP, ZERO2, ZERO3, ZERO3_OFFLOAD)
 
 
 def sharding_named(config: Config) -> Sharding | None:
-    """What the accelerate config that placement names does; None where it names none, or none that is here.
+    """Return the strategy of `placement.accelerate_config`; None if it is unset or not on this machine.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     path = config.placement.accelerate_config
     if path is None or not Path(path).is_file():
@@ -86,8 +81,8 @@ def _sharding_in(content: dict[str, Any], path: str) -> Sharding:
     if kind == "FSDP":
         settings = content.get("fsdp_config", {})
         offload = bool(settings.get("fsdp_offload_params"))
-        whole = settings.get("fsdp_reshard_after_forward") in (False, "SHARD_GRAD_OP")
-        return Sharding("FSDP", not whole, True, True, False, offload, offload, path)
+        keeps_weights = settings.get("fsdp_reshard_after_forward") in (False, "SHARD_GRAD_OP")
+        return Sharding("FSDP", not keeps_weights, True, True, False, offload, offload, path)
     if kind == "DEEPSPEED":
         settings = content.get("deepspeed_config", {})
         stage = int(settings.get("zero_stage", 2))
@@ -97,7 +92,7 @@ def _sharding_in(content: dict[str, Any], path: str) -> Sharding:
 
 
 def trained_parameters(config: Config, shape: ModelShape) -> int:
-    """Parameters with gradients: all of the policy, or its adapters, r (in + out) a layer that has one."""
+    """Return the number of trained parameters: the policy's, or r (in + out) for each layer with an adapter."""
     if not config.lora.enabled:
         return shape.parameters
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -112,42 +107,42 @@ def trained_parameters(config: Config, shape: ModelShape) -> int:
     }
     wanted = config.lora.target_modules
     if not isinstance(wanted, str):
-        sizes = {name: size for name, size in sizes.items() if any(one.rpartition(".")[2] == name for one in wanted)}
+        sizes = {
+            name: size for name, size in sizes.items() if any(target.rpartition(".")[2] == name for target in wanted)
+        }
     return config.lora.rank * shape.layers * sum(sizes.values())
 
 
 def training_states(config: Config, shape: ModelShape, way: Sharding, devices: int) -> dict[str, float]:
-    """Bytes on one device while a policy is trained, by kind; what is in the host's memory is not among them.
+    """Return the bytes of training states on one device by kind, without those in host memory.
 
-    A trained parameter takes 16 bytes: float32 weight 4, gradient 4, AdamW's two moments 8. torch keeps a copy of all
-    weights in bfloat16 beside it (autocast's); DeepSpeed computes with weights in bfloat16, the float32 ones being its
-    optimizer's. Under adapters the policy's own weights are frozen, and there once.
+    A trained parameter takes 16 bytes: float32 weight 4, gradient 4, AdamW's two moments 8. torch also keeps autocast's
+    bfloat16 copy of all weights. DeepSpeed computes with bfloat16 weights, and its optimizer holds the float32 ones.
+    Under adapters the policy's own weights are frozen and held once.
     """
-    element = 2 if config.policy.dtype == "bfloat16" else 4
-    trained, every = trained_parameters(config, shape), shape.parameters
-    whole = {name: 1 if not on else devices for name, on in vars(way).items() if isinstance(on, bool)}
+    element = element_bytes(config)
+    trained, total = trained_parameters(config, shape), shape.parameters
+    shards = {name: devices if on else 1 for name, on in vars(way).items() if isinstance(on, bool)}
     parts: dict[str, float] = {}
     if config.lora.enabled:
-        parts["frozen weights"] = 0.0 if way.offload_weights else element * every / whole["weights"]
+        parts["frozen weights"] = 0.0 if way.offload_weights else element * total / shards["weights"]
     if way.deepspeed:
-        states = 0.0 if config.lora.enabled or way.offload_weights else element * every / whole["weights"]
-        states += 0.0 if way.offload_optimizer else 4.0 * trained / whole["gradients"]
-        states += 0.0 if way.offload_optimizer else (8 + 4 * (element == 2)) * trained / whole["optimizer"]
+        states = 0.0 if config.lora.enabled or way.offload_weights else element * total / shards["weights"]
+        states += 0.0 if way.offload_optimizer else 4.0 * trained / shards["gradients"]
+        states += 0.0 if way.offload_optimizer else (8 + 4 * (element == 2)) * trained / shards["optimizer"]
         parts["weights, gradients, AdamW"] = states
     else:
-        share = 0.0 if way.offload_optimizer and way.offload_weights else 16.0 * trained / whole["optimizer"]
-        share += 4.0 * trained - 4.0 * trained / whole["weights"] if way.optimizer and not way.weights else 0.0
+        share = 0.0 if way.offload_optimizer and way.offload_weights else 16.0 * trained / shards["optimizer"]
+        share += 4.0 * trained - 4.0 * trained / shards["weights"] if way.optimizer and not way.weights else 0.0
         parts["weights, gradients, AdamW"] = share
         if element == 2 and not config.lora.enabled and not way.weights:
-            parts["bfloat16 copy"] = 2.0 * every
-    if way.gathers:
-        parts["layers brought together"] = min(2e9, 2.0 * element * every / shape.layers)
+            parts["bfloat16 copy"] = 2.0 * total
+    if way.weights:
+        parts["layers brought together"] = min(2e9, 2.0 * element * total / shape.layers)
     return parts
 
 
 def host_bytes(config: Config, shape: ModelShape, way: Sharding) -> float:
-    """Bytes of the host's memory, over all devices of it."""
-    element = 2 if config.policy.dtype == "bfloat16" else 4
-    trained = trained_parameters(config, shape)
-    kept = (element * shape.parameters if way.offload_weights else 0) + (16 * trained if way.offload_optimizer else 0)
-    return float(kept)
+    """Return the bytes kept in host memory, for all devices together."""
+    weights = element_bytes(config) * shape.parameters if way.offload_weights else 0
+    return float(weights + (16 * trained_parameters(config, shape) if way.offload_optimizer else 0))

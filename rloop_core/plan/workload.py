@@ -1,4 +1,4 @@
-"""How much a run samples, trains on and stores, from its config alone."""
+"""A run's counts of rollouts, updates, evaluated samples and bytes, from its config."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.plan.devices import BYTES_A_TOKEN_STORED
-from rloop_core.plan.models import ModelShape
+from rloop_core.plan.models import ModelShape, element_bytes
 from rloop_core.problems.registry import PROCEDURAL_PREFIX, REGISTRY, hub_source
 
 GENERATED = 100
-"""Problems that a generator makes when the config does not say."""
+"""Problems that a generator makes if the config does not say."""
 MEAN_SHARE = 0.5
-"""Assumed mean completion, as a share of the budget."""
+"""Assumed mean completion length as a share of the budget."""
 MEAN_PROMPT = 150
 """Assumed mean prompt in tokens, unless the budget is smaller."""
+BYTES_A_TOKEN_STORED = 3.5
+"""Parquet (zstd) bytes of one completion token: its id about 2, its text about 1.5. Estimated."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Counts of one iteration, unless said otherwise.
+    """Counts of one iteration, unless stated otherwise.
 
     Attributes:
-        problems: Training problems; None when unknown.
+        problems: Training problems; None if unknown.
         rollouts: Recorded rollouts, one generation batch an RL step.
-        rollouts_at_most: With every generation batch that dynamic sampling may draw.
+        rollouts_at_most: Rollouts with every generation batch that dynamic sampling may use.
         updates: Optimizer updates of explore.
-        snapshot_rollouts: Rollouts that harvest draws from snapshots; None when unknown.
-        expert_at_most: Largest expert set; None when unknown.
-        evaluated: Set label to completions of one policy; None where the set's size is unknown.
+        snapshots: Snapshots that explore keeps.
+        snapshot_rollouts: Rollouts that harvest samples from snapshots; None if unknown.
+        expert_at_most: Largest expert set; None if unknown.
+        evaluated: Set label to completions of one policy; None for a set of unknown size.
         policies_evaluated: Over the whole run.
         prompt_tokens, completion_tokens: Assumed means.
         evaluation_budgets: Set label to completion budget in tokens.
@@ -49,23 +51,18 @@ class Workload:
     evaluation_budgets: dict[str, int]
 
     @property
-    def evaluated_known(self) -> int:
-        """Completions of one policy over the sets whose size is known."""
-        return sum(count or 0 for count in self.evaluated.values())
-
-    @property
     def evaluated_tokens_at_most(self) -> float:
-        """Completion tokens of one policy over the sets whose size is known, if every completion fills its budget."""
+        """Completion tokens of one policy over the sets of known size, if every completion fills its budget."""
         return sum((count or 0) * self.evaluation_budgets[label] for label, count in self.evaluated.items())
 
     @property
     def evaluated_tokens(self) -> float:
-        """The same with completions of the assumed mean."""
+        """The same with completions of the assumed mean length."""
         return MEAN_SHARE * self.evaluated_tokens_at_most
 
 
 def workload_of(config: Config) -> Workload:
-    """What the config asks for."""
+    """Count what the config asks for."""
     explore = config.explore
     problems = count_problems(config.problems)
     rollouts = explore.steps * explore.rollouts_per_step
@@ -92,7 +89,7 @@ def workload_of(config: Config) -> Workload:
 
 
 def count_problems(source: ProblemSource) -> int | None:
-    """Problems of a set as far as that is known without loading it: names, generators, lines of a local file."""
+    """Return a set's number of problems if it is known without loading it: by name, generator, or lines of a file."""
     known = REGISTRY.get(source.source) or hub_source(source.source)
     size = known.rows.get(source.split or known.split)
     if source.source.startswith(PROCEDURAL_PREFIX):
@@ -106,17 +103,16 @@ def count_problems(source: ProblemSource) -> int | None:
 
 
 def storage_bytes(config: Config, work: Workload, shape: ModelShape | None) -> dict[str, float]:
-    """Bytes over the whole run, by kind; weights only where the policy's size is known."""
+    """Return the bytes stored over the whole run by kind; weights only if the policy's size is known."""
     iterations = config.iterations
     rollouts = (work.rollouts + (work.snapshot_rollouts or 0)) * iterations
     stored = {
-        # Explore's shards and harvest's consolidated copy: each artifact stands alone.
+        # Explore's shards and harvest's consolidated copy.
         "trajectories": rollouts * work.completion_tokens * BYTES_A_TOKEN_STORED * 2,
         "evaluation samples": work.policies_evaluated * work.evaluated_tokens * BYTES_A_TOKEN_STORED,
     }
     if shape:
-        element = 2 if config.policy.dtype == "bfloat16" else 4
-        stored["policies"] = iterations * (2 + work.snapshots) * shape.parameters * element
-        # Weights and two moments in float32, the last two checkpoints; local, and gone when the stage is done.
+        stored["policies"] = iterations * (2 + work.snapshots) * shape.parameters * element_bytes(config)
+        # Weights and two moments in float32, of the last two checkpoints; removed when the stage is done.
         stored["checkpoints (local scratch)"] = 2 * 12 * shape.parameters
     return stored

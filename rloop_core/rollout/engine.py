@@ -1,40 +1,36 @@
-"""What every rollout engine takes and gives, so that a stage need not know who draws its completions.
+"""The interface of a rollout engine, and how a draw is split into batches.
 
-An engine draws *batches*: the unit of the record's shards, of resuming after a crash, and of sharing the work among
-machines. What is in a batch, and what decides its random numbers, is settled here for all engines: the seed of the
-draw and the batch's number, so that any batch can be drawn alone, by anybody. Two engines still draw different
-completions from one seed, as two kinds of device do: their samples agree in distribution, not token for token.
+A batch is the unit of the recorded shards, of resuming after a crash, and of sharing work among machines. Its content
+and its seed follow from the settings alone, so any batch can be sampled again on its own, on any machine. Two engines,
+like two kinds of device, sample different completions from one seed: they agree in distribution, not token by token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rloop_core.config import Config
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.seeds import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-
 ENGINE_STARTS = "rloop: a rollout engine starts"
-"""A line on stderr before an engine's processes start: what they say of themselves comes after it."""
+"""Printed to stderr before an engine's processes start; the lines after it are theirs."""
 
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How completions are drawn.
+    """How completions are sampled.
 
     Args:
-        samples: Completions a problem.
+        samples: Completions per problem.
         temperature: Softmax temperature.
         top_p: Nucleus mass.
         max_tokens: Completion budget, in tokens.
-        batch: Sequences of a batch, and at most so many are generated together.
+        batch: Sequences of a batch; no more are generated together.
         seed: Seed of the whole draw.
     """
 
@@ -53,10 +49,10 @@ class Completion:
     Args:
         problem: Its problem.
         sample: Index among the problem's samples.
-        token_ids: Sampled ids, the ending eos included.
+        token_ids: Sampled ids, including the ending eos.
         text: Decoded without special tokens.
-        finished: Whether it ended by itself.
-        logprob_sum: Log-probability of its tokens as they were drawn, temperature and nucleus included, in nats.
+        finished: Whether it ends with an eos token.
+        logprob_sum: Sum of its tokens' log-probabilities in nats, after temperature and nucleus.
     """
 
     problem: EncodedProblem
@@ -67,84 +63,56 @@ class Completion:
     logprob_sum: float
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What was drawn for one prompt; its fields are `Completion`'s.
-
-    Args:
-        token_ids: Sampled ids, the ending eos included.
-        text: Decoded without special tokens.
-        finished: Whether it ended by itself.
-        logprob_sum: In nats.
-    """
-
-    token_ids: list[int]
-    text: str
-    finished: bool
-    logprob_sum: float
-
-
 class RolloutEngine(Protocol):
-    """Draws completions from one policy."""
+    """Samples completions from one policy."""
 
     def sample(
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """(number, completions) of each batch of `plan_batches` as it is done, in any order.
+        """Yield (number, completions) for each batch of `plan_batches` when it is done, in any order.
 
         Args:
-            problems: What to answer.
-            settings: How to draw.
-            batches: Numbers of the batches to draw; None draws all.
+            problems: The problems to answer.
+            settings: How to sample.
+            batches: Numbers of the batches to sample; None samples all.
         """
         ...
 
     def close(self) -> None:
-        """End whatever the engine started; a GPU's memory is free again after that."""
+        """End every process that the engine started, which frees its GPU memory."""
         ...
 
 
 def plan_batches(problems: Sequence[EncodedProblem], settings: SamplingSettings) -> list[list[tuple[int, int]]]:
-    """(problem index, sample) pairs in batches; prompts of like length go together, to waste little on padding."""
+    """Split the draw into batches of (problem index, sample); prompts of similar length share one, to save padding."""
     order = sorted(range(len(problems)), key=lambda index: (len(problems[index].prompt_ids), index))
     pairs = [(index, sample) for index in order for sample in range(settings.samples)]
     return [pairs[start : start + settings.batch] for start in range(0, len(pairs), settings.batch)]
 
 
 def batch_seed(settings: SamplingSettings, batch: int) -> int:
-    """The seed of one batch; an engine that seeds every sequence derives theirs from it."""
+    """Return the seed of one batch; an engine with a seed per sequence derives those from it."""
     return derive_seed(settings.seed, "batch", batch)
 
 
-def completions_of(
-    problems: Sequence[EncodedProblem], pairs: Sequence[tuple[int, int]], drawn: Sequence[Drawn]
+def make_completions(
+    problems: Sequence[EncodedProblem],
+    pairs: Sequence[tuple[int, int]],
+    samples: Sequence[tuple[list[int], float]],
+    tokenizer: PreTrainedTokenizerBase,
+    eos: Collection[int],
 ) -> list[Completion]:
-    """The completions of one batch of `plan_batches`."""
-    return [
-        Completion(problems[which], sample, one.token_ids, one.text, one.finished, one.logprob_sum)
-        for (which, sample), one in zip(pairs, drawn, strict=True)
-    ]
-
-
-def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    """The engine that `placement` names, with the policy loaded: transformers in this process, vLLM in its own.
+    """Build the completions of one batch.
 
     Args:
-        config: The run's config.
-        policy: Folder of the policy.
-        device: "cpu" or "cuda".
+        problems: The problems of the draw.
+        pairs: One batch of `plan_batches`.
+        samples: Token ids and summed log-probability of each pair's completion.
         tokenizer: The policy's.
-
-    Raises:
-        RLoopError: The engine is not installed here, does not start, or wants more devices than there are.
+        eos: Token ids that end a completion.
     """
-    if config.placement.engine == "vllm":
-        from rloop_core.rollout.vllm_engine import VllmEngine
-
-        return VllmEngine(config, policy, device, tokenizer)
-    from rloop_core.rollout.policy import load_model
-    from rloop_core.rollout.sampler import TransformersSampler
-
-    remote = config.policy.trust_remote_code
-    model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
-    return TransformersSampler(model, tokenizer)
+    texts = tokenizer.batch_decode([ids for ids, _ in samples], skip_special_tokens=True)
+    return [
+        Completion(problems[index], sample, ids, text, bool(ids) and ids[-1] in eos, logprob_sum)
+        for (index, sample), (ids, logprob_sum), text in zip(pairs, samples, texts, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""Policies on disk: where theta_0 is, how weights are loaded, and how they are written without side effects."""
+"""Policies on disk: find theta_0, load weights and tokenizer, and write a policy reproducibly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args
 
 
 def resolve_policy(policy: PolicyConfig) -> Path:
-    """A local directory with theta_0, downloading a hub id if that is what was named.
+    """Return the local folder of theta_0, downloading it if `policy.path` is a hub id.
 
     Raises:
         ConfigError: There is no such model.
@@ -61,10 +61,10 @@ def _download(policy: PolicyConfig) -> Path:
 
 
 def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """A model's config.json, or another of its JSON files; nothing where there is none.
+    """Read a model's config.json or another of its JSON files; an empty dictionary if the file is missing.
 
     Raises:
-        ConfigError: It is no JSON object, or one that cannot be a model's.
+        ConfigError: It is no JSON object, or holds control characters.
     """
     path = folder / name
     try:
@@ -80,29 +80,29 @@ def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]
 
 
 def context_tokens(folder: Path) -> int | None:
-    """The model's longest sequence in tokens, from its config.json; None when it does not say.
+    """Return the model's longest sequence in tokens, from its config.json; None if it is not stated.
 
     Raises:
         ConfigError: The file cannot be read.
     """
     config = read_model_config(folder)
     inner = config.get("text_config") or {}
-    found = config.get(_CONTEXT) or (inner.get(_CONTEXT) if isinstance(inner, dict) else inner)
-    if found is not None and type(found) is not int:
-        what = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
-        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
-    return found or None
+    length = config.get(_CONTEXT) or (inner.get(_CONTEXT) if isinstance(inner, dict) else inner)
+    if length is not None and type(length) is not int:
+        message = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
+        raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
+    return length or None
 
 
 @contextmanager
-def _loading(what: str, folder: Path) -> Iterator[None]:
-    """Turn whatever a library raises over a model's files, which may hold anything, into one line."""
+def _loading(part: str, folder: Path) -> Iterator[None]:
+    """Turn any error of a library over a model's files into a one-line ConfigError."""
     from transformers.utils import logging
 
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         read_model_config(folder, name)
     before = logging.get_verbosity()
-    logging.set_verbosity_error()  # its reports have colours, and names from the files
+    logging.set_verbosity_error()  # its messages hold colour codes and names from the files
     try:
         yield
     except Exception as error:
@@ -110,22 +110,22 @@ def _loading(what: str, folder: Path) -> Iterator[None]:
             raise
         reason = printable_line(str(error) or type(error).__name__, 200)
         raise ConfigError(
-            f"{what} of {folder} cannot be read: {reason}", field="policy.path", fix=_SAVE_AGAIN
+            f"{part} of {folder} cannot be read: {reason}", field="policy.path", fix=_SAVE_AGAIN
         ) from error
     finally:
         logging.set_verbosity(before)
 
 
 def policy_digest(folder: Path) -> str:
-    """Content digest of a policy directory: weights, config and tokenizer."""
+    """Return the content digest of a policy's folder: weights, config and tokenizer."""
     return content_digest((path.name, file_sha256(path)) for path in _policy_files(folder))
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """The policy's tokenizer, padding on the left as generation needs.
+    """Load the policy's tokenizer, padding on the left as generation needs.
 
     Raises:
-        ConfigError: It has no end-of-sequence token, or does not read.
+        ConfigError: It has no end-of-sequence token, or cannot be read.
     """
     from transformers import AutoTokenizer
 
@@ -141,7 +141,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
 
 def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool = False) -> PreTrainedModel:
-    """The policy's weights, in `dtype` ("float32" or "bfloat16"), on `device`; safetensors only.
+    """Load the policy's weights, safetensors only, in `dtype` ("float32" or "bfloat16") on `device`.
 
     Raises:
         ConfigError: The weights do not load.
@@ -159,21 +159,21 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    # Left alone, what does not fit or is not there becomes random numbers.
-    unfit = sorted(str(one) for one in (*info["mismatched_keys"], *info["missing_keys"]))
+    # transformers would fill weights that are missing or of another shape with random numbers.
+    unfit = sorted(str(key) for key in (*info["mismatched_keys"], *info["missing_keys"]))
     if unfit:
-        what = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
-        raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+        message = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
+        raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]
 
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Every token that ends a completion: the tokenizer's, and those the model itself declares (as TRL counts them)."""
-    return _with_own(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+    """Return all tokens that end a completion: the tokenizer's and the model's own, as TRL does."""
+    return _all_eos_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
 def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_remote_code: bool = False) -> list[int]:
-    """`eos_token_ids` of a policy whose weights another process loads."""
+    """Return `eos_token_ids` without loading the weights."""
     from transformers import AutoConfig, GenerationConfig
 
     with _loading("the configuration", folder):
@@ -181,35 +181,42 @@ def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_
             declared = GenerationConfig.from_pretrained(folder).eos_token_id
         else:
             declared = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).eos_token_id
-    return _with_own(declared, tokenizer)
+    return _all_eos_ids(declared, tokenizer)
 
 
-def _with_own(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def _all_eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
-    if any(type(one) is not int or one < 0 for one in ids):
-        what = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
-        raise ConfigError(what, field="policy.path", fix="set it to a token's id, or to a list of them")
-    own = tokenizer.eos_token_id
-    return ids if own in ids else [own, *ids]
+    if any(type(token) is not int or token < 0 for token in ids):
+        message = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
+        raise ConfigError(message, field="policy.path", fix="set it to a token's id, or to a list of them")
+    eos = tokenizer.eos_token_id
+    return ids if eos in ids else [eos, *ids]
 
 
 def save_policy(
     model: PreTrainedModel, source: Path, target: Path, *, dtype: str, weights: dict[str, Any] | None = None
 ) -> None:
-    """Write a policy: the model's weights in `dtype`, and every other file just as theta_i had it.
+    """Write the model's weights in `dtype` to `target`, and copy every other file from `source`.
 
-    Nothing of the training run (paths, versions, flags that a trainer sets on the model) leaks into the artifact, so
-    equal weights are equal files. `weights` are the model's where it does not hold them whole itself.
+    Nothing of the training run (paths, versions, flags that a trainer sets on the model) gets into the files, so equal
+    weights give equal files.
+
+    Args:
+        model: Holds the weights.
+        source: Folder of theta_i.
+        target: Folder to write.
+        dtype: "float32" or "bfloat16".
+        weights: The whole weights by name, if the model's own are sharded or wrapped.
     """
     import torch
 
     target.mkdir(parents=True, exist_ok=True)
     copy_policy_files(source, target)
-    whole = model.state_dict() if weights is None else weights
-    # A tied weight is written once; cast on its own, it would no longer be seen to be the other's.
+    state = model.state_dict() if weights is None else weights
+    # Write a tied weight once: after the cast, transformers no longer sees that two names share one tensor.
     tied = getattr(model, "all_tied_weights_keys", None) or {}
-    once = {name: value for name, value in whole.items() if tied.get(name) not in whole}
-    saved = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in once.items()}
+    distinct = {name: value for name, value in state.items() if tied.get(name) not in state}
+    saved = {name: value.detach().to("cpu", getattr(torch, dtype)) for name, value in distinct.items()}
     with_config = target / ".writing"
     model.save_pretrained(with_config, state_dict=saved)
     for path in sorted(with_config.iterdir()):
@@ -219,14 +226,14 @@ def save_policy(
 
 
 def copy_policy_files(source: Path, target: Path) -> None:
-    """Copy everything of a policy but its weights."""
+    """Copy a policy's files except its weights."""
     for path in _policy_files(source):
         if not path.name.endswith(_WEIGHTS):
             shutil.copyfile(path, target / path.name)
 
 
 def _policy_files(folder: Path) -> list[Path]:
-    """What makes a policy what it is; cards and notes about it, which speak of other weights, are not among them."""
+    """Return a policy's files, without model cards and notes, which describe other weights."""
     return [
         path
         for path in sorted(folder.iterdir())

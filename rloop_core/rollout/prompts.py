@@ -1,4 +1,4 @@
-"""Problems as token ids: made once, here, so that every stage feeds the policy the very same prompt."""
+"""Problems as token ids: the one place that tokenizes prompts, so that all stages give the policy the same ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EncodedProblem:
-    """A problem as the policy sees it.
+    """A problem with its tokenized prompt.
 
     Args:
         problem_id: Content hash of the problem.
-        prompt: Rendered prompt, as text.
-        prompt_ids: The same as token ids, special tokens included.
+        prompt: Rendered prompt.
+        prompt_ids: Its token ids, including special tokens.
         gold: Reference answer.
     """
 
@@ -37,23 +37,23 @@ def encode_problems(
     """Render and tokenize problems, in order.
 
     Raises:
-        ConfigError: The tokenizer, or its chat template, does not work.
-        ProblemsError: A prompt is longer than `prompt.max_tokens`; nothing is ever cut silently.
+        ConfigError: The tokenizer or its chat template fails.
+        ProblemsError: A prompt is longer than `prompt.max_tokens`; prompts are never truncated.
     """
     problems = list(problem_set)
     try:
         texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
-        # A chat template writes its special tokens into the text; adding them again would double the first one.
+        # A chat template writes special tokens into the text; adding them again would double the first.
         ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
         empty = bool(ids) and not tokenizer.decode(ids[0], skip_special_tokens=True).strip()
-    except Exception as error:  # the model's own chat template and tokenizer, which may do anything
+    except Exception as error:  # from the model's own chat template or tokenizer
         if isinstance(error, RLoopError) or is_out_of_memory(error):
             raise
-        what = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
-        raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error
+        message = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
+        raise ConfigError(message, field="policy.path", fix="correct it, or choose another prompt.template") from error
     if empty:
-        what = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
-        raise ConfigError(what, field="policy.path", fix="save the tokenizer's files beside the model")
+        message = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
+        raise ConfigError(message, field="policy.path", fix="save the tokenizer's files beside the model")
     too_long = [(problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens]
     if too_long:
         problem, length = max(too_long, key=lambda pair: pair[1])

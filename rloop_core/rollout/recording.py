@@ -1,24 +1,65 @@
-"""Sampled completions as trajectory records: drawn, judged and written batch by batch; a crash loses one batch."""
+"""Sample completions, judge them and write them as trajectory records, batch by batch; a crash loses one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
-from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, make_engine, plan_batches
-from rloop_core.rollout.policy import load_tokenizer
+from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
+from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.trajectories.shards import ShardName, write_shard
 from rloop_core.verifier import Judgement, Verdict, Verifier
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def _transformers_engine(
+    config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase
+) -> RolloutEngine:
+    from rloop_core.rollout.sampler import TransformersSampler
+
+    remote = config.policy.trust_remote_code
+    model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
+    return TransformersSampler(model, tokenizer)
+
+
+def _vllm_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
+    from rloop_core.rollout.vllm_engine import VllmEngine
+
+    return VllmEngine(config, policy, device, tokenizer)
+
+
+_ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], RolloutEngine]] = {
+    "transformers": _transformers_engine,
+    "vllm": _vllm_engine,
+}
+"""An engine's name in `config.engines.Engine`, and the function that starts it."""
+
+
+def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
+    """Start the engine that `placement.engine` names, with the policy loaded: vLLM runs in processes of its assigned.
+
+    Args:
+        config: The run's config.
+        policy: Folder of the policy.
+        device: "cpu" or "cuda".
+        tokenizer: The policy's.
+
+    Raises:
+        RLoopError: The engine is not installed, does not start, or needs more devices than there are.
+    """
+    return _ENGINES[config.placement.engine](config, policy, device, tokenizer)
+
 
 class JudgedSampler:
-    """A policy that answers problems, and the verifier that judges its answers; a context manager.
+    """Samples a policy's answers, judges and records them; a context manager.
 
-    The engine starts with the first batch that is not there yet, and ends with the block.
+    The engine starts with the first batch that is missing, and ends with the block.
 
     Args:
         config: The run's config.
@@ -56,35 +97,38 @@ class JudgedSampler:
         first_rank: int = 0,
         share: tuple[int, int] = (1, 1),
     ) -> list[Path]:
-        """Write every completion to `folder`, one shard a batch; batches that are already there are kept.
+        """Write every completion to `folder`, one shard per batch; existing shards are kept.
 
         Args:
-            problems: What to answer.
-            settings: How to draw.
-            folder: Where the shards go.
+            problems: The problems to answer.
+            settings: How to sample.
+            folder: Folder of the shards.
             step: RL step of the policy, for the record.
             label: Prefix of the group ids.
             tell: Called with (batches done, batches) after each batch.
-            first_rank: `rank` of the first batch in the record; a batch is a share of the work, as a rank is.
-            share: See `own_batches`. A batch is the same whoever draws it.
+            first_rank: `rank` of the first batch in the record.
+            share: This machine's share of the batches; see `own_batches`.
 
         Returns:
             The shards of all batches, in order; those of other shares may be missing.
+
+        Raises:
+            StageError: The engine left out a batch.
         """
         batches = len(plan_batches(problems, settings))
-        paths = [folder / ShardName(step, first_rank + index, 0).format() for index in range(batches)]
-        own = own_batches(batches, share)
-        missing = [index for index in own if not paths[index].exists()]
-        done = len(own) - len(missing)
+        paths = [folder / ShardName(step, first_rank + number, 0).format() for number in range(batches)]
+        assigned = own_batches(batches, share)
+        missing = [number for number in assigned if not paths[number].exists()]
+        done = len(assigned) - len(missing)
         if done:
-            tell(done, len(own))
-        for index, completions in self._engine().sample(problems, settings, missing) if missing else ():
-            rank = first_rank + index
+            tell(done, len(assigned))
+        for number, completions in self._engine().sample(problems, settings, missing) if missing else ():
+            rank = first_rank + number
             fixed = {**self._fixed, "step": step, "rank": rank}
             write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
             done += 1
-            tell(done, len(own))
-        if lost := [paths[index].name for index in own if not paths[index].exists()]:
+            tell(done, len(assigned))
+        if lost := [paths[number].name for number in assigned if not paths[number].exists()]:
             raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=label)
         return paths
 
@@ -103,7 +147,7 @@ class JudgedSampler:
 
 
 def own_batches(batches: int, share: tuple[int, int]) -> range:
-    """Numbers of the batches that are the i-th of n shares (i, n), i counted from 1: i - 1, i - 1 + n and so on."""
+    """Return the numbers of the batches in share (i, n), the i-th of n with i from 1: i - 1, i - 1 + n and so on."""
     return range(share[0] - 1, batches, share[1])
 
 

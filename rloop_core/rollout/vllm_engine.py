@@ -1,9 +1,9 @@
-"""Batches drawn with vLLM: its replicas, one for each device or group of devices, share them.
+"""Sampling with vLLM: its data-parallel replicas, one per device or group of devices, share the batches.
 
-vLLM's own data parallelism starts the replicas, each a process with a scheduler and weights of its own, and carries
-requests to them. Those processes hold the device's memory: ending them is the one way to have all of it back, so every
-policy gets new ones. Some batches are under way at a time, so that a scheduler keeps its device full across them; a
-batch is done when the last of its sequences is, and draws the same on whichever replica.
+vLLM starts each replica as a process with a scheduler and weights of its own, and routes requests to it. Only ending
+those processes frees all of a device's memory, so each policy gets new ones. Each replica has some batches in flight,
+which keeps its device busy across their boundaries. A batch is done when its last sequence is; its completions do not
+depend on the replica.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from rloop_core.rollout.available import check_standalone, replicas_of
 from rloop_core.rollout.engine import (
     ENGINE_STARTS,
     Completion,
-    Drawn,
     SamplingSettings,
     batch_seed,
-    completions_of,
+    make_completions,
     plan_batches,
 )
 from rloop_core.rollout.policy import declared_eos_ids
@@ -44,11 +43,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 FIELD = "placement.engine"
-_AHEAD = 3
-"""Batches that a replica has: it works on as many sequences at a time as one has, the others stand ready."""
-_TOKENS_A_SIGN = 64
-"""A sequence shows after so many tokens that its replica draws."""
-_LOOK_SECONDS = 1.0
+_BATCHES_IN_FLIGHT = 3
+"""Batches of a replica: vLLM works on as many sequences at once as one batch has, and the others wait."""
+_STREAM_INTERVAL = 64
+"""Tokens between a sequence's outputs, which show that its replica makes progress."""
+_POLL_SECONDS = 1.0
 _CPU_BATCHED_TOKENS = 4096
 _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
 _AGAIN = "start the same command again: it goes on after the batches that are done"
@@ -56,21 +55,21 @@ _AGAIN = "start the same command again: it goes on after the batches that are do
 
 @dataclass
 class _Replica:
-    """What one replica is at.
+    """One replica's progress.
 
     Attributes:
         number: Counted from 0.
-        left: Sequences that it was given and has not drawn yet.
-        heard: When it last showed that it draws, or was given something to draw while it had nothing.
+        pending: Sequences that it was given and has not finished.
+        active_at: When it last returned tokens, or got work while it had none.
     """
 
     number: int
-    left: int = 0
-    heard: float = field(default_factory=time.monotonic)
+    pending: int = 0
+    active_at: float = field(default_factory=time.monotonic)
 
 
 class VllmEngine:
-    """See `RolloutEngine`. Each sequence has a seed of its own, derived from its batch's and its place in it.
+    """A `RolloutEngine`. Each sequence has a seed derived from its batch's seed and its position in the batch.
 
     Args:
         config: The run's config.
@@ -79,14 +78,14 @@ class VllmEngine:
         tokenizer: The policy's.
 
     Raises:
-        ConfigError: vLLM is not installed, or more devices are asked for than there are.
-        StageError: It does not start: not enough memory, or a model that it does not know.
-        StageCrashed: It takes longer to start than placement allows.
+        ConfigError: vLLM is not installed, or too few devices are visible.
+        StageError: vLLM does not start: too little memory, or a model that it does not know.
+        StageCrashed: It takes longer to start than `placement.engine_start_minutes`.
     """
 
     def __init__(self, config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> None:
         check_standalone(config)
-        self._patience = config.placement.engine_stall_minutes
+        self._stall_minutes = config.placement.engine_stall_minutes
         self._replicas = [_Replica(number) for number in range(replicas_of(config, device))]
         _set_environment(config, device)
         self._tokenizer = tokenizer
@@ -98,15 +97,14 @@ class VllmEngine:
         threading.Thread(target=self._loop.run_forever, name="rloop-vllm", daemon=True).start()
         self._watcher = watch_descendants()
         print(ENGINE_STARTS, file=sys.stderr, flush=True)
-        patience = config.placement.engine_start_minutes
+        minutes = config.placement.engine_start_minutes
         try:
-            self._in_loop(self._start(_arguments(config, policy, device, len(self._replicas)))).result(
-                patience and patience * 60
-            )
+            arguments = _arguments(config, policy, device, len(self._replicas))
+            self._in_loop(self._start(arguments)).result(minutes and minutes * 60)
         except TimeoutError as error:
             self.close()
-            what = f"vLLM hangs: not ready after {patience:g} min (placement.engine_start_minutes)"
-            raise StageCrashed(what, field=FIELD, fix=_AGAIN) from error
+            message = f"vLLM hangs: not ready after {minutes:g} min (placement.engine_start_minutes)"
+            raise StageCrashed(message, field=FIELD, fix=_AGAIN) from error
         except BaseException:
             self.close()
             raise
@@ -114,30 +112,30 @@ class VllmEngine:
     def sample(
         self, problems: Sequence[EncodedProblem], settings: SamplingSettings, batches: Collection[int] | None = None
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Batches as they are done; see `RolloutEngine`.
+        """Yield the batches in the order in which they are done; see `RolloutEngine`.
 
         Raises:
-            StageCrashed: A replica ended, or draws nothing any more.
+            StageCrashed: A replica ended, or makes no progress.
         """
         plan = plan_batches(problems, settings)
-        waiting = deque(index for index in range(len(plan)) if batches is None or index in batches)
-        under_way: dict[Future[list[Any]], int] = {}
+        waiting = deque(number for number in range(len(plan)) if batches is None or number in batches)
+        in_flight: dict[Future[list[tuple[list[int], float]]], int] = {}
         try:
-            while waiting or under_way:
+            while waiting or in_flight:
                 while waiting and (replica := self._least_busy(settings.batch)):
-                    index = waiting.popleft()
-                    prompts = [problems[which].prompt_ids for which, _ in plan[index]]
-                    under_way[self._hand_over(replica, prompts, settings, batch_seed(settings, index))] = index
-                for done in wait(under_way, _LOOK_SECONDS, FIRST_COMPLETED).done:
-                    index = under_way.pop(done)
-                    yield index, completions_of(problems, plan[index], self._drawn(done.result()))
-                self._check_patience()
+                    number = waiting.popleft()
+                    prompts = [problems[index].prompt_ids for index, _ in plan[number]]
+                    in_flight[self._submit(replica, prompts, settings, batch_seed(settings, number))] = number
+                for done in wait(in_flight, _POLL_SECONDS, FIRST_COMPLETED).done:
+                    number = in_flight.pop(done)
+                    yield number, make_completions(problems, plan[number], done.result(), self._tokenizer, self._eos)
+                self._check_progress()
         finally:
-            for rest in under_way:
-                rest.cancel()
+            for future in in_flight:
+                future.cancel()
 
     def close(self) -> None:
-        """End vLLM's processes; kills those that do not end by themselves."""
+        """End vLLM's processes, killing those that do not end by themselves."""
         if self._llm:
             self._llm.shutdown()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -156,36 +154,38 @@ class VllmEngine:
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         except Exception as error:
-            what = f"vLLM did not start: {printable_line(str(error), 300)}"
-            raise StageError(what, field=FIELD, fix=f"see the stage's log; {_MEMORY_FIX}") from error
+            message = f"vLLM did not start: {printable_line(str(error), 300)}"
+            raise StageError(message, field=FIELD, fix=f"see the stage's log; {_MEMORY_FIX}") from error
 
     def _in_loop(self, work: Any) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _least_busy(self, batch: int) -> _Replica | None:
-        """The replica with the least left to draw; None when that is enough for now."""
-        replica = min(self._replicas, key=lambda one: one.left)
-        return replica if replica.left <= (_AHEAD - 1) * batch else None
+        """Return the replica with the least pending work; None if that is enough for now."""
+        replica = min(self._replicas, key=lambda replica: replica.pending)
+        return replica if replica.pending <= (_BATCHES_IN_FLIGHT - 1) * batch else None
 
-    def _hand_over(
+    def _submit(
         self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
-    ) -> Future[list[Any]]:
-        if not replica.left:
-            replica.heard = time.monotonic()
-        replica.left += len(prompts)
-        return self._in_loop(self._draw_batch(replica, prompts, settings, seed))
+    ) -> Future[list[tuple[list[int], float]]]:
+        if not replica.pending:
+            replica.active_at = time.monotonic()
+        replica.pending += len(prompts)
+        return self._in_loop(self._generate_batch(replica, prompts, settings, seed))
 
-    async def _draw_batch(
+    async def _generate_batch(
         self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
-    ) -> list[Any]:
-        drawing = [
-            self._draw(replica, prompt, settings, derive_seed(seed, "sequence", place))
-            for place, prompt in enumerate(prompts)
+    ) -> list[tuple[list[int], float]]:
+        sequences = [
+            self._generate(replica, prompt, settings, derive_seed(seed, "sequence", position))
+            for position, prompt in enumerate(prompts)
         ]
-        return await asyncio.gather(*drawing)
+        return await asyncio.gather(*sequences)
 
-    async def _draw(self, replica: _Replica, prompt: Sequence[int], settings: SamplingSettings, seed: int) -> Any:
-        """(ids, sum of their log-probabilities) of one completion."""
+    async def _generate(
+        self, replica: _Replica, prompt: Sequence[int], settings: SamplingSettings, seed: int
+    ) -> tuple[list[int], float]:
+        """Return one completion's token ids and the sum of their log-probabilities."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -196,7 +196,7 @@ class VllmEngine:
             max_tokens=settings.max_tokens,
             seed=seed,
             stop_token_ids=self._eos,
-            logprobs=0,  # of the drawn token alone
+            logprobs=0,  # of the sampled token alone
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
@@ -209,48 +209,41 @@ class VllmEngine:
                 str(self._requests),
                 data_parallel_rank=replica.number,
             ):
-                replica.heard = time.monotonic()
+                replica.active_at = time.monotonic()
                 ids += output.outputs[0].token_ids
         except EngineDeadError as error:
-            what = "vLLM's engine process ended without an answer"
+            message = "vLLM's engine process ended without an answer"
             fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
-            raise StageCrashed(what, field=FIELD, fix=fix) from error
+            raise StageCrashed(message, field=FIELD, fix=fix) from error
         finally:
-            replica.left -= 1
+            replica.pending -= 1
         return ids, output.outputs[0].cumulative_logprob
 
-    def _drawn(self, rows: list[tuple[list[int], float]]) -> list[Drawn]:
-        texts = self._tokenizer.batch_decode([ids for ids, _ in rows], skip_special_tokens=True)
-        return [
-            Drawn(ids, text, bool(ids) and ids[-1] in self._eos, log_prob)
-            for (ids, log_prob), text in zip(rows, texts, strict=True)
-        ]
-
-    def _check_patience(self) -> None:
+    def _check_progress(self) -> None:
         for replica in self._replicas:
-            quiet = time.monotonic() - replica.heard
-            if self._patience and replica.left and quiet > self._patience * 60:
-                several = f"replica {replica.number + 1} of {len(self._replicas)}"
-                what = f"vLLM ({several}) hangs: it drew nothing for {self._patience:g} min"
+            quiet = time.monotonic() - replica.active_at
+            if self._stall_minutes and replica.pending and quiet > self._stall_minutes * 60:
+                which = f"replica {replica.number + 1} of {len(self._replicas)}"
+                message = f"vLLM ({which}) hangs: it drew nothing for {self._stall_minutes:g} min"
                 fix = f"{_AGAIN}; if it hangs again, look at its GPU (nvidia-smi)"
-                raise StageCrashed(f"{what} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
+                raise StageCrashed(f"{message} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
 
 
 def _set_environment(config: Config, device: str) -> None:
-    """What vLLM takes from its environment alone; whatever the user has set there stays."""
-    chosen = {
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process with threads may hang
+    """Set what vLLM reads from its environment alone; variables that the user has set stay."""
+    variables = {
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked process with threads may hang
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is for `--json`
         "VLLM_NO_USAGE_STATS": "1",
     }
     if device == "cpu":
-        chosen["VLLM_CPU_KVCACHE_SPACE"] = str(config.placement.vllm.cpu_cache_gb)
-        chosen["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        variables["VLLM_CPU_KVCACHE_SPACE"] = str(config.placement.vllm.cpu_cache_gb)
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         if config.placement.threads:
-            chosen["OMP_NUM_THREADS"] = str(config.placement.threads)
-    for name, value in chosen.items():
+            variables["OMP_NUM_THREADS"] = str(config.placement.threads)
+    for name, value in variables.items():
         os.environ.setdefault(name, value)
 
 
@@ -261,31 +254,31 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "skip_tokenizer_init": True,  # prompts and completions are token ids
         "load_format": "safetensors",
         "dtype": config.policy.dtype,
-        "seed": 0,  # sequences have seeds of their own
+        "seed": 0,  # each sequence has its own
         "trust_remote_code": config.policy.trust_remote_code,
-        "generation_config": "vllm",  # none of the model's own sampling settings
-        "max_model_len": _longest(config),
+        "generation_config": "vllm",  # ignore the model's own sampling settings
+        "max_model_len": _longest_sequence(config),
         "max_num_seqs": placement.generation_batch,
         "gpu_memory_utilization": placement.vllm.memory,
         "tensor_parallel_size": placement.vllm.tensor_parallel,
         "data_parallel_size": replicas,
         # In a Ray actor vLLM would ask Ray for the GPUs that the actor holds.
         "distributed_executor_backend": "mp" if placement.vllm.tensor_parallel > 1 else None,
-        "logprobs_mode": "processed_logprobs",  # as drawn
-        "stream_interval": _TOKENS_A_SIGN,
+        "logprobs_mode": "processed_logprobs",  # after temperature and nucleus
+        "stream_interval": _STREAM_INTERVAL,
         "disable_log_stats": True,
         **(_on_cpu(config) if device == "cpu" else {}),
     }
 
 
-def _longest(config: Config) -> int:
+def _longest_sequence(config: Config) -> int:
     return config.prompt.max_tokens + max(config.explore.max_completion_tokens, config.longest_evaluation)
 
 
 def _on_cpu(config: Config) -> dict[str, Any]:
-    """Prompts are read whole: of one in parts, vLLM turns its sequence's generator back, which a CPU's cannot do."""
+    # vLLM rewinds a sequence's generator after a chunk of its prompt, which a CPU's generator cannot do.
     return {
         "enforce_eager": True,
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest(config)),
+        "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest_sequence(config)),
     }

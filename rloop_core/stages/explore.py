@@ -8,9 +8,8 @@ from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.drift import drift_alarm, drift_summary
 from rloop_core.training.explore import ExploreJob, explore, seal
-from rloop_core.training.metrics_log import read_rows
+from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
 
 def run(context: StageContext) -> StageOutcome:

@@ -1,7 +1,8 @@
-"""Low-rank adapters on TRL's trainers: made by peft, and merged into plain weights whenever a policy is kept."""
+"""Low-rank adapters (peft): trained by TRL, merged into plain weights whenever a policy is saved or sent to vLLM."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -11,18 +12,18 @@ from rloop_core.errors import ConfigError
 
 State = dict[str, Any]
 _WRAPPED = "base_model.model."
-BASE, DOWN, UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
+_BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
 
 
 def check_adapters(config: Config, folder: Path) -> None:
-    """Refuse adapters that cannot be trained here: peft is missing, or the policy has no such layer.
+    """Check that peft is installed and that the policy has the layers that get adapters.
 
     Args:
         config: The run's config.
-        folder: Where theta_0 is; the headers of its weights are read.
+        folder: Folder of theta_0; the headers of its weights are read.
 
     Raises:
-        ConfigError: Naming the field and the fix.
+        ConfigError: peft or a layer is missing.
     """
     if not config.lora.enabled:
         return
@@ -42,7 +43,7 @@ def check_adapters(config: Config, folder: Path) -> None:
 
 
 def adapter_settings(config: Config, stage: Literal["explore", "rft"]) -> Any | None:
-    """peft's config of the adapters that a stage trains, for a trainer's `peft_config`; None trains all weights."""
+    """Return a stage's LoraConfig, for a trainer's `peft_config`; None trains all weights."""
     lora = config.lora
     if not lora.enabled:
         return None
@@ -58,24 +59,24 @@ def adapter_settings(config: Config, stage: Literal["explore", "rft"]) -> Any | 
 
 
 def loading_dtype(config: Config) -> str:
-    """Precision in which a policy is loaded to be trained.
+    """Return the precision in which a policy is loaded for training.
 
-    Weights that are trained are float32: bfloat16 alone cannot hold an update of learning rate 1e-6. Under adapters
-    they are frozen, and stay in the precision that they are stored in; the adapters themselves are float32.
+    Trained weights are float32, because bfloat16 cannot hold an update at learning rate 1e-6. Under adapters the
+    policy's weights are frozen and keep the stored precision; the adapters are float32.
     """
     return config.policy.dtype if config.lora.enabled else "float32"
 
 
 def policy_of(trainer: Any, config: Config) -> tuple[Any, State | None]:
-    """The policy that a trainer holds, as `save_policy` takes it: the model, and weights that it does not hold itself.
+    """Return the model and whole weights of a trainer's policy, as `save_policy` takes them.
 
-    All ranks must call it: whatever shares the weights out among them, all of them help to bring them together. A
-    single one may hold them in parts, too, in the host's memory.
+    All ranks must call it, because sharded weights are gathered from all of them. The weights are None where the model
+    holds them itself.
     """
     from accelerate import DistributedType
 
-    plain = trainer.accelerator.distributed_type == DistributedType.NO
-    weights = None if plain else trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    is_plain = trainer.accelerator.distributed_type == DistributedType.NO
+    weights = None if is_plain else trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if not config.lora.enabled:
         return trainer.model, weights
     if trainer.accelerator.process_index:
@@ -86,13 +87,13 @@ def policy_of(trainer: Any, config: Config) -> tuple[Any, State | None]:
 
 
 def merged_weights(state: State, scale: float, *, dtype: str) -> State:
-    """W + scale B A under the policy's own names, summed in float32, then in `dtype` and in the host's memory.
+    """Return W + scale B A under the policy's own names, summed in float32, then in `dtype` in the host's memory.
 
-    The state is left as it is: adapters that are merged into a model and taken out again leave other weights behind,
-    and a phase that kept a snapshot would then go on otherwise than one that did not.
+    The model is left alone: merging adapters into it and taking them out again changes its weights by rounding, so a
+    phase that saved a snapshot would continue differently from one that did not.
 
     Args:
-        state: A peft model's state, whole; A (rank, in), B (out, rank), W (out, in).
+        state: A peft model's whole state; A (rank, in), B (out, rank), W (out, in).
         scale: alpha / rank.
         dtype: "float32" or "bfloat16".
     """
@@ -104,25 +105,75 @@ def merged_weights(state: State, scale: float, *, dtype: str) -> State:
         if ".lora_" in name:
             continue
         weight = value.detach()
-        layer, base, kind = name.partition(BASE)
-        if base and kind == "weight":
-            down, up = state[layer + DOWN].detach(), state[layer + UP].detach()
-            weight = weight.float() + scale * (up.float() @ down.float())
-        merged[plain_name(name)] = weight.to("cpu", target)
+        if pair := _adapters_of(name, state):
+            weight = _merged(weight, [adapter.detach() for adapter in pair], scale)
+        merged[_plain_name(name)] = weight.to("cpu", target)
     return merged
 
 
-def plain_name(name: str) -> str:
-    """The policy's own name of a weight that peft has wrapped."""
-    return name.removeprefix(_WRAPPED).replace(BASE, ".").replace("_checkpoint_wrapped_module.", "")
+def keep_frozen_weights_in_sync(generation: Any, scale: float) -> None:
+    """Have TRL's weight synchronisation with vLLM send merged weights without writing to the model.
+
+    TRL 1.16 adds the adapters to the model's own weights, sends the sums, and subtracts them again. In bfloat16
+    (W + D) - D is not W: the frozen weights drift from theta_i's, and a resumed phase, whose checkpoint holds the
+    adapters alone, puts them on other weights than they were trained on.
+
+    Args:
+        generation: TRL's `VLLMGeneration` of a trainer whose model is peft's.
+        scale: alpha / rank.
+    """
+    generation._iter_named_params = lambda: _iterate_merged(generation.model, scale, generation._dist.gather_params)
+
+
+def _iterate_merged(model: Any, scale: float, gather: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each parameter of the plain policy by name; one merged weight exists at a time.
+
+    Args:
+        model: A peft model.
+        scale: alpha / rank.
+        gather: Context manager that makes sharded parameters whole (DeepSpeed ZeRO-3); all ranks iterate alike.
+    """
+    import torch
+
+    parameters = dict(model.named_parameters())
+    for name, weight in parameters.items():
+        if ".lora_" in name:
+            continue
+        pair = _adapters_of(name, parameters)
+        with gather([weight, *pair]), torch.no_grad():
+            value = _whole(weight.data)
+            if pair:
+                value = _merged(value, [_whole(adapter.data) for adapter in pair], scale).to(value.dtype)
+            yield _plain_name(name), value
+
+
+def _adapters_of(name: str, tensors: State) -> list[Any]:
+    """Return the adapters A (rank, in) and B (out, rank) of a weight; an empty list if it has none."""
+    layer, base, kind = name.partition(_BASE)
+    return [tensors[layer + _DOWN], tensors[layer + _UP]] if base and kind == "weight" else []
+
+
+def _merged(weight: Any, pair: list[Any], scale: float) -> Any:
+    down, up = pair
+    return weight.float() + scale * (up.float() @ down.float())
+
+
+def _plain_name(name: str) -> str:
+    """Return the policy's own name of a weight that peft has wrapped."""
+    return name.removeprefix(_WRAPPED).replace(_BASE, ".").replace("_checkpoint_wrapped_module.", "")
+
+
+def _whole(value: Any) -> Any:
+    """Return a tensor whole, gathering it if FSDP 2 shards it."""
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
 def _layers(folder: Path) -> list[str]:
-    """Names of what has a weight matrix in a policy's files."""
+    """Return the names of the layers with a weight matrix in a policy's files."""
     from safetensors import safe_open
 
-    found = []
+    names = []
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="numpy") as weights:
-            found += [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-    return [name.removesuffix(".weight") for name in found]
+            names += [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+    return [name.removesuffix(".weight") for name in names]

@@ -1,4 +1,4 @@
-"""What must happen at the boundary of an RL step: metrics, snapshots, and checkpoints that are marked when whole."""
+"""Work at the end of each RL step: metrics, snapshots, and the marker of a complete checkpoint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from rloop_core.errors import StageError
-from rloop_core.training.checkpoints import mark_whole
-from rloop_core.training.drift import LOGGED
-from rloop_core.training.metrics_log import StepLedger
+from rloop_core.training.checkpoints import mark_complete
+from rloop_core.training.metrics_log import DRIFT_METRICS, MetricsLog
 from rloop_core.training.trainer import DapoTrainer
 
 _AVERAGED = {
@@ -24,67 +23,68 @@ _AVERAGED = {
     "clip_ratio/high_mean": "clip_ratio_high",
     "clip_ratio/region_mean": "clip_ratio",
     "learning_rate": "learning_rate",
-    **LOGGED,
+    **DRIFT_METRICS,
 }
 
 
 class StepBoundary(TrainerCallback):  # type: ignore[misc]
-    """Turns TRL's per-update logs into one record an RL step, and keeps snapshots and checkpoints.
+    """Turns TRL's logs of updates into one row per RL step, and saves snapshots.
 
     Args:
-        trainer: The trainer, for its step facts and problem stream.
-        ledger: Where the records go; None on all ranks but the first.
+        trainer: The trainer, for its step metrics and problem stream.
+        log: Takes the rows; None on all ranks but the first.
         snapshot_every: RL steps between snapshots of the weights; 0 for none.
-        save_snapshot: Writes the policy's weights as they are now.
+        save_snapshot: Writes the policy's current weights, given the RL step.
     """
 
     def __init__(
-        self, trainer: DapoTrainer, ledger: StepLedger | None, snapshot_every: int, save_snapshot: Callable[[int], None]
+        self, trainer: DapoTrainer, log: MetricsLog | None, snapshot_every: int, save_snapshot: Callable[[int], None]
     ) -> None:
         self._trainer = trainer
-        self._ledger = ledger
+        self._log = log
         self._snapshot_every = snapshot_every
         self._save_snapshot = save_snapshot
         self._updates: list[dict[str, float]] = []
         self._started = time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
-        """Collect an update's metrics; after the last update of an RL step, record the step."""
+        """Collect an update's metrics; after the last update of an RL step, log the step.
+
+        Raises:
+            StageError: The loss or the gradient norm is not finite.
+        """
         if not logs or "grad_norm" not in logs:
             return
         self._updates.append({name: float(logs[key]) for key, name in _AVERAGED.items() if logs.get(key) is not None})
-        plan = self._trainer.plan
-        if state.global_step % plan.updates_per_step:
+        step, unfinished = divmod(state.global_step, self._trainer.explore.updates_per_step)
+        if unfinished:
             return
-        step = state.global_step // plan.updates_per_step
-        metrics = {"step": step, "policy_step": state.global_step, **self._averages(), **self._trainer.step_facts}
+        metrics = {"step": step, "policy_step": state.global_step, **self._averages(), **self._trainer.step_metrics}
         if not math.isfinite(metrics.get("loss", math.nan)) or not math.isfinite(metrics.get("grad_norm", math.nan)):
             raise StageError(
                 f"RL step {step}: loss {metrics.get('loss')}, gradient norm {metrics.get('grad_norm')}",
                 field="explore.learning_rate",
                 fix="lower it; the phase resumes from its last checkpoint",
             )
-        if self._ledger:
-            self._ledger.add(metrics, {"step": step, **self._seconds()})
+        if self._log:
+            self._log.add(metrics, {"step": step, **self._seconds()})
         self._updates.clear()
         if self._snapshot_every and step % self._snapshot_every == 0:
             self._save_snapshot(step)
 
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-        """Mark a checkpoint as whole, last of all, with what TRL does not keep: the place in the problem stream."""
+        """Mark a checkpoint as complete once every rank has written to it."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         accelerator = self._trainer.accelerator
-        accelerator.wait_for_everyone()  # each rank writes its own random state into it
+        accelerator.wait_for_everyone()  # each rank writes its random state
         if state.is_world_process_zero and folder.is_dir():
-            mark_whole(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
+            mark_complete(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
 
     def _averages(self) -> dict[str, float]:
-        names = {name for update in self._updates for name in update}
-        averages = {
-            name: sum(update[name] for update in self._updates if name in update)
-            / sum(name in update for update in self._updates)
-            for name in sorted(names)
-        }
+        averages = {}
+        for name in sorted({name for update in self._updates for name in update}):
+            values = [update[name] for update in self._updates if name in update]
+            averages[name] = sum(values) / len(values)
         averages["grad_norm_max"] = max(update.get("grad_norm", math.nan) for update in self._updates)
         return averages
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a phase: marked when whole, so that one which a crash cut short never counts."""
+"""Checkpoints of a phase: a marker file, written last, says that one is complete."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MARKER = "rloop-complete.json"
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A whole checkpoint.
+    """A complete checkpoint.
 
     Args:
         updates: Optimizer updates done.
-        cursor: Place in the problem stream.
-        folder: Where it lies.
-        ranks: Processes that it was made by; the random state of each is in it.
+        cursor: Position in the problem stream.
+        folder: Folder of the checkpoint.
+        ranks: Processes that made it; it holds the random state of each.
     """
 
     updates: int
@@ -29,19 +29,19 @@ class Checkpoint:
     ranks: int = 1
 
 
-def mark_whole(folder: Path, updates: int, cursor: int, ranks: int = 1) -> None:
-    """Mark a checkpoint, last of all, with what TRL does not keep: the place in the problem stream, and the ranks."""
+def mark_complete(folder: Path, updates: int, cursor: int, ranks: int = 1) -> None:
+    """Write a checkpoint's marker, with what TRL does not keep: the position in the problem stream, and the ranks."""
     replace_text(folder / MARKER, json.dumps({"updates": updates, "cursor": cursor, "ranks": ranks}))
 
 
 def last_checkpoint(directory: Path) -> Checkpoint | None:
-    """The newest whole checkpoint; those that a crash left without their marker are removed."""
-    whole = []
+    """Return the newest complete checkpoint, and remove those without a marker, which a crash left behind."""
+    complete = []
     for folder in directory.glob("checkpoint-*"):
         try:
             marker = json.loads((folder / MARKER).read_text())
             ranks = int(marker.get("ranks", 1))
-            whole.append(Checkpoint(int(marker["updates"]), int(marker["cursor"]), folder, ranks))
+            complete.append(Checkpoint(int(marker["updates"]), int(marker["cursor"]), folder, ranks))
         except (OSError, ValueError, KeyError):
             shutil.rmtree(folder, ignore_errors=True)
-    return max(whole, default=None)
+    return max(complete, default=None)

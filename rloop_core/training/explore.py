@@ -1,4 +1,4 @@
-"""One exploration phase, from theta_i to N_RL recorded RL steps (Algorithm 1, exploration step)."""
+"""One exploration phase: N_RL recorded RL steps from theta_i (Algorithm 1, exploration step)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExploreJob:
-    """One phase.
+    """The inputs of one phase.
 
     Args:
         config: The run's config.
@@ -35,8 +35,8 @@ class ExploreJob:
         policy: Folder of theta_i.
         work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics.
         device: "cpu" or "cuda".
-        rank: This process among those of the phase; the first lays out what they compute.
-        ranks: Processes of the phase.
+        rank: This process's rank; rank 0 writes metrics, snapshots and the policy.
+        ranks: Number of processes.
     """
 
     config: Config
@@ -51,26 +51,31 @@ class ExploreJob:
 
 
 def explore(
-    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, tell: Callable[[dict[str, Any]], None]
+    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, on_step: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run or resume the phase; afterwards `work` holds every RL step's shards, snapshots, metrics and `policy/`.
 
-    Several ranks draw the same problems as one, each its share of every generation batch, and each has a random state
-    of its own. So a phase of N ranks records as many rollouts of the same problems, and can be killed and resumed as
-    exactly; but its completions are other draws than those of one rank, and its sums are in another order.
+    Each rank takes its share of every generation batch and has its own random state. So N ranks record as many rollouts
+    of the same problems as one rank, and resume as exactly, but sample other completions and sum in another order.
+
+    Args:
+        job: The phase.
+        problems: Training problems.
+        verifier: Judges completions.
+        on_step: Called with each RL step's metrics.
 
     Raises:
-        StageError: The phase did not reach its last RL step, its loss is not finite, or it was begun with other ranks.
+        StageError: The phase did not reach its last RL step, its loss is not finite, or it began with other ranks.
     """
     from rloop_core.training.callbacks import StepBoundary
     from rloop_core.training.checkpoints import last_checkpoint
-    from rloop_core.training.metrics_log import StepLedger
+    from rloop_core.training.metrics_log import MetricsLog
 
     checkpoint = last_checkpoint(job.work / "checkpoints")
     _check_ranks(job, checkpoint)
     trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
-    updates_per_step = trainer.plan.updates_per_step
-    done = checkpoint.updates // updates_per_step if checkpoint else 0
+    settings = job.config.explore
+    done = checkpoint.updates // settings.updates_per_step if checkpoint else 0
 
     def save(folder: Path) -> None:
         model, weights = policy_of(trainer, job.config)
@@ -80,24 +85,31 @@ def explore(
     def save_snapshot(step: int) -> None:
         save(job.work / "snapshots" / f"step-{step:06d}")
 
-    ledger = StepLedger(job.work, done, tell) if job.rank == 0 else None
-    trainer.add_callback(StepBoundary(trainer, ledger, job.config.explore.snapshot_every, save_snapshot))
+    log = MetricsLog(job.work, done, on_step) if job.rank == 0 else None
+    trainer.add_callback(StepBoundary(trainer, log, settings.snapshot_every, save_snapshot))
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
-    _prove_finished(trainer.state.global_step, trainer.plan.steps * updates_per_step, done)
+    _prove_finished(trainer.state.global_step, settings.steps * settings.updates_per_step, done)
     save(job.work / "policy")
 
 
 def make_trainer(
     job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
 ) -> DapoTrainer:
-    """The trainer of a phase, at a place in the problem stream; without `record` it keeps no rollouts (benchmarks)."""
+    """Make the trainer of a phase.
+
+    Args:
+        job: The phase.
+        problems: Training problems.
+        verifier: Judges completions.
+        cursor: Position in the problem stream.
+        record: Write the rollouts to shards; benchmarks leave it out.
+    """
     from trl.rewards import get_soft_overlong_punishment
 
-    from rloop_core.training.problem_stream import ProblemStream
-    from rloop_core.training.recorder import RolloutRecorder
-    from rloop_core.training.reward import AnswerReward
+    from rloop_core.training.groups import ProblemStream
+    from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
     from rloop_core.training.settings import grpo_config
-    from rloop_core.training.trainer import DapoTrainer, StepPlan
+    from rloop_core.training.trainer import DapoTrainer
 
     explore = job.config.explore
     check_in_loop(job.config, job.device)
@@ -113,12 +125,11 @@ def make_trainer(
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
     recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, job.rank, job.attempt)
     return DapoTrainer(
-        plan=StepPlan(explore.steps, explore.problems_per_step, explore.group_size, explore.updates_per_step),
+        explore=explore,
         problems=problems,
         stream=ProblemStream(len(problems), job.seed, cursor),
         answer_reward=answer,
         recorder=recorder if record else None,
-        sampling=explore.dynamic_sampling,
         generation_batch=job.config.placement.generation_batch,
         model=model,
         reward_funcs=rewards,
@@ -132,9 +143,10 @@ def make_trainer(
 
 
 def seal(job: ExploreJob, out: Path) -> dict[str, int]:
-    """Lay the finished phase's artifact out in `out`; returns its counts.
+    """Write the finished phase's artifact to `out`, and return its counts.
 
-    Only winning shards go in, written so that an interrupted phase and an undisturbed one give equal files.
+    Of each RL step and rank only the last attempt's shard is written, so an interrupted phase and an undisturbed one
+    give equal files.
     """
     from rloop_core.trajectories.shards import seal_shards
 
@@ -148,10 +160,10 @@ def seal(job: ExploreJob, out: Path) -> dict[str, int]:
 
 
 def _check_ranks(job: ExploreJob, checkpoint: Checkpoint | None) -> None:
-    """A checkpoint goes on with as many ranks as made it; without one, nothing of ranks that are no more may be left.
+    """Check that as many ranks made the checkpoint; without a checkpoint, remove the shards of higher ranks.
 
     Raises:
-        StageError: It was made by others.
+        StageError: Another number of ranks made it.
     """
     if checkpoint is None:
         for shard in (job.work / "shards").glob("*.parquet") if job.rank == 0 else ():
@@ -167,20 +179,17 @@ def _check_ranks(job: ExploreJob, checkpoint: Checkpoint | None) -> None:
 
 
 def _placeholder(problems: Sequence[EncodedProblem]) -> Any:
-    """A data set for TRL to count; the trainer's problems come from its stream."""
+    """Return a data set that TRL requires and only counts; problems come from the stream."""
     from datasets import Dataset
 
     return Dataset.from_dict({"prompt": [problem.prompt for problem in problems]})
 
 
 def _prove_finished(reached: int, wanted: int, resumed_at: int) -> None:
-    """A resume flag that is silently ignored, or a run that ends early with exit code 0, must not pass for success."""
+    """Raise StageError if training ended early or ignored the checkpoint without an error."""
     if reached != wanted:
         raise StageError(
             f"stopped after {reached} of {wanted} optimizer updates (resumed at RL step {resumed_at})",
             field="explore",
             fix="look at the stage's log, then start the same command again",
         )
-
-
-__all__ = ["ExploreJob", "explore", "seal"]

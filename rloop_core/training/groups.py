@@ -1,4 +1,4 @@
-"""Dynamic sampling (DAPO, section 3.2): which groups enter the update, and the batch they make."""
+"""Problem order and dynamic sampling (DAPO, section 3.2): which groups enter the update, and the batch they form."""
 
 from __future__ import annotations
 
@@ -6,24 +6,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import torch
 
     Tensors = dict[str, torch.Tensor]
 
 
+class ProblemStream:
+    """Endless passes over `count` problems, each pass in its own order: a function of the seed and the cursor alone.
+
+    So a phase resumes from the cursor, in any pass, and dynamic sampling may draw any number of problems per RL step.
+
+    Args:
+        count: Number of problems.
+        seed: Seed of the orders.
+        cursor: Problems taken so far.
+    """
+
+    def __init__(self, count: int, seed: int, cursor: int = 0) -> None:
+        if count < 1:
+            raise ValueError("a stream needs at least one problem")
+        self._count = count
+        self._seed = seed
+        self.cursor = cursor
+        self._pass = -1
+        self._order: np.ndarray = np.empty(0, dtype=np.int64)
+
+    def take(self, number: int) -> list[int]:
+        """Return the next `number` problem indices, and advance the cursor."""
+        indices = [self._at(self.cursor + offset) for offset in range(number)]
+        self.cursor += number
+        return indices
+
+    def _at(self, position: int) -> int:
+        which, index = divmod(position, self._count)
+        if which != self._pass:
+            self._pass = which
+            self._order = np.random.default_rng([self._seed, which]).permutation(self._count)
+        return int(self._order[index])
+
+
 def group_id(step: int, rank: int, round_index: int, group: int) -> str:
-    """Name of a group, unique within one exploration phase."""
+    """Return a group's name, unique within one exploration phase."""
     return f"s{step:06d}-r{rank:02d}-b{round_index:02d}-g{group:04d}"
 
 
 def informative_groups(correct: Sequence[bool], group_size: int) -> list[int]:
-    """Indices of the groups with both right and wrong rollouts.
+    """Return the indices of the groups with both correct and wrong rollouts.
 
-    Accuracy decides, never the shaped reward: an overlong punishment must not make a mastered problem look informative.
+    Accuracy decides, not the shaped reward: an overlong punishment must not make a solved problem look informative.
 
     Args:
-        correct: One outcome a rollout, group after group; shape (groups * group_size,).
+        correct: One outcome per rollout, group after group; shape (groups * group_size,).
         group_size: G.
     """
     groups = [correct[start : start + group_size] for start in range(0, len(correct), group_size)]
@@ -35,7 +71,7 @@ class GroupBatch:
     """Collects the groups of one RL step over several generation rounds until the batch is full.
 
     Args:
-        wanted: Groups this rank needs.
+        wanted: Groups that this rank needs.
         group_size: G.
     """
 
@@ -47,28 +83,29 @@ class GroupBatch:
 
     @property
     def missing(self) -> int:
-        """Groups still needed."""
+        """Number of groups still needed."""
         return self.wanted - self.taken
 
     def add(self, output: Tensors, groups: Sequence[int]) -> list[int]:
-        """Take as many of `groups` as are still needed; returns those taken.
+        """Take as many of `groups` as are still needed, and return those.
 
         Args:
             output: TRL's scored generation batch; tensors of shape (rows, ...), rows group after group.
-            groups: Indices of the groups worth taking.
+            groups: Indices of the informative groups.
         """
         taken = list(groups[: self.missing])
         if taken:
             self._parts.append(_select(output, taken, self.group_size))
             self.taken += len(taken)
         if self._fill is None:
-            self._fill = _silenced(_select(output, [0], self.group_size))
+            self._fill = _masked(_select(output, [0], self.group_size))
         return taken
 
     def tensors(self, pad_token_id: int) -> Tensors:
-        """The batch, of shape (wanted * group_size, ...); places that no group filled carry no loss.
+        """Return the batch, of shape (wanted * group_size, ...).
 
-        A silent group keeps the shape that TRL's mini-batches need, with every token masked and advantage 0.
+        A group with all tokens masked and advantage 0 takes the place of a missing one: it keeps the shape that TRL's
+        mini-batches need, and carries no loss.
         """
         assert self._fill is not None, "add() comes first"
         return _stack(self._parts + [self._fill] * self.missing, pad_token_id)
@@ -81,11 +118,11 @@ def _select(output: Tensors, groups: Sequence[int], group_size: int) -> Tensors:
     return {name: value[rows.to(value.device)] for name, value in output.items() if value.ndim > 0}
 
 
-def _silenced(part: Tensors) -> Tensors:
-    silent = dict(part)
+def _masked(part: Tensors) -> Tensors:
+    masked = dict(part)
     for name in ("advantages", "completion_mask"):
-        silent[name] = part[name] * 0
-    return silent
+        masked[name] = part[name] * 0
+    return masked
 
 
 def _stack(parts: list[Tensors], pad_token_id: int) -> Tensors:

@@ -1,9 +1,14 @@
-"""What happened in each RL step, in numbers: one JSON line a step, cut back to the checkpoint when a phase resumes."""
+"""The metrics of each RL step as JSON lines, and the drift of vLLM's log-probabilities among them.
+
+Drift is the distance in nats per token between vLLM's and the trainer's log-probabilities of vLLM's rollouts. Both hold
+the same weights, so it should be rounding alone. Importance sampling corrects a little of it; a large drift means that
+vLLM samples from another policy than the one being trained.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +17,45 @@ from rloop_core.json_text import parse_json
 
 Row = dict[str, Any]
 
+DRIFT_METRICS = {
+    "sampling/sampling_logp_difference/mean": "drift",
+    "sampling/sampling_logp_difference/max": "drift_max",
+    "sampling/importance_sampling_ratio/mean": "importance_ratio",
+    "sampling/importance_sampling_ratio/max": "importance_ratio_max",
+}
+"""TRL's keys, and their names in an RL step's metrics. Ratios are after the cap. TRL logs them with the first update
+after the rollouts, as means over the rounds of dynamic sampling."""
 
-class StepLedger:
+
+class MetricsLog:
     """Two JSON-lines files: `metrics.jsonl` (what was computed) and `timings.jsonl` (how long it took).
 
-    They are apart because the first is part of the artifact, whose digest must not depend on the clock.
+    Only the first is part of the artifact, whose digest must not depend on the clock.
 
     Args:
-        directory: Where both files are.
+        directory: Folder of both files.
         keep_steps: RL steps to keep of an earlier attempt; later lines are dropped.
-        tell: Called with each step's metrics, timings included.
+        on_step: Called with each step's metrics, including timings.
     """
 
-    def __init__(self, directory: Path, keep_steps: int, tell: Callable[[Row], None]) -> None:
-        self.metrics_path = directory / "metrics.jsonl"
-        self.timings_path = directory / "timings.jsonl"
-        self._tell = tell
-        for path in (self.metrics_path, self.timings_path):
+    def __init__(self, directory: Path, keep_steps: int, on_step: Callable[[Row], None]) -> None:
+        self._metrics_path = directory / "metrics.jsonl"
+        self._timings_path = directory / "timings.jsonl"
+        self._on_step = on_step
+        for path in (self._metrics_path, self._timings_path):
             kept = [row for row in read_rows(path) if row["step"] <= keep_steps]
             replace_text(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def add(self, metrics: Row, timings: Row) -> None:
-        """Record one RL step."""
-        for path, row in ((self.metrics_path, metrics), (self.timings_path, timings)):
+        """Append one RL step."""
+        for path, row in ((self._metrics_path, metrics), (self._timings_path, timings)):
             with open(path, "a", encoding="utf-8") as stream:
                 stream.write(json.dumps(row) + "\n")
-        self._tell({**metrics, "seconds": timings})
+        self._on_step({**metrics, "seconds": timings})
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Rows of a JSON-lines file that this module wrote; a last line cut short by a crash is left out."""
+    """Read a file of `MetricsLog`, up to a line that a crash cut short."""
     if not path.exists():
         return []
     rows = []
@@ -51,3 +65,37 @@ def read_rows(path: Path) -> list[Row]:
         except ValueError:
             break
     return rows
+
+
+def drift_alarm(row: Mapping[str, Any], limit: float) -> str | None:
+    """Return a warning if an RL step's drift is above the limit, else None."""
+    drift = row.get("drift")
+    if drift is None or drift <= limit:
+        return None
+    return (
+        f"RL step {row['step']}: vLLM's log-probabilities are {drift:.3f} nats a token from the trainer's, above "
+        f"{limit:g} (placement.vllm.drift_alarm): it may draw from another policy than the one that is trained"
+    )
+
+
+def drift_summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean and greatest drift of a phase; an empty dictionary for a phase without vLLM."""
+    drifts = _drifts(rows)
+    return {"drift_mean": sum(drifts) / len(drifts), "drift_max": max(drifts)} if drifts else {}
+
+
+def drift_note(rows: Iterable[Mapping[str, Any]], limit: float) -> str | None:
+    """Return a sentence for the report about all RL steps whose drift is above the limit; None if there are none."""
+    drifts = _drifts(rows)
+    above = [drift for drift in drifts if drift > limit]
+    if not above:
+        return None
+    return (
+        f"In {len(above)} of {len(drifts)} RL steps vLLM's log-probabilities were more than {limit:g} nats a token "
+        f"from the trainer's (at most {max(above):.3f}; placement.vllm.drift_alarm): it may have drawn "
+        "from another policy than the one that was trained."
+    )
+
+
+def _drifts(rows: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [row["drift"] for row in rows if row.get("drift") is not None]

@@ -1,4 +1,4 @@
-"""DAPO's hyperparameters in TRL's words."""
+"""The config's hyperparameters as TRL's arguments."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rloop_core.config import Config
+from rloop_core.config import Config, ExploreConfig, RFTConfig
+from rloop_core.rollout.available import uses_vllm
 
 if TYPE_CHECKING:
-    from trl import GRPOConfig
+    from trl import GRPOConfig, SFTConfig
 
 
 def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool) -> GRPOConfig:
-    """GRPOConfig of one exploration phase.
+    """Return the GRPOConfig of one exploration phase.
 
     J = (1 / sum|o_i|) sum_i sum_t min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), A = (R - mean) / std per group,
     no KL term (DAPO, equations 8 to 12).
@@ -21,9 +22,9 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
     Args:
         config: The run's config.
         output_dir: Where TRL keeps resumable checkpoints.
-        seed: Seed of this phase.
-        world_size: Ranks that share the work.
-        use_cpu: Keep off accelerators even where there is one.
+        seed: Seed of the phase.
+        world_size: Number of ranks.
+        use_cpu: Train on the CPU even where there is an accelerator.
     """
     from trl import GRPOConfig
 
@@ -31,8 +32,7 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
     micro = config.placement.micro_batch_rollouts or explore.mini_batch_rollouts // world_size
     accumulation = explore.mini_batch_rollouts // (micro * world_size)
     return GRPOConfig(
-        output_dir=str(output_dir),
-        seed=seed,
+        **_shared(config, explore, output_dir, seed, use_cpu),
         max_steps=explore.steps * explore.updates_per_step,
         num_generations=explore.group_size,
         per_device_train_batch_size=micro,
@@ -47,67 +47,102 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         epsilon=explore.clip_low,
         epsilon_high=explore.clip_high,
         scale_rewards="group",
-        reward_weights=reward_weights(config),
-        learning_rate=explore.learning_rate,
+        reward_weights=_reward_weights(config),
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=explore.warmup_updates,
-        weight_decay=explore.weight_decay,
-        max_grad_norm=explore.max_grad_norm,
-        bf16=config.policy.dtype == "bfloat16",
-        gradient_checkpointing=config.placement.gradient_checkpointing,
-        use_liger_kernel=config.placement.liger_kernels,
         save_strategy="steps",
         save_steps=config.placement.checkpoint_every * explore.updates_per_step,
         save_total_limit=2,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",  # its axis would be optimizer updates; see trackers
-        disable_tqdm=True,
-        ddp_timeout=math.ceil(60 * config.placement.collective_timeout_minutes),
-        use_cpu=use_cpu,
-        trust_remote_code=config.policy.trust_remote_code,
         remove_unused_columns=False,
-        **(_vllm(config) if explore.engine == "vllm" else {}),
+        **(_vllm(config) if uses_vllm(config, "explore") else {}),
     )
 
 
-def _vllm(config: Config) -> dict[str, Any]:
-    """vLLM, its mismatch with the trainer corrected token by token.
+def sft_config(
+    config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool, updates: int
+) -> SFTConfig:
+    """Return the SFTConfig of one fine-tuning.
 
-    w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weighs each token's loss (truncated importance sampling).
-    TRL's default weighs by the ratio of whole sequences instead, which vanishes on long completions.
+    Args:
+        config: The run's config.
+        output_dir: TRL's scratch folder.
+        seed: Seed of the order of the trajectories.
+        world_size: Number of ranks.
+        use_cpu: Train on the CPU even where there is an accelerator.
+        updates: Optimizer updates in total.
     """
+    from trl import SFTConfig
+
+    rft = config.rft
+    share = rft.batch_trajectories // world_size
+    micro = min(config.placement.micro_batch_trajectories or share, share)
+    return SFTConfig(
+        **_shared(config, rft, output_dir, seed, use_cpu),
+        max_length=None,
+        completion_only_loss=True,
+        num_train_epochs=rft.epochs,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=max(1, share // micro),
+        lr_scheduler_type="constant_with_warmup" if rft.schedule == "constant" else rft.schedule,
+        warmup_steps=math.floor(rft.warmup_ratio * updates),
+        save_strategy="no",
+    )
+
+
+def _shared(
+    config: Config, stage: ExploreConfig | RFTConfig, output_dir: Path, seed: int, use_cpu: bool
+) -> dict[str, Any]:
+    """Return the arguments that both trainers take alike."""
+    placement = config.placement
     return {
+        "output_dir": str(output_dir),
+        "seed": seed,
+        "learning_rate": stage.learning_rate,
+        "weight_decay": stage.weight_decay,
+        "max_grad_norm": stage.max_grad_norm,
+        "bf16": config.policy.dtype == "bfloat16",
+        "gradient_checkpointing": placement.gradient_checkpointing,
+        "use_liger_kernel": placement.liger_kernels,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",  # it would log by optimizer update; see rloop_core.trackers
+        "disable_tqdm": True,
+        "ddp_timeout": math.ceil(60 * placement.collective_timeout_minutes),
+        "use_cpu": use_cpu,
+        "trust_remote_code": config.policy.trust_remote_code,
+    }
+
+
+def _vllm(config: Config) -> dict[str, Any]:
+    """Return vLLM's arguments: a server's, or those of an engine on the trainer's GPUs that sleeps during updates.
+
+    Truncated importance sampling: w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weights each token's loss.
+    TRL's default weights by the ratio of whole sequences, which vanishes on long completions.
+    """
+    placement = config.placement.vllm
+    if placement.server:  # rank 0 alone talks to it
+        mode = {
+            "vllm_mode": "server",
+            "vllm_server_base_url": placement.server.rstrip("/"),
+            "vllm_group_port": placement.weights_port,
+        }
+    else:
+        mode = {
+            "vllm_mode": "colocate",
+            "vllm_enable_sleep_mode": True,
+            "vllm_gpu_memory_utilization": placement.colocated_memory,
+            "vllm_tensor_parallel_size": placement.tensor_parallel,
+            "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
+        }
+    return {
+        **mode,
         "use_vllm": True,
-        **(_served(config) if config.placement.vllm.server else _colocated(config)),
         "vllm_importance_sampling_correction": True,
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": config.explore.importance_cap,
     }
 
 
-def _colocated(config: Config) -> dict[str, Any]:
-    """On the trainer's own GPUs, asleep during updates."""
-    placement = config.placement.vllm
-    return {
-        "vllm_mode": "colocate",
-        "vllm_enable_sleep_mode": True,
-        "vllm_gpu_memory_utilization": placement.colocated_memory,
-        "vllm_tensor_parallel_size": placement.tensor_parallel,
-        "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
-    }
-
-
-def _served(config: Config) -> dict[str, Any]:
-    """On a server's GPUs; rank 0 alone talks to it."""
-    placement = config.placement.vllm
-    return {
-        "vllm_mode": "server",
-        "vllm_server_base_url": (placement.server or "").rstrip("/"),
-        "vllm_group_port": placement.weights_port,
-    }
-
-
-def reward_weights(config: Config) -> list[float]:
-    """Weights of the answer's score and, where it is on, of the soft overlong punishment."""
+def _reward_weights(config: Config) -> list[float]:
+    """Return the weights of the answer's score and, if it is on, of the soft overlong punishment."""
     return [1.0, config.explore.overlong.penalty] if config.explore.overlong.buffer_tokens else [1.0]

@@ -1,8 +1,7 @@
-"""DAPO exploration on TRL's GRPOTrainer: what TRL lacks is added around its methods; none of them is copied.
+"""DAPO exploration on TRL's GRPOTrainer, which is extended around its methods; none of them is copied.
 
-TRL brings clip-higher, the token-level loss and group advantages. Added here: RL-step accounting, dynamic sampling on
-accuracy, the record of every rollout, a problem order from which a resumed phase continues exactly, and the sampler
-that the other stages use too.
+TRL has clip-higher, the token-level loss and group advantages. Added here: RL-step accounting, dynamic sampling on
+accuracy, the record of every rollout, a problem order that resumes exactly, and the other stages' sampler.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,51 +17,27 @@ from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
-from rloop_core.config import DynamicSamplingConfig
+from rloop_core.config import ExploreConfig
 from rloop_core.errors import StageError
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import server_errors
-from rloop_core.training.groups import GroupBatch, group_id, informative_groups
-from rloop_core.training.problem_stream import ProblemStream
-from rloop_core.training.recorder import RolloutRecorder
-from rloop_core.training.reward import AnswerReward
-from rloop_core.training.weight_sync import leave_frozen_weights_alone
+from rloop_core.training.adapters import keep_frozen_weights_in_sync
+from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
+from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
 from rloop_core.verifier import Verdict
 
 
-@dataclass(frozen=True)
-class StepPlan:
-    """How TRL's optimizer updates make up RL steps.
-
-    Args:
-        steps: RL steps of the phase.
-        problems_per_step: P, over all ranks.
-        group_size: G.
-        updates_per_step: Optimizer updates an RL step.
-    """
-
-    steps: int
-    problems_per_step: int
-    group_size: int
-    updates_per_step: int
-
-    def rl_step(self, updates: int) -> int:
-        """The RL step (from 1) that is under way after so many updates; TRL's global_step is never shown as one."""
-        return updates // self.updates_per_step + 1
-
-
 class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer that explores: records, samples dynamically, and resumes exactly at RL-step boundaries.
+    """GRPOTrainer that records every rollout, samples dynamically, and resumes exactly at RL-step boundaries.
 
     Args:
-        plan: RL-step accounting.
+        explore: The phase's settings; P is over all ranks.
         problems: Encoded training problems.
         stream: Problem order.
         answer_reward: First reward; its judgements drive dynamic sampling.
-        recorder: Where rollouts go; None records nothing (benchmarks only).
-        sampling: Dynamic sampling's settings.
+        recorder: Writes the rollouts; None records nothing (benchmarks only).
         generation_batch: Sequences generated together, which bounds the KV cache.
         **trl: GRPOTrainer's own arguments.
     """
@@ -71,61 +45,59 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        plan: StepPlan,
+        explore: ExploreConfig,
         problems: Sequence[EncodedProblem],
         stream: ProblemStream,
         answer_reward: AnswerReward,
         recorder: RolloutRecorder | None,
-        sampling: DynamicSamplingConfig,
         generation_batch: int,
         **trl: Any,
     ) -> None:
-        self.plan = plan
+        self.explore = explore
         self.stream = stream
         self.recorder = recorder
         self._problems = problems
         self._prompt_ids = {problem.prompt: list(problem.prompt_ids) for problem in problems}
         self._answer_reward = answer_reward
-        self._sampling = sampling
+        self._sampling = explore.dynamic_sampling
         self._rollout_statistics: tuple[torch.Tensor, torch.Tensor] | None = None
         self._seconds = {"generate": 0.0, "verify": 0.0, "record": 0.0}
-        self.step_facts: dict[str, float] = {}
+        self.step_metrics: dict[str, float] = {}
         super().__init__(**trl)
         if self.use_vllm:
-            # Its start sets the random state that it shares with this process to a number of its own, whatever the
-            # run's seed; from here on, checkpoints keep that state.
+            # Starting vLLM resets this process's random state to a fixed seed; from here on, checkpoints keep it.
             set_seed(self.args.seed, device_specific=True)
             if is_peft_model(self.model):
                 adapters = self.model.peft_config["default"]
-                leave_frozen_weights_alone(self.vllm_generation, adapters.lora_alpha / adapters.r)
-        self._drawing = SamplingSettings(
+                keep_frozen_weights_in_sync(self.vllm_generation, adapters.lora_alpha / adapters.r)
+        self._sampling_settings = SamplingSettings(
             samples=1,
             temperature=self.temperature,
             top_p=1.0,
             max_tokens=self.max_completion_length,
             batch=generation_batch,
-            seed=0,  # the trainer's own random state, which its checkpoints hold, decides
+            seed=0,  # unused: the trainer's random state, which its checkpoints hold, decides
         )
 
     def get_train_dataloader(self) -> DataLoader[int]:
-        """One tick for each forward-backward pass of the phase, in a single epoch.
+        """Return a loader with one item per forward-backward pass of the phase, in a single epoch.
 
-        Problems come from the stream: dynamic sampling draws more of them than a sampler could foresee, and an epoch
-        boundary in TRL's own sampler would replay the first epoch's order after a resume.
+        Problems come from the stream instead: dynamic sampling takes an unknown number of them, and TRL's own sampler
+        replays the first epoch's order after a resume in a later one.
         """
-        updates = self.plan.steps * self.plan.updates_per_step
-        ticks = updates * self.args.gradient_accumulation_steps * self.accelerator.num_processes
-        loader: DataLoader[int] = DataLoader(range(ticks), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
+        updates = self.explore.steps * self.explore.updates_per_step
+        passes = updates * self.args.gradient_accumulation_steps * self.accelerator.num_processes
+        loader: DataLoader[int] = DataLoader(range(passes), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
         return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
-        """One RL step's rollouts: rounds of generation until every rank has its groups, all of them recorded."""
+        """Generate one RL step's rollouts, in rounds until every rank has its groups, and record all of them."""
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)  # type: ignore[no-any-return]
         started = time.perf_counter()
-        step = self.plan.rl_step(self.state.global_step)
+        step = self.state.global_step // self.explore.updates_per_step + 1  # global_step counts updates
         ranks = self.accelerator.num_processes
-        batch = GroupBatch(self.plan.problems_per_step // ranks, self.plan.group_size)
+        batch = GroupBatch(self.explore.problems_per_step // ranks, self.explore.group_size)
         rows: list[dict[str, Any]] = []
         rounds = 0
         missing = 0
@@ -142,24 +114,24 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         self._seconds["record"] += time.perf_counter() - before_record
         output = batch.tensors(self._tokenizer.pad_token_id)
         output["num_items_in_batch"] = self.accelerator.gather(output["completion_mask"].sum()).sum()
-        self.step_facts = self._over_ranks(_facts(rows, self.plan.group_size)) | {
+        self.step_metrics = self._over_ranks(_metrics_of(rows, self.explore.group_size)) | {
             "generation_batches": float(rounds),
             "groups_missing": float(missing),
         }
         return output
 
     def take_seconds(self) -> dict[str, float]:
-        """Seconds of each phase since the last call: generate (scoring pass included), verify, record."""
+        """Return the seconds since the last call of: generate (including the scoring pass), verify, record."""
         seconds, self._seconds = self._seconds, dict.fromkeys(self._seconds, 0.0)
         return seconds
 
     def _sample_round(self, step: int, round_index: int, batch: GroupBatch) -> list[dict[str, Any]]:
         """Generate and score P problems x G rollouts, offer the groups to the batch, and return the record rows."""
-        size = self.plan.group_size
-        drawn = self.stream.take(self.plan.problems_per_step)
-        share = len(drawn) // self.accelerator.num_processes
+        size = self.explore.group_size
+        indices = self.stream.take(self.explore.problems_per_step)
+        share = len(indices) // self.accelerator.num_processes
         rank = self.accelerator.process_index
-        mine = [self._problems[index] for index in drawn[rank * share : (rank + 1) * share]]
+        mine = [self._problems[index] for index in indices[rank * share : (rank + 1) * share]]
         inputs = [
             {"prompt": problem.prompt, "gold": problem.gold, "problem_id": problem.problem_id}
             for problem in mine
@@ -175,7 +147,7 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
     def _rows(
         self, step: int, round_index: int, inputs: list[dict[str, Any]], output: dict[str, torch.Tensor], kept: set[int]
     ) -> list[dict[str, Any]]:
-        size = self.plan.group_size
+        size = self.explore.group_size
         prompt_ids = _unpadded(output["prompt_ids"], output["prompt_mask"])
         completion_ids = _unpadded(output["completion_ids"], output["completion_mask"])
         log_probs, entropies = self._statistics_of(output["completion_mask"])
@@ -209,17 +181,17 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         return rows
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Completions from the sampler that every stage draws with, so many sequences at a time; vLLM's are TRL's."""
+        """Sample completions with the sampler of the other stages; vLLM samples through TRL's own method."""
         if self.use_vllm:
             with server_errors(self.args.vllm_server_base_url):
                 return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
         with self._policy_for_generation() as policy:
-            completions = TransformersSampler(policy, self._tokenizer).draw(prompt_ids, self._drawing)
+            completions = TransformersSampler(policy, self._tokenizer).sample_ids(prompt_ids, self._sampling_settings)
             policy.train()
         return completions, None
 
     def _policy_for_generation(self) -> AbstractContextManager[Any]:
-        """The policy with whole weights and its cache on, whatever wraps it for training."""
+        """Return the unwrapped policy, with whole weights and its KV cache enabled."""
         return unwrap_model_for_generation(  # type: ignore[no-any-return]
             self.model_wrapped,
             self.accelerator,
@@ -228,17 +200,17 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         )
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """The ids that every stage uses for these prompts, rather than a second tokenisation."""
+        """Return the prompts' ids that all stages share, instead of tokenizing again."""
         return [self._prompt_ids[prompt] for prompt in prompts], None, {}
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's rewards, (ranks * rows, functions); their weighted sum is what the update sees, so it is recorded."""
+        """Return TRL's rewards, (ranks * rows, functions), and keep their weighted sum, the update's reward."""
         rewards = super()._calculate_rewards(*args, **kwargs)
         self._last_rewards = (rewards * self.reward_weights.to(rewards.device)).sum(dim=1)
         return rewards  # type: ignore[no-any-return]
 
     def _get_per_token_logps_and_entropies(self, *args: Any, compute_entropy: bool = False, **kwargs: Any) -> Any:
-        """TRL's scoring pass, whose entropies cost nothing more: both come out of one fused head."""
+        """Run TRL's scoring pass with entropies, which the fused head computes at no cost."""
         scoring = not torch.is_grad_enabled()
         result = super()._get_per_token_logps_and_entropies(*args, compute_entropy=compute_entropy or scoring, **kwargs)
         if scoring:
@@ -246,41 +218,41 @@ class DapoTrainer(GRPOTrainer):  # type: ignore[misc]
         return result
 
     def _statistics_of(self, mask: torch.Tensor) -> tuple[list[float | None], list[float | None]]:
-        """Log-probability sums and mean entropies of the last round's rollouts, in nats; None where TRL needs none."""
+        """Return log-probability sums and mean entropies of the last round in nats; None if TRL did not score it."""
         if self._rollout_statistics is None:
-            nothing: list[float | None] = [None] * mask.shape[0]
-            return nothing, nothing
+            unknown: list[float | None] = [None] * mask.shape[0]
+            return unknown, unknown
         log_probs, entropies = self._rollout_statistics
         lengths = mask.sum(dim=1).clamp(min=1)
         return (log_probs * mask).sum(dim=1).tolist(), ((entropies * mask).sum(dim=1) / lengths).tolist()
 
-    def _over_ranks(self, facts: dict[str, float]) -> dict[str, float]:
-        """Facts of all ranks as one: every rank draws equally many rollouts, so means stay plain means."""
+    def _over_ranks(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Combine the metrics of all ranks; each has equally many rollouts, so the mean of means is the mean."""
         if self.accelerator.num_processes == 1:
-            return facts
-        every = self.accelerator.gather(torch.tensor([list(facts.values())], device=self.accelerator.device))
-        joined = dict(zip(facts, every.mean(dim=0).tolist(), strict=True))
+            return metrics
+        ranks = self.accelerator.gather(torch.tensor([list(metrics.values())], device=self.accelerator.device))
+        combined = dict(zip(metrics, ranks.mean(dim=0).tolist(), strict=True))
         for name in ("rollouts", "groups", "groups_dropped"):
-            joined[name] *= self.accelerator.num_processes
-        column = list(facts)
-        joined["length_min"] = every[:, column.index("length_min")].min().item()
-        joined["length_max"] = every[:, column.index("length_max")].max().item()
-        return joined
+            combined[name] *= self.accelerator.num_processes
+        column = list(metrics)
+        combined["length_min"] = ranks[:, column.index("length_min")].min().item()
+        combined["length_max"] = ranks[:, column.index("length_max")].max().item()
+        return combined
 
     def _missing_everywhere(self, batch: GroupBatch) -> int:
-        """Groups that the ranks together still need, so that all of them decide alike."""
+        """Return the number of groups that all ranks together still need, so that they decide alike."""
         missing = torch.tensor([batch.missing], device=self.accelerator.device)
         return int(self.accelerator.gather(missing).sum().item())
 
     def _exhausted(self, rounds: int, step: int, missing: int) -> bool:
-        """Whether sampling must stop with a batch that is not full.
+        """Return True if sampling must stop although the batch is not full.
 
         Raises:
-            StageError: It must, and the config wants a full batch.
+            StageError: It must stop, and the config requires a full batch.
         """
         if not self._sampling.enabled or rounds >= self._sampling.max_generation_batches:
             if self._sampling.when_exhausted == "fail":
-                wanted = self.plan.problems_per_step
+                wanted = self.explore.problems_per_step
                 raise StageError(
                     f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
                     "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
@@ -296,8 +268,8 @@ def _unpadded(ids: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
     return [row[flags].tolist() for row, flags in zip(ids.cpu(), keep.cpu(), strict=True)]
 
 
-def _facts(rows: list[dict[str, Any]], group_size: int) -> dict[str, float]:
-    """This rank's share of an RL step, in numbers: means over all rollouts, and groups dropped from the update."""
+def _metrics_of(rows: list[dict[str, Any]], group_size: int) -> dict[str, float]:
+    """Return this rank's metrics of an RL step: means over all rollouts, and groups dropped from the update."""
     count = len(rows)
     lengths = [row["length"] for row in rows]
     return {

@@ -46,12 +46,11 @@ def preflight(context: StageContext) -> StageOutcome:
 
 def explore(context: StageContext) -> StageOutcome:
     """RL steps that are recorded, learnt from, noted and checkpointed in the real order."""
-    from rloop_core.training.checkpoints import last_checkpoint, mark_whole
+    from rloop_core.training.checkpoints import last_checkpoint, mark_complete
     from rloop_core.training.explore import ExploreJob, seal
-    from rloop_core.training.groups import group_id
-    from rloop_core.training.metrics_log import StepLedger
-    from rloop_core.training.problem_stream import ProblemStream
-    from rloop_core.training.recorder import RolloutRecorder
+    from rloop_core.training.groups import ProblemStream, group_id
+    from rloop_core.training.metrics_log import MetricsLog
+    from rloop_core.training.rollouts import RolloutRecorder
 
     config, work, asked = context.config, context.work, context.config.explore
     policy, problems = context.folder("policy"), list(context.problems("problems"))
@@ -64,7 +63,7 @@ def explore(context: StageContext) -> StageOutcome:
     def tell(row: dict[str, Any]) -> None:
         context.tell({"kind": "step", "done": row["step"], "total": asked.steps, "metrics": row})
 
-    ledger = StepLedger(work, done, tell)
+    ledger = MetricsLog(work, done, tell)
     for step in range(done + 1, asked.steps + 1):
         rows = []
         for place, index in enumerate(stream.take(asked.problems_per_step)):
@@ -81,7 +80,7 @@ def explore(context: StageContext) -> StageOutcome:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights").write_text(weights)
         time.sleep(_MOMENT)
-        mark_whole(folder, step, stream.cursor)
+        mark_complete(folder, step, stream.cursor)
     _write_policy(policy, work / "policy", weights)
     job = ExploreJob(config, context.job.iteration, context.job.attempt, context.seed, policy, work, context.device)
     return StageOutcome(seal(job, context.out), {})

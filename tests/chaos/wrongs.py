@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from rloop_core.stages import execute, harvest
 from rloop_core.stages.execute import StageContext
 from rloop_core.store import Lease, Store, manifest
-from rloop_core.training import checkpoints, recorder
+from rloop_core.training import checkpoints, rollouts
 from rloop_core.trajectories import shards
 from rloop_core.trajectories.parquet import DeterministicWriter
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
@@ -105,18 +105,18 @@ def _prove_nothing() -> None:
 
 
 def _lose_a_group() -> None:
-    write = recorder.RolloutRecorder.write
+    write = rollouts.RolloutRecorder.write
 
     def wrong(self: Any, step: int, rows: list[dict[str, Any]]) -> Path:
         kept = rows if not self._attempt else [row for row in rows if row["group_id"] != rows[0]["group_id"]]
         return write(self, step, kept)
 
-    recorder.RolloutRecorder.write = wrong  # type: ignore[method-assign]
+    rollouts.RolloutRecorder.write = wrong  # type: ignore[method-assign]
     _prove_nothing()
 
 
 def _lose_shards() -> None:
-    write = recorder.RolloutRecorder.write
+    write = rollouts.RolloutRecorder.write
 
     def wrong(self: Any, step: int, rows: list[dict[str, Any]]) -> Path:
         for path in self._directory.glob("*.parquet"):
@@ -124,7 +124,7 @@ def _lose_shards() -> None:
                 path.unlink()
         return write(self, step, rows)
 
-    recorder.RolloutRecorder.write = wrong  # type: ignore[method-assign]
+    rollouts.RolloutRecorder.write = wrong  # type: ignore[method-assign]
 
 
 def _seal_every_attempt() -> None:

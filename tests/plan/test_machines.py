@@ -9,11 +9,16 @@ import pytest
 
 from rloop_core.cli.plan_command import command
 from rloop_core.config import load_config, make_config
-from rloop_core.plan.devices import DEVICES
 from rloop_core.plan.estimate import make_plan
-from rloop_core.plan.hours import cpu_tokens_per_second, generation_seconds, sampling_seconds, vllm_tokens_per_second
+from rloop_core.plan.hours import (
+    DEVICES,
+    cpu_tokens_per_second,
+    generation_seconds,
+    sampling_seconds,
+    vllm_tokens_per_second,
+)
 from rloop_core.plan.machines import MACHINES
-from rloop_core.plan.memory import GIB
+from rloop_core.plan.memory import GIB, placed
 from rloop_core.plan.models import KNOWN, ModelShape, shape_of
 from rloop_core.plan.sharding import ONE, ZERO2, ZERO3, trained_parameters, training_states
 from tests.conftest import ROOT
@@ -51,19 +56,8 @@ def test_vllm_is_faster_than_generate_where_the_config_names_it() -> None:
     config = load_config(PAPER)
     shape, budget = _shape("Qwen/Qwen2.5-Math-7B"), 2048
     by_generate = sampling_seconds(config, "evaluate", shape, DEVICES["h200"], 16_000, 128, budget)
-    named = config.model_copy(update={"placement": _Named(config.placement, engine="vllm")})
-    by_vllm = sampling_seconds(named, "evaluate", shape, DEVICES["h200"], 16_000, 128, budget)
+    by_vllm = sampling_seconds(placed(config, engine="vllm"), "evaluate", shape, DEVICES["h200"], 16_000, 128, budget)
     assert by_generate / by_vllm > 5
-
-
-class _Named:
-    """A section with one field more, or another value of it."""
-
-    def __init__(self, section: Any, **fields: Any) -> None:
-        self._section, self._fields = section, fields
-
-    def __getattr__(self, name: str) -> Any:
-        return self._fields[name] if name in self._fields else getattr(self._section, name)
 
 
 def test_adapters_and_states_by_hand() -> None:
@@ -89,8 +83,8 @@ def test_what_the_table_says_to_set_makes_every_stage_fit(path: Any) -> None:
         overrides = [f"{name}={json.dumps(value)}" for name, value in row["settings"].items()]
         again = make_plan(load_config(path, overrides), row["kind"], row["count"])
         assert again["does_not_fit"] == [], (row, again["memory"])
-        told = {one["stage"]: one["needed_gib"] for one in again["memory"]}
-        assert told == pytest.approx(row["memory_gib"], abs=0.1), row
+        needed = {stage["stage"]: stage["needed_gib"] for stage in again["memory"]}
+        assert needed == pytest.approx(row["memory_gib"], abs=0.1), row
 
 
 def test_the_table_names_what_does_not_fit_and_the_way_out() -> None:
@@ -105,8 +99,8 @@ def test_the_table_names_what_does_not_fit_and_the_way_out() -> None:
         ("placement.scratch", "/shared/rloop"),
         ("placement.processes", 64),
     ]
-    own = make_plan(load_config(PAPER, ["placement.scratch=/nfs/mine"]))["machines"][-1]["settings"]
-    assert "placement.scratch" not in own and own["placement.machines"] == 8
+    scratch = make_plan(load_config(PAPER, ["placement.scratch=/nfs/mine"]))["machines"][-1]["settings"]
+    assert "placement.scratch" not in scratch and scratch["placement.machines"] == 8
     assert "placement.machines" not in rows["8 x H200"]["settings"]
     assert rows["64 x H100"]["hours"] < rows["8 x H100"]["hours"] < rows["1 x H200"]["hours"]
     odd = make_plan(load_config(PAPER, ["explore.problems_per_step=96", "explore.mini_batch_rollouts=96"]))["machines"]

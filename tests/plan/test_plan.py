@@ -75,21 +75,19 @@ def test_storage_and_memory_of_the_paper_by_hand():
     assert plan["sharding"] == {"name": "ZeRO-2", "file": "infra/accelerate/zero2.yaml"}
     explore = plan["memory"][0]
     assert explore["parts_gib"]["weights, gradients, AdamW"] == round((2 + (4 + 12) / 8) * parameters / GIB, 2)
-    one = make_plan(config(), "h200", 1)["memory"][0]
-    assert one["parts_gib"]["weights, gradients, AdamW"] == round(16 * parameters / GIB, 2)
-    assert one["parts_gib"]["bfloat16 copy"] == round(2 * parameters / GIB, 2)
+    parts = make_plan(config(), "h200", 1)["memory"][0]["parts_gib"]
+    assert parts["weights, gradients, AdamW"] == round(16 * parameters / GIB, 2)
+    assert parts["bfloat16 copy"] == round(2 * parameters / GIB, 2)
     # Keys and values: 2 x 28 layers x 4 heads x 128 x 2 bytes a token; 4,096 tokens; 256 sequences.
     evaluate = plan["memory"][2]
     assert evaluate["parts_gib"]["key-value cache"] == 57_344 * 4096 * 256 / GIB == 56.0
 
 
 def test_one_device_is_too_small_and_the_settings_that_help_are_named():
-    one = make_plan(config(), "h100", 1)
-    assert any("128 GiB" in line and "at least 4 devices (--gpus)" in line for line in one["does_not_fit"])
-    assert "explore: set lora.rank to 32 (adapters: another computation)" in one["does_not_fit"]
-    assert any(
-        "set placement.accelerate_config to infra/accelerate/zero2-offload.yaml" in line for line in one["does_not_fit"]
-    )
+    lines = make_plan(config(), "h100", 1)["does_not_fit"]
+    assert any("128 GiB" in line and "at least 4 devices (--gpus)" in line for line in lines)
+    assert "explore: set lora.rank to 32 (adapters: another computation)" in lines
+    assert any("set placement.accelerate_config to infra/accelerate/zero2-offload.yaml" in line for line in lines)
     eight = make_plan(config(), "h200", 8)
     rft = next(row for row in eight["memory"] if row["stage"] == "rft")
     (fix,) = rft["fixes"]

@@ -14,7 +14,7 @@ from rloop_core.results.compare.comparability import version_notes
 from rloop_core.results.report import figures
 from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import gather
-from rloop_core.training.drift import drift_note
+from rloop_core.training.metrics_log import drift_note
 from tests.results.conftest import FIGURES, FakeRun, fake_config, report_text
 
 ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate": "vllm 0.29.0"}

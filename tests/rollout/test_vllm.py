@@ -19,9 +19,9 @@ import torch
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, make_engine, plan_batches
+from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokenizer
-from rloop_core.rollout.recording import JudgedSampler
+from rloop_core.rollout.recording import JudgedSampler, make_engine
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -65,7 +65,7 @@ def ours() -> RolloutEngine:
 
 
 def scheduler(others: Collection[int]) -> psutil.Process:
-    """That of some replica, but for those of other engines."""
+    """A replica's scheduler process that belongs to none of the other engines."""
     return next(
         process
         for pid, process in engine_processes().items()
@@ -73,34 +73,34 @@ def scheduler(others: Collection[int]) -> psutil.Process:
     )
 
 
-def drawn(engine: RolloutEngine, problems: Any, how: SamplingSettings, **rest: Any) -> list[Completion]:
-    batches = dict(engine.sample(problems, how, **rest))
+def sample_all(engine: RolloutEngine, problems: Any, sampling: SamplingSettings, **rest: Any) -> list[Completion]:
+    batches = dict(engine.sample(problems, sampling, **rest))
     return [completion for index in sorted(batches) for completion in batches[index]]
 
 
 def engine_processes() -> dict[int, psutil.Process]:
-    """vLLM's processes below this one, the one with the scheduler and those with weights; they name themselves."""
-    found = {}
+    """vLLM's child processes, schedulers and workers, which put VLLM into their command line."""
+    engines = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if "VLLM" in " ".join(process.cmdline()):
-                found[process.pid] = process
-    return found
+                engines[process.pid] = process
+    return engines
 
 
 def test_both_engines_find_the_same_likeliest_completions(vllm: RolloutEngine, ours: RolloutEngine) -> None:
     problems = encoded(small_config())
-    how = settings(temperature=GREEDY, samples=1)
-    theirs, expected = drawn(vllm, problems, how), drawn(ours, problems, how)
+    sampling = settings(temperature=GREEDY, samples=1)
+    theirs, expected = sample_all(vllm, problems, sampling), sample_all(ours, problems, sampling)
     assert len(theirs) == len(problems) == 20
-    same = [one.token_ids == other.token_ids for one, other in zip(theirs, expected, strict=True)]
+    same = [sample.token_ids == other.token_ids for sample, other in zip(theirs, expected, strict=True)]
     assert sum(same) >= 19, "rounding may decide a tie, no more"
-    for one, other in zip(theirs, expected, strict=True):
-        if one.token_ids == other.token_ids:
-            assert (one.problem, one.sample, one.text, one.finished) == (
+    for sample, other in zip(theirs, expected, strict=True):
+        if sample.token_ids == other.token_ids:
+            assert (sample.problem, sample.sample, sample.text, sample.finished) == (
                 other.problem, other.sample, other.text, other.finished,
             )  # fmt: skip
-            assert one.logprob_sum == pytest.approx(other.logprob_sum, abs=0.02)
+            assert sample.logprob_sum == pytest.approx(other.logprob_sum, abs=0.02)
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.3, 0.8)])
@@ -112,24 +112,26 @@ def test_a_completion_s_log_probability_is_the_policy_s_as_it_was_drawn(
 
     engine: RolloutEngine = request.getfixturevalue(kind)
     model = load_model(bundled_policy_path(), dtype="float32", device="cpu").eval()
-    for one in drawn(engine, encoded(small_config())[:5], settings(temperature=temperature, top_p=top_p)):
-        prompt, row = list(one.problem.prompt_ids), one.token_ids
+    for sample in sample_all(engine, encoded(small_config())[:5], settings(temperature=temperature, top_p=top_p)):
+        prompt, row = list(sample.problem.prompt_ids), sample.token_ids
         with torch.no_grad():
             logits = model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
         if top_p < 1:
             logits = TopPLogitsWarper(top_p)(None, logits)
         expected = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None]).sum().item()
-        assert one.logprob_sum == pytest.approx(expected, abs=2e-3)
-        assert one.finished == (row[-1] == TOKENIZER.eos_token_id) and 1 <= len(row) <= 40
+        assert sample.logprob_sum == pytest.approx(expected, abs=2e-3)
+        assert sample.finished == (row[-1] == TOKENIZER.eos_token_id) and 1 <= len(row) <= 40
         assert TOKENIZER.eos_token_id not in row[:-1]
-        assert one.text == TOKENIZER.decode(row, skip_special_tokens=True)
+        assert sample.text == TOKENIZER.decode(row, skip_special_tokens=True)
 
 
 def test_first_tokens_come_as_often_from_both(vllm: RolloutEngine, ours: RolloutEngine) -> None:
     problem = encoded(small_config())[:1]
-    how = settings(samples=2000, batch=2000, max_tokens=1)
+    sampling = settings(samples=2000, batch=2000, max_tokens=1)
     counts = [
-        torch.bincount(torch.tensor([one.token_ids[0] for one in drawn(engine, problem, how)]), minlength=418)
+        torch.bincount(
+            torch.tensor([each.token_ids[0] for each in sample_all(engine, problem, sampling)]), minlength=418
+        )
         for engine in (vllm, ours)
     ]
     shares = [count / 2000 for count in counts]
@@ -139,15 +141,15 @@ def test_first_tokens_come_as_often_from_both(vllm: RolloutEngine, ours: Rollout
 
 def test_a_batch_drawn_alone_is_the_same_and_seeds_differ(vllm: RolloutEngine) -> None:
     problems = encoded(small_config())[:6]
-    how = settings()
-    plan = plan_batches(problems, how)
-    whole = dict(vllm.sample(problems, how))
+    sampling = settings()
+    plan = plan_batches(problems, sampling)
+    whole = dict(vllm.sample(problems, sampling))
     assert [len(whole[index]) for index in range(len(plan))] == [len(batch) for batch in plan]
-    alone = dict(vllm.sample(problems, how, [1]))
+    alone = dict(vllm.sample(problems, sampling, [1]))
     assert list(alone) == [1]
-    assert [one.token_ids for one in alone[1]] == [one.token_ids for one in whole[1]]
+    assert [sample.token_ids for sample in alone[1]] == [sample.token_ids for sample in whole[1]]
     other = dict(vllm.sample(problems, settings(seed=6), [1]))
-    assert [one.token_ids for one in other[1]] != [one.token_ids for one in whole[1]]
+    assert [sample.token_ids for sample in other[1]] != [sample.token_ids for sample in whole[1]]
 
 
 def test_both_read_what_ends_a_completion_from_the_same_place(wide: Path) -> None:
@@ -157,12 +159,12 @@ def test_both_read_what_ends_a_completion_from_the_same_place(wide: Path) -> Non
 def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
-    problems, how = encoded(small_config())[:8], settings(batch=4, samples=4)
+    problems, sampling = encoded(small_config())[:8], settings(batch=4, samples=4)
     config = config_of("vllm", generation_batch=4)
 
     def record(folder: Path, tell: Any) -> list[Path]:
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
-            return sampler.record(problems, how, folder, step=0, label="t", tell=tell)
+            return sampler.record(problems, sampling, folder, step=0, label="t", tell=tell)
 
     others = set(engine_processes())
     killed: list[int] = []
@@ -190,16 +192,16 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
 
 
 def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> None:
-    """Batch for batch; a batch's arithmetic depends on what shares a step with it, so a near tie may fall otherwise."""
-    problems, how = encoded(small_config()), settings(batch=10)
-    one = dict(vllm.sample(problems, how))
+    """Other sequences in a step change a batch's rounding, so a near tie may be decided otherwise."""
+    problems, sampling = encoded(small_config()), settings(batch=10)
+    single = dict(vllm.sample(problems, sampling))
     engine = make_engine(config_of("vllm", engines=2), wide, "cpu", TOKENIZER)
     try:
-        two = dict(engine.sample(problems, how))
+        double = dict(engine.sample(problems, sampling))
     finally:
         engine.close()
-    assert sorted(two) == sorted(one) == list(range(6))
-    pairs = [pair for index in one for pair in zip(one[index], two[index], strict=True)]
+    assert sorted(double) == sorted(single) == list(range(6))
+    pairs = [pair for index in single for pair in zip(single[index], double[index], strict=True)]
     assert all((a.problem, a.sample) == (b.problem, b.sample) for a, b in pairs)
     same = [(a, b) for a, b in pairs if a.token_ids == b.token_ids]
     assert len(same) >= 0.95 * len(pairs) == 57
@@ -219,14 +221,14 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
 def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     number: signal.Signals, reason: str, wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
-    problems, how = encoded(small_config()), settings(batch=4, samples=4)
+    problems, sampling = encoded(small_config()), settings(batch=4, samples=4)
     config = config_of("vllm", generation_batch=4, engines=2, engine_stall_minutes=0.5)
     others = set(engine_processes())
     struck: list[psutil.Process] = []
 
     def record(tell: Any, config: Config = config) -> list[Path]:
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
-            return sampler.record(problems, how, tmp_path, step=0, label="t", tell=tell)
+            return sampler.record(problems, sampling, tmp_path, step=0, label="t", tell=tell)
 
     def strike(done: int, total: int) -> None:
         if not struck:

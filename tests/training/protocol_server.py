@@ -70,20 +70,20 @@ class PolicyServer:
         return {"success": True}
 
     def _take(self, info: dict[str, Any]) -> None:
-        own = dict(self.model.named_parameters())
+        parameters = dict(self.model.named_parameters())
         for name, dtype, shape in zip(info["names"], info["dtype_names"], info["shapes"], strict=True):
             sent, weight = self.weights.get(timeout=60)
             assert (sent, list(weight.shape), f"torch.{dtype}") == (name, shape, str(weight.dtype))
             if not self.deaf:
                 with torch.no_grad():
-                    own.pop(name).copy_(weight)
-        assert self.deaf or not own, "every weight came"
+                    parameters.pop(name).copy_(weight)
+        assert self.deaf or not parameters, "every weight came"
 
     def _complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
         self.asked.append(body)
         prompts = [prompt for prompt in body["prompt"] for _ in range(body["n"])]
         settings = SamplingSettings(1, body["temperature"], body["top_p"], body["max_tokens"], len(prompts), 0)
-        rows = self.sampler.draw(prompts, settings)
+        rows = self.sampler.sample_ids(prompts, settings)
         return [
             {
                 "prompt_token_ids": prompt,

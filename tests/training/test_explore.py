@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.training.checkpoints import MARKER, last_checkpoint
@@ -29,16 +31,17 @@ def _quiet(row: dict[str, Any]) -> None:
     pass
 
 
+def _unsolvable(config: Config) -> list[EncodedProblem]:
+    return [replace(problem, gold="-99999") for problem in encoded(config)]
+
+
 def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
     make_job: Callable[..., ExploreJob], verifier: Verifier
 ) -> None:
     config = small_config(explore={"steps": 2})
-    unsolvable = [
-        EncodedProblem(problem.problem_id, problem.prompt, problem.prompt_ids, "-99999") for problem in encoded(config)
-    ]
     steps: list[dict[str, Any]] = []
     job = make_job(config)
-    explore(job, unsolvable, verifier, steps.append)
+    explore(job, _unsolvable(config), verifier, steps.append)
     rows = _rows(job.work / "shards")
     rounds = config.explore.dynamic_sampling.max_generation_batches
     assert len(rows) == 2 * rounds * config.explore.rollouts_per_step
@@ -53,11 +56,8 @@ def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
     make_job: Callable[..., ExploreJob], verifier: Verifier
 ) -> None:
     config = small_config(explore={"dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "fail"}})
-    unsolvable = [
-        EncodedProblem(problem.problem_id, problem.prompt, problem.prompt_ids, "-99999") for problem in encoded(config)
-    ]
     with pytest.raises(StageError, match=r"max_generation_batches.*after 2 generation batches only 0 of 4 groups"):
-        explore(make_job(config), unsolvable, verifier, _quiet)
+        explore(make_job(config), _unsolvable(config), verifier, _quiet)
 
 
 def test_metrics_of_an_rl_step_describe_all_its_rollouts(
@@ -125,8 +125,8 @@ def test_a_checkpoint_without_its_marker_is_never_resumed_from(tmp_path: Path) -
         (folder / "model.safetensors").write_bytes(b"half")
         if whole:
             (folder / MARKER).write_text(json.dumps({"updates": updates, "cursor": 8 * updates}))
-    found = last_checkpoint(tmp_path)
-    assert found is not None
-    assert (found.folder.name, found.updates, found.cursor) == ("checkpoint-4", 4, 32)
+    checkpoint = last_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert (checkpoint.folder.name, checkpoint.updates, checkpoint.cursor) == ("checkpoint-4", 4, 32)
     assert not (tmp_path / "checkpoint-6").exists()
     assert last_checkpoint(tmp_path / "nothing") is None

@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rloop_core.training.groups import GroupBatch, group_id, informative_groups
-from rloop_core.training.problem_stream import ProblemStream
+from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
 
 
 def test_only_groups_with_right_and_wrong_rollouts_are_informative() -> None:

@@ -24,8 +24,8 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.training import explore as exploration
 from rloop_core.training.adapters import merged_weights
-from rloop_core.training.drift import drift_alarm, drift_note, drift_summary
 from rloop_core.training.explore import ExploreJob, explore, make_trainer
+from rloop_core.training.metrics_log import drift_alarm, drift_note, drift_summary
 from rloop_core.training.settings import grpo_config
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -53,7 +53,7 @@ class OtherEngine:
         assert self.synced
         settings = SamplingSettings(1, 1.0, 1.0, self._settings["max_completion_length"], len(prompts), 0)
         was_training = self._model.training
-        rows = TransformersSampler(self._model, self._tokenizer).draw(prompts, settings)
+        rows = TransformersSampler(self._model, self._tokenizer).sample_ids(prompts, settings)
         values = [self._values(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
         self._model.train(was_training)
         return prompts, rows, values, None
@@ -99,15 +99,15 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     engine.off = off
     config = small_config(explore=VLLM)
     job = make_job(config)
-    told: list[dict[str, Any]] = []
-    explore(job, encoded(config), verifier, told.append)
+    events: list[dict[str, Any]] = []
+    explore(job, encoded(config), verifier, events.append)
     assert engine.made["enable_sleep_mode"] and engine.made["temperature"] == 1.0
     rows = rows_of(job)
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["drift"] == pytest.approx(abs(off), abs=2e-4)
         assert row["importance_ratio_max"] == pytest.approx(min(np.exp(-off), 2.0), abs=2e-3)
-    assert [row["drift"] for row in told] == [row["drift"] for row in rows]
+    assert [row["drift"] for row in events] == [row["drift"] for row in rows]
     assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
     assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
     assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
@@ -115,16 +115,16 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
 
 def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type[OtherEngine], tmp_path: Path) -> None:
     engine.off = 0.3
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     runner = StageRunner(
         small_config(explore=VLLM),
         Store(str(tmp_path)),
         None,
-        lambda stage, iteration, event: told.append(event),
+        lambda stage, iteration, event: events.append(event),
         launch=lambda job, tell, **rest: execute(job, tell),
     )
     made = runner.ensure("explore", 0).manifest
-    notes = [event["note"] for event in told if event["kind"] == "note"]
+    notes = [event["note"] for event in events if event["kind"] == "note"]
     assert [note.split(":")[0] for note in notes] == ["RL step 1", "RL step 2"]
     assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
     assert made.metrics["drift_mean"] == pytest.approx(0.3, abs=2e-4)

@@ -183,7 +183,7 @@ _EXPLORE = (
     ),
     Wrong(
         "every-pass-alike",
-        "rloop_core/training/problem_stream.py",
+        "rloop_core/training/groups.py",
         "default_rng([self._seed, which])",
         "default_rng(self._seed)",
         "Each pass over the problems has the same order: the seed is not mixed with the pass.",

@@ -20,7 +20,7 @@ from rloop_core.results.report.rollouts import EXPERTS_NAME, write_expert_keys
 from rloop_core.results.report.samples import Sample, sample_trajectories
 from rloop_core.results.report.selection import Selected, read_selected
 from rloop_core.store import Store, fingerprint
-from rloop_core.training.drift import drift_note
+from rloop_core.training.metrics_log import drift_note
 
 HTML_FILE = "report.html"
 

@@ -1,5 +1,8 @@
+"""Batches, the record of a sampled answer, and what makes prompts and policies unusable."""
+
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,11 @@ def _sampler(verifier: Verifier) -> JudgedSampler:
     return JudgedSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
 
 
+def _record(verifier: Verifier, folder: Path, settings: SamplingSettings = SETTINGS) -> list[Path]:
+    problems = encoded(small_config())[:5]
+    return _sampler(verifier).record(problems, settings, folder, step=0, label="t", tell=lambda *_: None)
+
+
 def _read(paths: list[Path]) -> list[dict[str, Any]]:
     return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
@@ -45,7 +53,7 @@ def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, 
     problems = encoded(small_config())[:5]
     done: list[tuple[int, int]] = []
     paths = sampler.record(
-        problems, SETTINGS, tmp_path, step=0, label="t", tell=lambda one, all_: done.append((one, all_))
+        problems, SETTINGS, tmp_path, step=0, label="t", tell=lambda *progress: done.append(progress)
     )
     rows = _read(paths)
     assert len(rows) == 15
@@ -61,22 +69,18 @@ def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, 
 
 
 def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_path: Path, verifier: Verifier) -> None:
-    problems = encoded(small_config())[:5]
-    whole = _sampler(verifier).record(problems, SETTINGS, tmp_path / "a", step=0, label="t", tell=lambda *_: None)
-    partial = _sampler(verifier).record(problems, SETTINGS, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    whole, partial = (_record(verifier, tmp_path / name) for name in "ab")
     partial[1].unlink()
     partial[2].unlink()
     stamp = partial[0].stat().st_mtime_ns
-    again = _sampler(verifier).record(problems, SETTINGS, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    again = _record(verifier, tmp_path / "b")
     assert partial[0].stat().st_mtime_ns == stamp
     assert _read(again) == _read(whole)
 
 
 def test_other_seeds_give_other_samples(tmp_path: Path, verifier: Verifier) -> None:
-    problems = encoded(small_config())[:5]
-    other = SamplingSettings(**{**SETTINGS.__dict__, "seed": 6})
-    first = _sampler(verifier).record(problems, SETTINGS, tmp_path / "a", step=0, label="t", tell=lambda *_: None)
-    second = _sampler(verifier).record(problems, other, tmp_path / "b", step=0, label="t", tell=lambda *_: None)
+    first = _record(verifier, tmp_path / "a")
+    second = _record(verifier, tmp_path / "b", replace(SETTINGS, seed=6))
     assert [row["completion"] for row in _read(first)] != [row["completion"] for row in _read(second)]
 
 

@@ -18,10 +18,10 @@ from rloop_core.errors import ConfigError
 from rloop_core.stages import preflight
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
-from rloop_core.trackers import check_trackers, tracked
+from rloop_core.trackers import TRACKERS, check_trackers, tracked
 from tests.conftest import ROOT, small_config
 
-Found = dict[str, dict[int, float]]
+Metrics = dict[str, dict[int, float]]
 SECRET = "5e3cfe7-a-secret-that-nobody-may-see"
 _CHILD = """
 import json, os, sys
@@ -36,16 +36,16 @@ with tracked(config, "explore", 2, "0123456789abcdef", lambda line: sys.exit(lin
 """
 
 
-def _tensorboard(folder: Path) -> list[tuple[str, Found]]:
+def _tensorboard(folder: Path) -> list[tuple[str, Metrics]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = []
+    runs = []
     for run in sorted({path.parent for path in folder.rglob("events.*")}):
         events = EventAccumulator(str(run)).Reload()
         tags = events.Tags()["scalars"]
         values = {tag: {event.step: round(event.value, 6) for event in events.Scalars(tag)} for tag in tags}
-        found.append((run.relative_to(folder / "tensorboard").as_posix().replace("/", "-"), values))
-    return found
+        runs.append((run.relative_to(folder / "tensorboard").as_posix().replace("/", "-"), values))
+    return runs
 
 
 def _records(content: bytes) -> Iterator[bytes]:
@@ -64,10 +64,10 @@ def _records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def _wandb(folder: Path) -> list[tuple[str, Found]]:
+def _wandb(folder: Path) -> list[tuple[str, Metrics]]:
     from wandb.proto import wandb_internal_pb2
 
-    found: dict[str, Found] = {}
+    runs: dict[str, Metrics] = {}
     for path in sorted(folder.rglob("*.wandb")):
         run = ""
         for data in _records(path.read_bytes()[7:]):
@@ -82,15 +82,15 @@ def _wandb(folder: Path) -> list[tuple[str, Found]]:
                 }
                 for name in set(row) - {"rl_step"}:
                     if not name.startswith("_"):
-                        found.setdefault(run, {}).setdefault(name, {})[row["rl_step"]] = row[name]
-    return list(found.items())
+                        runs.setdefault(run, {}).setdefault(name, {})[row["rl_step"]] = row[name]
+    return list(runs.items())
 
 
-def _mlflow(folder: Path) -> list[tuple[str, Found]]:
+def _mlflow(folder: Path) -> list[tuple[str, Metrics]]:
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    found = []
+    runs = []
     for run in client.search_runs([client.get_experiment_by_name("rloop").experiment_id]):
         assert run.info.run_name == "small-002-explore" and run.info.status == "FINISHED"
         assert run.data.params["explore.group_size"] == "4"
@@ -98,28 +98,28 @@ def _mlflow(folder: Path) -> list[tuple[str, Found]]:
             name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
             for name in run.data.metrics
         }
-        found.append((run.data.tags["rloop.key"], values))
-    return found
+        runs.append((run.data.tags["rloop.key"], values))
+    return runs
 
 
-def _trackio(folder: Path) -> list[tuple[str, Found]]:
+def _trackio(folder: Path) -> list[tuple[str, Metrics]]:
     code = (
         "import json\nfrom trackio.sqlite_storage import SQLiteStorage as S\n"
         "print(json.dumps([[r, S.get_logs('rloop', r)] for r in S.get_runs('rloop')], default=str))"
     )
     environment = {**os.environ, "TRACKIO_DIR": str(folder / "trackio")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    found = []
+    runs = []
     for run, rows in json.loads(done.stdout.splitlines()[-1]):
-        values: Found = {}
+        values: Metrics = {}
         for row in rows:
             for name in set(row) - {"step", "timestamp"}:
                 values.setdefault(name, {})[row["step"]] = row[name]
-        found.append((run, values))
-    return found
+        runs.append((run, values))
+    return runs
 
 
-READERS: dict[str, Callable[[Path], list[tuple[str, Found]]]] = {
+READERS: dict[str, Callable[[Path], list[tuple[str, Metrics]]]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,
@@ -172,8 +172,6 @@ def test_explore_and_rft_log_and_compute_the_same_as_without(tmp_path: Path) -> 
 
 
 def test_a_tracker_in_trouble_is_noted_once_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rloop_core.trackers import to_tensorboard, to_trackio
-
     class Broken:
         def log(self, step: int, values: dict[str, float]) -> None:
             raise OSError("disk full")
@@ -190,8 +188,8 @@ def test_a_tracker_in_trouble_is_noted_once_and_left_alone(tmp_path: Path, monke
         def close(self, *, failed: bool) -> None:
             assert failed
 
-    monkeypatch.setattr(to_tensorboard, "open_tracker", lambda run: Broken())
-    monkeypatch.setattr(to_trackio, "open_tracker", lambda run: Well())
+    monkeypatch.setitem(TRACKERS, "tensorboard", lambda run: Broken())
+    monkeypatch.setitem(TRACKERS, "trackio", lambda run: Well())
     config = small_config(placement={"report_to": ["tensorboard", "trackio"], "tracker_folder": str(tmp_path)})
     notes: list[str] = []
     with pytest.raises(KeyError), tracked(config, "explore", 0, "key", notes.append) as log:
@@ -206,7 +204,7 @@ def test_preflight_refuses_a_tracker_that_is_not_installed(monkeypatch: pytest.M
     def without(name: str, *more: Any) -> Any:
         return None if name == "mlflow" else importlib.util.find_spec("json")
 
-    monkeypatch.setattr("rloop_core.trackers.tracking.find_spec", without)
+    monkeypatch.setattr("rloop_core.trackers.find_spec", without)
     check_trackers(small_config(placement={"report_to": ["trackio"]}))
     with pytest.raises(ConfigError, match=r"placement.report_to: mlflow is not installed \(fix: pip install mlflow "):
         check_trackers(small_config(placement={"report_to": ["trackio", "mlflow"]}))

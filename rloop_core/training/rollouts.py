@@ -1,16 +1,18 @@
-"""What a rollout is worth in exploration: DAPO's score of the answer, kept apart from its soft overlong punishment."""
+"""An RL step's rollouts: DAPO's score of each answer, and the record of all of them on disk."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from rloop_core.trajectories.shards import write_shard
 from rloop_core.verifier import Judgement, Verdict, Verifier
 
 
 class AnswerReward:
-    """TRL reward callable: `correct` or `wrong` score by the verifier's verdict (DAPO, equation 7).
+    """TRL reward function: `correct` or `wrong` according to the verifier's verdict (DAPO, equation 7).
 
     The judgements of the last call stay readable, for the record and for dynamic sampling.
 
@@ -18,7 +20,7 @@ class AnswerReward:
         verifier: Judges completions.
         correct: Score of a verdict `correct`.
         wrong: Score of every other verdict.
-        eos_token_ids: Tokens that end a completion by itself.
+        eos_token_ids: Tokens that end a completion.
     """
 
     __name__ = "answer"
@@ -39,8 +41,8 @@ class AnswerReward:
         gold: list[str],
         **columns: Any,
     ) -> list[float]:
-        """Scores, one a rollout, in order."""
-        self.completions = [completion_text(completion) for completion in completions]
+        """Return one score per rollout, in order."""
+        self.completions = [_completion_text(completion) for completion in completions]
         started = time.perf_counter()
         finished = [self.is_finished(ids) for ids in completion_ids]
         self.judgements = self._verifier.judge_many(list(zip(self.completions, gold, finished, strict=True)))
@@ -48,17 +50,41 @@ class AnswerReward:
         return [self._scores[judgement.verdict == Verdict.correct] for judgement in self.judgements]
 
     def take_seconds(self) -> float:
-        """Seconds spent judging since the last call."""
+        """Return the seconds spent judging since the last call."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
     def is_finished(self, completion_ids: Sequence[int]) -> bool:
-        """Whether a completion ended by itself, within its token budget."""
+        """Return True if a completion ends with an eos token."""
         return bool(completion_ids) and completion_ids[-1] in self._eos
 
 
-def completion_text(completion: Any) -> str:
-    """The text of a completion, whether plain or a list of chat messages."""
+class RolloutRecorder:
+    """Writes one shard per RL step and rank.
+
+    Args:
+        directory: Folder of the shards.
+        run: Name of the run.
+        iteration: Iteration number.
+        rank: This process's rank.
+        attempt: How often this stage was started before; later attempts win.
+    """
+
+    def __init__(self, directory: Path, run: str, iteration: int, rank: int, attempt: int) -> None:
+        self._directory = directory
+        self._fixed = {"run": run, "iteration": iteration, "rank": rank, "attempt": attempt}
+        self._rank = rank
+        self._attempt = attempt
+
+    def write(self, step: int, rows: list[dict[str, Any]]) -> Path:
+        """Record all rollouts of one RL step, whether or not the update uses them, in one atomic write."""
+        return write_shard(
+            self._directory, step, self._rank, self._attempt, [{**self._fixed, "step": step, **row} for row in rows]
+        )
+
+
+def _completion_text(completion: Any) -> str:
+    """Return the text of a completion, which is a string or a list of chat messages."""
     if isinstance(completion, str):
         return completion
     return "".join(str(message.get("content", "")) for message in completion)
