@@ -13,7 +13,7 @@ from rloop_core.trajectories.layout import EXPERTS_FILE, LEDGER_FILE, TRAJECTORI
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Filter, and keep the ledger of how many fell at each step."""
+    """Filter, and keep the ledger of how many trajectories each step removed."""
     fields = context.config.filter.model_dump()
     if not fields.pop("active_learning"):
         fields |= {"threshold": 1.0, "widen_to": (), "on_empty": "fail" if fields["on_empty"] == "fail" else "carry"}

@@ -1,4 +1,4 @@
-"""Which stages a run has, in an order in which they can be computed, and which artifacts each reads."""
+"""The stages of a run in an order in which they can be computed, and the artifacts that each reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rloop_core.store import BASE_ITERATION
 
 
 def stages_of(config: Config) -> list[tuple[int, str]]:
-    """Every (iteration, stage) that the config asks for; iteration -1 evaluates theta_0."""
+    """Return every (iteration, stage) of a run; iteration -1 evaluates theta_0."""
     evaluates = bool(config.evaluate.sets)
     base = [(BASE_ITERATION, "evaluate")] if evaluates and config.evaluate.base else []
     wanted = {"explore", "evaluate"} if config.arm == "vanilla-rl" else set(STAGES)
@@ -17,7 +17,7 @@ def stages_of(config: Config) -> list[tuple[int, str]]:
 
 
 def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str]]:
-    """The (iteration, stage) whose artifacts a stage reads; those of iteration -1 stand for theta_0."""
+    """Return each (iteration, stage) whose artifact a stage reads; iteration -1 stands for theta_0."""
     return {
         "explore": [explored_from(config, iteration)],
         "harvest": [(iteration, "explore")],
@@ -31,10 +31,10 @@ def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str
 
 
 def explored_from(config: Config, iteration: int) -> tuple[int, str]:
-    """The (iteration, stage) that made what exploration starts from: theta_i, but in an ablation."""
+    """Return the (iteration, stage) that made the policy exploration starts from: theta_i, except in an ablation."""
     return iteration - 1, "explore" if config.explore.start == "rl-endpoint" else config.policy_stage
 
 
 def refined_from(config: Config, iteration: int) -> tuple[int, str]:
-    """The (iteration, stage) that made what RFT starts from: theta_i, never the RL endpoint but in an ablation."""
+    """Return the (iteration, stage) that made the policy RFT starts from: theta_i; the RL endpoint in an ablation."""
     return (iteration, "explore") if config.rft.start == "rl-endpoint" else (iteration - 1, config.policy_stage)

@@ -17,7 +17,7 @@ import pytest
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError, MachineLost, StageCrashed
-from rloop_core.runtime import cluster
+from rloop_core.runtime import machines
 from rloop_core.runtime.cluster import leave_cluster
 from rloop_core.stages.on_machines import check_machines
 from tests.cluster.raylets import Raylets, raylets
@@ -263,7 +263,7 @@ def test_machines_of_another_run_and_of_another_release_are_named(
     config = ranks_config(tmp_path, 2, scratch=str(tmp_path), machines=2, machines_patience_minutes=0.1)
     leave_cluster()
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "version", lambda package: "0.0")
+        patch.setattr(machines, "version", lambda package: "0.0")
         with pytest.raises(
             ConfigError, match=r"machines: .+ has accelerate \d.+, this machine 0\.0 \(fix: install the same"
         ):

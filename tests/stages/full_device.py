@@ -37,7 +37,9 @@ def main() -> None:
     from rloop_core.store import Lease, Store
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rloop_core.stages.guard", "rloop_core.stages.warm", "tests.stages.full_device"])
+    context.set_forkserver_preload(
+        ["rloop_core.runtime.fork_server_exit", "rloop_core.stages.preload", "tests.stages.full_device"]
+    )
     process._context = context
     data = json.load(sys.stdin)
     full = Path(os.environ["FULL_DEVICE"])

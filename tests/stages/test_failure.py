@@ -12,7 +12,7 @@ import torch
 
 from rloop_core.errors import StageCrashed
 from rloop_core.rollout.engine import ENGINE_STARTS
-from rloop_core.stages import oom
+from rloop_core.stages import failure
 from rloop_core.stages.failure import failure_of
 from rloop_core.stages.job import StageJob
 from tests.conftest import small_config
@@ -81,17 +81,17 @@ def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(tmp_path, "explore")
-    assert oom.kernel_kills() >= 0 and "oom_kill " in oom.VMSTAT.read_text()
-    why, fix = oom.killed(job, oom.kernel_kills())
+    assert failure.kernel_kills() >= 0 and "oom_kill " in failure.VMSTAT.read_text()
+    why, fix = failure.explain_sigkill(job, failure.kernel_kills())
     assert why.startswith("killed by somebody") and fix.startswith("start the same command again")
     grown = tmp_path / "vmstat"
     grown.write_text("nr_free_pages 7\noom_kill 12\n")
-    monkeypatch.setattr(oom, "VMSTAT", grown)
-    why, fix = oom.killed(job, 11)
-    assert why.startswith("the kernel ended processes for want of the machine's memory")
+    monkeypatch.setattr(failure, "VMSTAT", grown)
+    why, fix = failure.explain_sigkill(job, 11)
+    assert why.startswith("the kernel's OOM killer ended processes of this machine")
     assert fix.startswith("give the stage more memory, or lower placement.")
-    monkeypatch.setattr(oom, "VMSTAT", tmp_path / "none")
-    assert oom.kernel_kills() == 0
+    monkeypatch.setattr(failure, "VMSTAT", tmp_path / "none")
+    assert failure.kernel_kills() == 0
 
 
 def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:

@@ -120,7 +120,7 @@ def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, mo
 
     def run(context: StageContext) -> StageOutcome:
         seeds.append(context.seed)
-        return _write(context.job, context.tell)
+        return _write(context.job, context.on_event)
 
     for _, stage in stages_of(config):
         monkeypatch.setitem(sys.modules, f"rloop_core.stages.{stage}", SimpleNamespace(run=run))

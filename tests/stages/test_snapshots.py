@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.stages.difference import difference
 from rloop_core.stages.execute import execute
+from rloop_core.stages.identity import difference
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
