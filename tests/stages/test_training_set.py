@@ -67,7 +67,7 @@ def test_the_comparison_is_made_once_and_found_again(tmp_path: Path, monkeypatch
     digest, found = first.training().digest, first.decontamination()
     keys = store.list("small/problems")
     with monkeypatch.context() as patch:
-        patch.setattr("rloop_core.stages.training_set.decontaminate", None)
+        patch.setattr("rloop_core.stages.problem_store.decontaminate", None)
         second = Inputs(config, store)
         assert (second.training().digest, second.decontamination()) == (digest, found)
     assert store.list("small/problems") == keys
