@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ FREE_SPACE = "free disk space, or name another placement.scratch, and start the 
 ENGINE_FIELD = "placement.engine"
 _FULL_BYTES = 1 << 16
 _LOG_BYTES = 1 << 18
+_UNSET = {"micro_batch_rollouts": "the whole mini-batch", "micro_batch_trajectories": "the whole batch"}
 _ENGINE_ERROR = re.compile(
     r"^\((?:EngineCore|Worker)[^)]*\) ERROR [^]]*\] ([\w.]*(?:Error|Exception): .*)$", re.MULTILINE
 )
@@ -95,17 +97,13 @@ def _engine_error(log_file: Path) -> str | None:
 def device_advice(job: StageJob) -> str:
     """Return which settings to lower when a device is out of memory, with their current values."""
     placement = job.config["placement"]
-    lower = []
     if job.stage == "explore":
-        lower += [_now("micro_batch_rollouts", placement, "the whole mini-batch"), _now("generation_batch", placement)]
-        if job.config["explore"].get("engine") == "vllm":
-            lower.append(_now("colocated_memory", placement["vllm"], prefix="placement.vllm."))
+        lower = ["micro_batch_rollouts", "generation_batch"]
+        lower += ["vllm.colocated_memory"] if job.config["explore"].get("engine") == "vllm" else []
     elif job.stage == "rft":
-        lower.append(_now("micro_batch_trajectories", placement, "the whole batch"))
-    elif placement.get("engine") == "vllm":
-        lower.append(_now("memory", placement["vllm"], prefix="placement.vllm."))
+        lower = ["micro_batch_trajectories"]
     else:
-        lower.append(_now("generation_batch", placement))
+        lower = ["vllm.memory" if placement.get("engine") == "vllm" else "generation_batch"]
     more = []
     if job.stage in STAGES_WITH_RANKS:
         if not placement.get("gradient_checkpointing"):
@@ -113,7 +111,7 @@ def device_advice(job: StageJob) -> str:
         if "offload" not in (placement.get("accelerate_config") or ""):
             more.append("name infra/accelerate/zero2-offload.yaml or zero3-offload.yaml in placement.accelerate_config")
     more.append("free the device of other processes")
-    return f"lower {', '.join(lower)}; or {'; or '.join(more)}; then {RESUMES}"
+    return f"lower {_current_values(placement, lower)}; or {'; or '.join(more)}; then {RESUMES}"
 
 
 def host_advice(job: StageJob) -> str:
@@ -123,19 +121,25 @@ def host_advice(job: StageJob) -> str:
 
 def _lower_host_memory(job: StageJob) -> str:
     placement = job.config["placement"]
-    lower = [_now("verifier_workers", placement)] if placement.get("verifier_workers", 1) > 1 else []
-    if placement.get("device") != "cuda":
-        lower += [_now("micro_batch_rollouts", placement, "the whole mini-batch"), _now("generation_batch", placement)]
+    fields = ["verifier_workers"] if placement.get("verifier_workers", 1) > 1 else []
+    fields += ["micro_batch_rollouts", "generation_batch"] if placement.get("device") != "cuda" else []
+    lower = [_current_values(placement, fields)] if fields else []
     if placement.get("processes", 1) > 1:
-        lower.append(f"{_now('processes', placement)} for each of the placement.machines")
+        lower.append(f"{_current_values(placement, ['processes'])} for each of the placement.machines")
     if "offload" in (placement.get("accelerate_config") or ""):
         lower.append("what placement.accelerate_config keeps in the host's memory")
-    return f"give the stage more memory, or lower {', '.join(lower or [_now('generation_batch', placement)])}"
+    lower = lower or [_current_values(placement, ["generation_batch"])]
+    return f"give the stage more memory, or lower {', '.join(lower)}"
 
 
-def _now(field: str, values: dict[str, Any], unset: str = "", prefix: str = "placement.") -> str:
-    value = values.get(field)
-    return f"{prefix}{field} (now {unset if value is None else value})"
+def _current_values(placement: dict[str, Any], fields: Sequence[str]) -> str:
+    """Return `placement.a (now 1), placement.b.c (now 2)`."""
+    texts = []
+    for field in fields:
+        section, _, name = field.rpartition(".")
+        value = (placement[section] if section else placement).get(name)
+        texts.append(f"placement.{field} (now {_UNSET.get(name, '') if value is None else value})")
+    return ", ".join(texts)
 
 
 def kernel_kills() -> int:

@@ -9,7 +9,7 @@ from rloop_core.errors import StageError
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
-from rloop_core.stages.order import explored_from, refined_from
+from rloop_core.stages.order import sources_of
 from rloop_core.stages.problem_store import ensure_clean, ensure_decontamination, ensure_problems
 from rloop_core.store import Manifest, Store, read_manifest, stage_folder
 
@@ -44,23 +44,12 @@ class Inputs:
         Raises:
             StageError: An artifact that it needs does not exist yet.
         """
-        config, find = self._config, manifest_of or self._manifest_of
-        if stage == "explore":
-            return (self._policy(find, *explored_from(config, iteration)), self.training())
-        if stage == "harvest":
-            explored = self._artifact(find, "trajectories", iteration, "explore")
-            return (explored, self.training()) if config.harvest.snapshot_samples > 0 else (explored,)
-        if stage == "filter":
-            return (self._artifact(find, "trajectories", iteration, "harvest"),)
-        if stage == "rft":
-            policy = self._policy(find, *refined_from(config, iteration))
-            return (policy, self._artifact(find, "experts", iteration, "filter"))
-        if stage == "evaluate":
-            evaluated = [self._policy(find, iteration, config.policy_stage)]
-            if iteration >= 0 and config.evaluate.snapshots:
-                evaluated.append(self._artifact(find, "explored", iteration, "explore"))
-            return (*evaluated, *self.evaluation())
-        raise StageError(f"there is no stage {stage!r}", field="stage")
+        find = manifest_of or self._manifest_of
+        sources = sources_of(self._config, stage, iteration)
+        refs = [self._artifact(*source, find) if source[1] >= 0 else self.base() for source in sources]
+        if stage == "explore" or (stage == "harvest" and self._config.harvest.snapshot_samples > 0):
+            refs.append(self.training())
+        return (*refs, *self.evaluation()) if stage == "evaluate" else tuple(refs)
 
     def base(self) -> InputRef:
         """Return theta_0: the model that the config names."""
@@ -101,11 +90,7 @@ class Inputs:
         key, digest = self._problems[name]
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _policy(self, find: ManifestOf, iteration: int, stage: str) -> InputRef:
-        """Return the policy that a stage of an iteration made; theta_0 before the first."""
-        return self._artifact(find, "policy", iteration, stage) if iteration >= 0 else self.base()
-
-    def _artifact(self, find: ManifestOf, role: str, iteration: int, stage: str) -> InputRef:
+    def _artifact(self, role: str, iteration: int, stage: str, find: ManifestOf) -> InputRef:
         manifest = find(iteration, stage)
         if manifest is None:
             where = f"{stage} of iteration {iteration}"

@@ -271,8 +271,8 @@ _EXPERTS = (
     Wrong(
         "rft-from-the-endpoint",
         "rloop_core/stages/order.py",
-        'return (iteration, "explore") if config.rft.start == "rl-endpoint" else (iteration - 1, config.policy_stage)',
-        'return (iteration, "explore") if config.arm == "rloop" else (iteration - 1, config.policy_stage)',
+        'endpoint = config.rft.start == "rl-endpoint"',
+        'endpoint = config.arm == "rloop"',
         "RFT keeps what RL forgot: the method is another one.",
     ),
     Wrong(
