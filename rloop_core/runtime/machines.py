@@ -143,10 +143,6 @@ class Cluster:
     def run(self, works: Sequence[Work], should_stop: ShouldStop = lambda: False) -> list[Any]:
         """Compute one work on each machine, the first in this process; return their results in order.
 
-        Args:
-            works: One for each machine.
-            should_stop: Called several times a second; True ends all.
-
         Raises:
             RLoopError: The first cause, with the machine's name.
         """

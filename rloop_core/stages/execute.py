@@ -25,26 +25,19 @@ from rloop_core.verifier import Verifier
 
 @dataclass(frozen=True)
 class StageContext:
-    """The argument of every stage's `run`.
-
-    Args:
-        job: The stage's job.
-        config: Its config, validated.
-        store: The object store.
-        seed: Seed of this stage of this iteration.
-        device: "cpu" or "cuda".
-        on_event: Sends a progress event to the run.
-        rank: This process among those of the stage; rank 0 lays out the artifact.
-        ranks: Number of the stage's processes.
-    """
+    """The argument of every stage's `run`: the job, its validated config, the store, and how to compute."""
 
     job: StageJob
     config: Config
     store: Store
     seed: int
+    """Of this stage of this iteration."""
     device: str
+    """ "cpu" or "cuda"."""
     on_event: OnEvent
+    """Sends a progress event to the run."""
     rank: int = 0
+    """Rank 0 lays out the artifact."""
     ranks: int = 1
 
     @property

@@ -43,12 +43,7 @@ _SCRATCH = "scratch of a finished stage"
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to delete.
-
-    Attributes:
-        entry: Its key and size; for scratch, of a whole folder.
-        why: Why nothing uses it.
-    """
+    """One object to delete, or one folder of scratch, and why nothing uses it."""
 
     entry: Entry
     why: str
@@ -56,21 +51,16 @@ class Item:
 
 @dataclass
 class Garbage:
-    """Garbage of one run, or at the top of the store.
-
-    Attributes:
-        run: Its name; empty for the top of the store.
-        items: What may be deleted, by key.
-        younger: Number of things that are garbage but not old enough.
-        skipped: Why this run is skipped; None if it is not.
-        notes: What could not be judged, and is kept.
-    """
+    """Garbage of one run, or, with an empty name, at the top of the store."""
 
     run: str
     items: list[Item] = field(default_factory=list)
     younger: int = 0
+    """Number of things that are garbage but not old enough."""
     skipped: str | None = None
+    """Why this run is skipped; None if it is not."""
     notes: list[str] = field(default_factory=list)
+    """What could not be judged, and is kept."""
 
     @property
     def bytes(self) -> int:

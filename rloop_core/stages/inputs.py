@@ -17,13 +17,7 @@ ManifestOf = Callable[[int, str], Manifest | None]
 
 
 class Inputs:
-    """Resolves a stage's inputs to digests.
-
-    Args:
-        config: The run's config.
-        store: The object store.
-        manifest_of: Finds the artifact of an iteration's stage; the default reads the store.
-    """
+    """Resolves a stage's inputs to digests; `manifest_of` finds artifacts, by default in the store."""
 
     def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
@@ -36,10 +30,7 @@ class Inputs:
     def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
 
-        Args:
-            stage: The stage.
-            iteration: Its iteration.
-            manifest_of: Finds artifacts for this call.
+        `manifest_of` finds artifacts for this call.
 
         Raises:
             StageError: An artifact that it needs does not exist yet.

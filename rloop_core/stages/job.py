@@ -45,46 +45,36 @@ class InputRef:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a stage that one of several machines computes: ranks of training, or batches of sampling.
-
-    Args:
-        machine: Number of the machine; 0 is the one that the run is on.
-        machines: Number of machines.
-        endpoint: `address:port` of machine 0, where the ranks of the others join it.
-    """
+    """The part of a stage that one of several machines computes: ranks of training, or batches of sampling."""
 
     machine: int
+    """Number of the machine; 0 is the one that the run is on."""
     machines: int
     endpoint: str = ""
+    """`address:port` of machine 0, where the ranks of the others join it."""
 
 
 @dataclass(frozen=True)
 class StageJob:
-    """One stage of one iteration.
-
-    Args:
-        stage: One of STAGES, or `preflight`.
-        run: Name of the run.
-        iteration: i; -1 for the evaluation of theta_0.
-        config: The run's config as plain data.
-        store: URI of the store.
-        inputs: The stage's inputs.
-        work: Scratch folder; survives crashes.
-        cache: Folder for downloads from remote stores.
-        attempt: How often it was started before.
-        share: The part to compute, where several machines share the stage.
-    """
+    """One stage of one iteration of a run, with the run's config as plain data."""
 
     stage: str
+    """One of STAGES, or `preflight`."""
     run: str
     iteration: int
+    """-1 for the evaluation of theta_0."""
     config: dict[str, Any]
     store: str
+    """URI of the store."""
     inputs: tuple[InputRef, ...]
     work: str
+    """Scratch folder; survives crashes."""
     cache: str
+    """Folder for downloads from remote stores."""
     attempt: int
+    """Number of earlier starts."""
     share: Share | None = None
+    """The part to compute, where several machines share the stage."""
 
     @property
     def log_file(self) -> Path:
@@ -130,19 +120,13 @@ class StageJob:
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What a stage computed; its files are in `<work>/out`.
-
-    Args:
-        counts: Integers worth keeping (rows, problems, steps).
-        metrics: Figures worth keeping.
-        seconds: Time it took.
-        drawn_by: The engine, with its version, that sampled its completions; None if it sampled none.
-    """
+    """Counts (rows, problems, steps) and metrics of what a stage computed; its files are in `<work>/out`."""
 
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
     drawn_by: str | None = None
+    """The engine that sampled its completions, with its version; None if it sampled none."""
 
 
 def place_of(iteration: int) -> str:

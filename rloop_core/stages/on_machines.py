@@ -40,11 +40,7 @@ def run_stage(
     Training has its ranks spread over the machines. Sampling has its batches divided: each is a file in the scratch
     folder that all machines share, and then this machine lays out the artifact from all of them.
 
-    Args:
-        job: The whole stage.
-        on_event: Called with each progress event.
-        should_stop: Called several times a second; True ends the stage on all machines.
-        **limits: See `run_in_process`.
+    The arguments are those of `run_in_process`; `should_stop` ends the stage on all machines.
 
     Raises:
         RLoopError: As `run_in_process`; with several machines, the first cause, with the machine's name.

@@ -20,30 +20,18 @@ from rloop_core.store import Store
 
 @dataclass(frozen=True)
 class RemoteRequest:
-    """The content of a request.
-
-    Args:
-        config: The run's config as plain data.
-        fingerprint: Of the requested artifact; a worker that would compute another refuses.
-        token: Of the lease under which to publish it.
-    """
+    """The content of a request: the run's config, as plain data, and what the worker must not get wrong."""
 
     config: dict[str, Any]
     fingerprint: str
+    """Of the requested artifact; a worker that would compute another refuses."""
     token: str
+    """Of the lease under which to publish it."""
 
 
 @dataclass(frozen=True)
 class RemoteStage:
-    """One attempt to have a stage computed by a worker of another pool.
-
-    Args:
-        store: The run's store.
-        run: Its name.
-        stage: The stage.
-        iteration: Its iteration; -1 for the evaluation of theta_0.
-        name: Unique name of the attempt.
-    """
+    """One attempt to have a stage computed by a worker of another pool, with a unique name."""
 
     store: Store
     run: str

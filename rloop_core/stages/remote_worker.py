@@ -33,13 +33,7 @@ def compute_remote_stage(
     on_event: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
     launch: Launcher = run_stage,
 ) -> Manifest:
-    """Compute and publish the artifact that a run requested.
-
-    Args:
-        remote: The stage.
-        request: As `remote.take` returned it.
-        on_event: Called with (stage, iteration, event), as for `StageRunner`.
-        launch: Runs a job and returns its outcome, likewise.
+    """Compute and publish the artifact of a request that `remote.take` returned; the rest is as for `StageRunner`.
 
     Raises:
         NoLongerWanted: The run has ended, or has withdrawn the request; the stage's processes are ended.

@@ -47,13 +47,7 @@ _HEALING_ROUNDS = 3
 
 @dataclass(frozen=True)
 class StageResult:
-    """A stage's artifact.
-
-    Args:
-        manifest: Its manifest.
-        cached: True if it was found whole in the store.
-        note: Why it was computed, or that it was verified.
-    """
+    """A stage's artifact, found whole in the store (`cached`) or computed; `note` says why."""
 
     manifest: Manifest
     cached: bool
@@ -62,15 +56,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The artifact that a stage of an iteration has under the run's config.
-
-    Args:
-        stage: The stage.
-        iteration: Its iteration.
-        refs: Its inputs.
-        identity: Everything that determines its content.
-        fingerprint: Hash of the identity.
-    """
+    """An artifact as the run's config determines it: its inputs, its identity, and the hash of that."""
 
     stage: str
     iteration: int

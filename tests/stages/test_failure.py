@@ -1,4 +1,4 @@
-"""What a user reads of errors that are none of ours: full memory, and an engine that ended in its own process."""
+"""Errors of libraries as a user reads them: full memory, a lost rank, an engine that ended in its own process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rloop_core.errors import StageCrashed
+from rloop_core.errors import StageCrashed, StoreError
 from rloop_core.rollout.engine import ENGINE_STARTS
 from rloop_core.stages import failure
 from rloop_core.stages.failure import failure_of
@@ -92,6 +92,25 @@ def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
     assert fix.startswith("give the stage more memory, or lower placement.")
     monkeypatch.setattr(failure, "VMSTAT", tmp_path / "none")
     assert failure.kernel_kills() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.distributed.DistBackendError("NCCL error: remote process exited"), "PeerLost"),
+        (torch.distributed.DistNetworkError("the client socket has timed out"), "PeerLost"),
+        (ConnectionResetError(104, "Connection reset by peer"), "PeerLost"),
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer"), "PeerLost"),
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting"), "PeerLost"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "RuntimeError"),
+        (ValueError("gloo is not a backend"), "ValueError"),
+        (StoreError("the store closed the connection: Connection reset by peer"), "StoreError"),
+    ],
+)
+def test_only_what_torch_and_sockets_raise_counts_as_the_loss_of_another_rank(
+    error: Exception, kind: str, tmp_path: Path
+) -> None:
+    assert failure_of(error, _job(tmp_path))["kind"] == kind
 
 
 def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:

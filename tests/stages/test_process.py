@@ -1,13 +1,16 @@
-"""A stage's process tree: it ends with the stage, with the run that wanted it, and after its patience."""
+"""A stage's process tree ends with the stage, with its run, and when its time is over."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,7 +20,7 @@ import pytest
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.job import StageJob
-from rloop_core.stages.process import run_in_process
+from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
@@ -176,3 +179,18 @@ def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
         assert runner.ensure("explore", 0).cached
     assert [event["kind"] for event in events] == ["start", "log", "step", "step", "step", "done", "cached"]
     assert len(result.manifest.metrics["seconds_by_step"]["generate"]) == 3
+
+
+@pytest.mark.timeout(600)
+def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that_stage(tmp_path: Path) -> None:
+    """Such a crash may be tried again; it is no error of this process."""
+    config = small_config().model_dump(mode="json")
+    job = StageJob("preflight", "run", -1, config, str(tmp_path), (), str(tmp_path), str(tmp_path), 0)
+    warm_up()
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    os.kill(server, signal.SIGSTOP)  # it gets the request, and is killed before it can answer
+    killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))
+    killer.start()
+    with pytest.raises(StageCrashed, match="could not be started"):
+        run_in_process(job, lambda event: None)
+    killer.join()
