@@ -45,8 +45,8 @@ _SAME_RELEASES = ("rloop", "torch", "trl", "accelerate", "deepspeed")
 """Packages of which all machines of a run must have the same release."""
 
 ShouldStop = Callable[[], bool]
-Work = Callable[[ShouldStop], Any]
-"""A share of a computation: takes `should_stop`, which it calls several times a second, and returns plain values."""
+Work = Callable[..., Any]
+"""A share of a computation: called with `should_stop`, which it calls several times a second; returns plain values."""
 
 
 class Machine:
@@ -84,7 +84,7 @@ class Machine:
             return call in self._stopped or time.monotonic() - self._last_heard > SILENT_SECONDS
 
         try:
-            return work(should_stop), None
+            return work(should_stop=should_stop), None
         except RLoopError as error:
             return None, error_as_data(error)
 
@@ -148,7 +148,7 @@ class Cluster:
         """
         calls = _Calls(self, works[1:])
         try:
-            first = works[0](lambda: should_stop() or calls.error() is not None)
+            first = works[0](should_stop=lambda: should_stop() or calls.error() is not None)
             calls.wait(should_stop)
         except RLoopError as error:
             if should_stop():
@@ -160,9 +160,16 @@ class Cluster:
                 self.leave()
         return [first, *(calls.results[number] for number in range(1, self.machines))]
 
-    def describe_shares(self, batches: Sequence[int]) -> str:
-        """Return a line that says how many batches each machine sampled."""
-        return "drawn: " + ", ".join(f"{count} batches on {self.name(at)}" for at, count in enumerate(batches))
+    def share_batches(
+        self, works: Sequence[Work], note: Callable[[str], None], should_stop: ShouldStop = lambda: False
+    ) -> None:
+        """Run works that return how many batches they sampled, and note how many each machine had.
+
+        Raises:
+            RLoopError: As `run`.
+        """
+        counts = enumerate(self.run(works, should_stop))
+        note("drawn: " + ", ".join(f"{count} batches on {self.name(number)}" for number, count in counts))
 
     def leave(self) -> None:
         """Give the machines back; what they still compute is ended."""

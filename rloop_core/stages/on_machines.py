@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rloop_core.config import Config, make_config
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.runtime.machines import Cluster, Work
-from rloop_core.stages.job import OnEvent, Share, StageJob, StageOutcome
+from rloop_core.stages.job import Event, OnEvent, Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.ranks import empty_ranks_folder
 
@@ -54,21 +54,18 @@ def run_stage(
     cluster = _join(make_config(job.config), note, should_stop)
     for outcome_file in Path(job.work).glob("outcome-*.json"):
         outcome_file.unlink(missing_ok=True)
-    if not job.samples:
-        empty_ranks_folder(job)
     first, *others = _shares(job, cluster)
-    # Only rank 0 sends events, so the other machines of a training would seem to stall.
-    limits_of_others = limits if job.samples else {}
-
-    def run_first(should_stop: Callable[[], bool]) -> StageOutcome:
-        return run_in_process(first, on_event, should_stop=should_stop, **limits)
-
-    works: list[Work] = [run_first, *(partial(_run_share, share, limits_of_others) for share in others)]
-    outcome, *counts = cluster.run(works, should_stop)
-    if not job.samples:
-        return cast(StageOutcome, outcome)
-    note(cluster.describe_shares([count["batches"] for count in (outcome.counts, *counts)]))
-    return run_in_process(job, on_event, should_stop=should_stop, **limits)
+    if job.samples:
+        works: list[Work] = [partial(_sample, first, on_event, **limits)]
+        works += [partial(_sample, share, _ignore, **limits) for share in others]
+        cluster.share_batches(works, note, should_stop)
+        return run_in_process(job, on_event, should_stop=should_stop, **limits)
+    empty_ranks_folder(job)
+    # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
+    works = [partial(run_in_process, first, on_event, **limits)]
+    works += [partial(run_in_process, share, _ignore) for share in others]
+    outcome: StageOutcome = cluster.run(works, should_stop)[0]
+    return outcome
 
 
 def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
@@ -83,9 +80,13 @@ def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
 
 
-def _run_share(job: StageJob, limits: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any]:
-    """Compute a share on another machine; return its counts."""
-    return run_in_process(job, lambda event: None, should_stop=should_stop, **limits).counts
+def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
+    """Sample a share's batches; return their number."""
+    return int(run_in_process(job, on_event, **settings).counts["batches"])
+
+
+def _ignore(event: Event) -> None:
+    """Drop an event: machine 0 alone sends them."""
 
 
 def _warm_up(should_stop: Callable[[], bool]) -> None:
