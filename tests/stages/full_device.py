@@ -45,7 +45,7 @@ def main() -> None:
     full = Path(os.environ["FULL_DEVICE"])
     steps: list[int] = []
 
-    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+    def on_event(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] == "step":
             steps.append(event["done"])
             if event["done"] == 2 and not full.exists():
@@ -59,7 +59,7 @@ def main() -> None:
         steps.clear()
         with Lease(store, config.name) as lease:
             try:
-                StageRunner(config, store, lease, listen).ensure("explore", 0)
+                StageRunner(config, store, lease, on_event).ensure("explore", 0)
             except RLoopError as error:
                 told["error"], told["kind"] = str(error), type(error).__name__
         told[f"steps-{micro}"] = list(steps)

@@ -12,21 +12,16 @@ from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError
 from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.stages.data_record import read_data_record
-from rloop_core.stages.execute import execute
 from rloop_core.stages.inputs import Inputs
-from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.problem_store import ensure_problems, read_problems
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.store.checksummed import seal, unseal
 from tests.conftest import small_config
+from tests.stages.running import launch_here
 
 SUMS = [(f"{a} + {b} - 1 =", str(a + b - 1)) for a in range(2, 8) for b in range(1, 5)]
 HELD_OUT = [("9 + 9 =", "18"), ("Compute $3 + 2 - 1$.", "4"), ("8 + 9 - 1 =", "16")]
-
-
-def _here(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:
-    return execute(job, tell)
 
 
 def _file(path: Path, rows: list[tuple[str, str]]) -> str:
@@ -111,7 +106,7 @@ def test_an_evaluation_set_that_shares_nothing_leaves_the_training_set_as_it_is(
 
 
 def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path) -> None:
-    runner = StageRunner(_config(tmp_path, "drop", SUMS), Store(str(tmp_path / "store")), None, launch=_here)
+    runner = StageRunner(_config(tmp_path, "drop", SUMS), Store(str(tmp_path / "store")), None, launch=launch_here)
     with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems"):
         runner.check()
 
@@ -120,7 +115,7 @@ def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path)
 def test_preflight_tells_counts_and_records(tmp_path: Path, mode: str) -> None:
     store, events = Store(str(tmp_path / "store")), []
     config = _config(tmp_path, mode)
-    counts = StageRunner(config, store, None, lambda *event: events.append(event), launch=_here).preflight()
+    counts = StageRunner(config, store, None, lambda *event: events.append(event), launch=launch_here).preflight()
     assert (counts["contaminated problems"], counts["near misses of contamination"]) == (1, 0)
     (note,) = [event["note"] for stage, _, event in events if (stage, event["kind"]) == ("preflight", "note")]
     then = "dropped" if mode == "drop" else "kept, and evaluated with and without"
@@ -144,7 +139,9 @@ def test_preflight_records_golds_that_do_not_verify_and_nothing_to_compare(tmp_p
         verifier={"arithmetic": "refuse"},
     )
     notes: list[str] = []
-    runner = StageRunner(config, store, None, lambda _, __, event: notes.append(str(event.get("note"))), launch=_here)
+    runner = StageRunner(
+        config, store, None, lambda _, __, event: notes.append(str(event.get("note"))), launch=launch_here
+    )
     assert "contaminated problems" not in runner.preflight()
     (warning,) = [note for note in notes if "t.jsonl: " in note]
     assert "'14' and '15'" in warning
@@ -169,10 +166,10 @@ def test_a_training_set_that_answers_itself_is_warned_of_and_a_policy_ends_it(tm
         config = _config(tmp_path, "off", verifier={"arithmetic": arithmetic})
         told: list[str] = []
 
-        def listen(stage: str, iteration: int, event: Any, told: list[str] = told) -> None:
+        def on_event(stage: str, iteration: int, event: Any, told: list[str] = told) -> None:
             told.append(event.get("note", ""))
 
-        StageRunner(config, store, None, listen, _here).preflight()
+        StageRunner(config, store, None, on_event, launch_here).preflight()
         record = read_data_record(store, config.name)
         assert record is not None
         for notes in (record.sets[0].warnings, told):

@@ -160,11 +160,11 @@ def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> N
 def test_a_stage_told_to_stop_ends(job: StageJob) -> None:
     steps: list[int] = []
 
-    def tell(event: dict[str, object]) -> None:
+    def on_event(event: dict[str, object]) -> None:
         steps.append(1)
 
     with pytest.raises(StageError, match="was told to stop"):
-        run_in_process(job, tell, should_stop=lambda: len(steps) >= 2)
+        run_in_process(job, on_event, should_stop=lambda: len(steps) >= 2)
     assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
 
 

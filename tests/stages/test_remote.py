@@ -47,13 +47,13 @@ def _request(config: Config, store: Store, token: str) -> RemoteRequest:
 
 
 def _remote(store: Store, config: Config | None = None, token: str = "t") -> RemoteStage:
-    """A stage that was ordered."""
+    """A stage that was requested."""
     remote = RemoteStage.new(store, "away", "explore", 0)
     remote.send(_request(config, store, token) if config else RemoteRequest({}, "f", token))
     return remote
 
 
-def test_a_stage_is_begun_once_and_not_when_nobody_wants_it(store: Store) -> None:
+def test_a_request_is_taken_once_and_not_after_it_was_withdrawn(store: Store) -> None:
     remote = _remote(store)
     assert remote.take().fingerprint == "f"
     with pytest.raises(StageError, match="another worker has taken it"):
@@ -64,12 +64,12 @@ def test_a_stage_is_begun_once_and_not_when_nobody_wants_it(store: Store) -> Non
     assert store.list("away/orders") == []
 
 
-def test_a_stage_of_another_pool_is_published_there_and_believed_of_its_manifest(store: Store) -> None:
+def test_a_stage_of_another_pool_is_published_there_and_its_manifest_counts(store: Store) -> None:
     config = _config(store)
     events: list[str] = []
     there: list[str] = []
 
-    def in_pool(pool: str, remote: RemoteStage, request: RemoteRequest, tell: Any, **limits: Any) -> bool:
+    def in_pool(pool: str, remote: RemoteStage, request: RemoteRequest, on_event: Any, **limits: Any) -> bool:
         assert (pool, limits["untaken_seconds"]) == ("there", 60 * config.placement.stage_stall_minutes)
         remote.send(request)
         compute_remote_stage(remote, remote.take(), lambda *event: there.append(event[2]["kind"]))
@@ -105,8 +105,8 @@ def test_a_worker_that_would_compute_something_else_refuses_and_its_run_is_told_
             StageError, match=r"would compute something else.*\(fix: give it the same release"
         ) as raised:
             compute_remote_stage(remote, remote.take())
-    told = remote.error()
-    assert type(told) is StageError and str(told) == str(raised.value)
+    error = remote.error()
+    assert type(error) is StageError and str(error) == str(raised.value)
     assert not store.exists(manifest_key("away", 0, "explore"))
 
 
@@ -151,7 +151,7 @@ def test_a_store_that_means_another_place_elsewhere_is_refused_before_anything_i
             StageRunner(config, Store(uri), None).check()
 
 
-def test_garbage_collection_takes_the_orders_of_a_run_that_is_over(store: Store) -> None:
+def test_garbage_collection_deletes_the_requests_of_a_run_that_is_over(store: Store) -> None:
     write_run_record(store, _config(store))
     _remote(store)
     found = find_garbage(store, ["away"], older_than=-60)

@@ -100,14 +100,14 @@ def engines() -> list[psutil.Process]:
 def test_a_killed_stage_leaves_no_replica_and_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     policy = widen(tmp_path / "policy")
 
-    def evaluate(listen: Any = lambda *_: None) -> Manifest:
+    def evaluate(on_event: Any = lambda *_: None) -> Manifest:
         config = small_config(
             policy={"path": str(policy)},
             evaluate={"samples": 40, "k": [1, 4], "sets": [{**SUMS, "name": "plain", "seed": 11}]},
             placement={"generation_batch": 8, "engine": "vllm", "engines": 2},
         )
         store = Store(str(tmp_path / "store"))
-        return StageRunner(config, store, None, listen).ensure("evaluate", BASE_ITERATION).manifest
+        return StageRunner(config, store, None, on_event).ensure("evaluate", BASE_ITERATION).manifest
 
     below: list[psutil.Process] = []
 
