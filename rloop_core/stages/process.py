@@ -28,7 +28,6 @@ from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.failure import FREE_SPACE, explain_sigkill, failure_of, is_full, kernel_kills
 from rloop_core.stages.job import Event, OnEvent, StageJob, StageOutcome
 
-_OUTCOME = "outcome.json"
 _PAUSE_SECONDS = 0.1
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
@@ -130,21 +129,17 @@ def run_in_process(
     return _outcome(job, process.exitcode, kills)
 
 
-def read_outcome(work: Path) -> StageOutcome | None:
-    """Return the outcome of a stage that finished in a work folder, published or not."""
-    return _read_outcome(work / _OUTCOME)
-
-
-def _read_outcome(path: Path) -> StageOutcome | None:
+def read_outcome(job: StageJob) -> StageOutcome | None:
+    """Return the outcome that a stage left in its work folder; None if it has not finished there."""
     try:
-        return StageOutcome(**json.loads(path.read_text())["outcome"])
+        return StageOutcome(**json.loads(job.outcome_file.read_text())["outcome"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
     """Return the outcome that the stage's process left, or raise the error that it left."""
-    if outcome := _read_outcome(job.outcome_file):
+    if outcome := read_outcome(job):
         return outcome
     see_log = f"see {job.log_file}" if job.log_file.exists() else RESUMES  # it may be gone already
     try:

@@ -264,7 +264,7 @@ class StageRunner:
     def _compute(self, wanted: _Wanted, should_stop: Callable[[], bool]) -> Manifest:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
-        outcome = read_outcome(work)
+        outcome = read_outcome(job)
         if outcome is None or not (work / "out").is_dir():
             outcome = self._launch(
                 job,
