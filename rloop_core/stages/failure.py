@@ -61,7 +61,7 @@ def is_lost_peer(error: Exception) -> bool:
     distributed = sys.modules.get("torch.distributed")
     if distributed and isinstance(error, getattr(distributed, "DistError", ())):
         return True
-    return type(error) is RuntimeError and _PEER_MESSAGE.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _PEER_MESSAGE.search(str(error)) is not None
 
 
 def is_full(work: Path) -> bool:
