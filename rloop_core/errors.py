@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rloop_core.printable import printable_line
@@ -30,16 +31,12 @@ class RLoopError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild by keyword, so that an error crosses process boundaries whole."""
-        return _rebuild, (type(self), self.what, self.field, self.fix)
+        return partial(type(self), self.what, field=self.field, fix=self.fix), ()
 
     def __str__(self) -> str:
         # Names and values of any length and kind come from outside; what a library says may span lines.
         field, what, fix = (printable_line(part or "", _MOST_CHARACTERS) for part in (self.field, self.what, self.fix))
         return (f"{field}: " if field else "") + what + (f" (fix: {fix})" if fix else "")
-
-
-def _rebuild(kind: type[RLoopError], what: str, field: str | None, fix: str | None) -> RLoopError:
-    return kind(what, field=field, fix=fix)
 
 
 class ConfigError(RLoopError):

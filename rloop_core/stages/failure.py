@@ -29,10 +29,11 @@ _ENGINE_ERROR = re.compile(
 _PEER_MESSAGE = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe", re.IGNORECASE)
 
 
-def failure_of(error: Exception, job: StageJob) -> dict[str, Any]:
+def failure_of(error: Exception, job: StageJob, in_rank: bool = False) -> dict[str, Any]:
     """Return `kind`, `what`, `field` and `fix` of an exception, as `error_from_data` reads them.
 
     The error of a rollout engine is completed from the stage's log: the engine's own process writes its cause there.
+    In one of several ranks, the loss of another rank gets the kind PeerLost.
     """
     if isinstance(error, RLoopError):
         data = error_as_data(error)
@@ -46,17 +47,17 @@ def failure_of(error: Exception, job: StageJob) -> dict[str, Any]:
         return {"kind": "StageError", "what": what, "field": "placement", "fix": fix}
     if reason := _disk_trouble(error, Path(job.work)):
         return {"kind": "StoreError", "what": reason, "field": job.work, "fix": FREE_SPACE}
-    kind = PeerLost.__name__ if is_lost_peer(error) else type(error).__name__
+    kind = PeerLost.__name__ if in_rank and is_lost_peer(error) else type(error).__name__
     return {"kind": kind, "what": printable_line(str(error)), "field": None, "fix": None}
 
 
 def is_lost_peer(error: Exception) -> bool:
-    """Return True if a rank failed only because it could not reach another rank.
+    """Return True if a rank failed only because it lost another rank.
 
     NCCL, the rendezvous stores and sockets raise classes of their own. gloo's errors reach Python as plain
     RuntimeErrors, so for those, and only those, the message decides.
     """
-    if isinstance(error, ConnectionError):
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
         return True
     distributed = sys.modules.get("torch.distributed")
     if distributed and isinstance(error, getattr(distributed, "DistError", ())):

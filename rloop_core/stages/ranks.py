@@ -94,7 +94,7 @@ def run_rank(job: StageJob, on_event: OnEvent) -> None:
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        replace_text(_error_file(job, rank), json.dumps(failure_of(error, job)))
+        replace_text(_error_file(job, rank), json.dumps(failure_of(error, job, in_rank=True)))
         time.sleep(_EXIT_DELAY_SECONDS)
         sys.exit(1)
 

@@ -102,6 +102,7 @@ def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
         (ConnectionResetError(104, "Connection reset by peer"), "PeerLost"),
         (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer"), "PeerLost"),
         (RuntimeError("[third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting"), "PeerLost"),
+        (ConnectionRefusedError(111, "Connection refused"), "ConnectionRefusedError"),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "RuntimeError"),
         (ValueError("gloo is not a backend"), "ValueError"),
         (StoreError("the store closed the connection: Connection reset by peer"), "StoreError"),
@@ -110,7 +111,8 @@ def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
 def test_only_what_torch_and_sockets_raise_counts_as_the_loss_of_another_rank(
     error: Exception, kind: str, tmp_path: Path
 ) -> None:
-    assert failure_of(error, _job(tmp_path))["kind"] == kind
+    assert failure_of(error, _job(tmp_path), in_rank=True)["kind"] == kind
+    assert failure_of(error, _job(tmp_path))["kind"] == type(error).__name__, "a stage in one process has no other rank"
 
 
 def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:
