@@ -21,7 +21,7 @@ _ROUNDS = 3
 
 _PLAIN = """
 import sys, time, json
-import rloop_core.stages.warm
+import rloop_core.stages.preload
 from rloop_core.config import load_config
 from rloop_core.stages.execute import execute
 from rloop_core.stages.order import stages_of

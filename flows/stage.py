@@ -9,9 +9,9 @@ from prefect.states import Cancelled
 from flows.worker_watchdog import outlives_worker
 from rloop_core.config import make_config
 from rloop_core.config.placement import StageName
-from rloop_core.stages.carry_out import NoLongerWanted, carry_out
 from rloop_core.stages.job import place_of
 from rloop_core.stages.remote import RemoteStage
+from rloop_core.stages.remote_worker import NoLongerWanted, compute_remote_stage
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from tasks.credentials import take_credentials
@@ -46,7 +46,7 @@ def rloop_stage(store: str, run: str, stage: StageName, iteration: int, order: s
     title = f"{run}-{place_of(iteration)}-{stage}"
     try:
         with outlives_worker(), shown(session, stage, iteration, title) as progress:
-            manifest = carry_out(remote, wanted, announce, run_in_turn)
+            manifest = compute_remote_stage(remote, wanted, announce, run_in_turn)
         if progress.losses:  # which its run has not seen
             show_result(session, manifest, title, progress.losses)
     except NoLongerWanted as error:

@@ -1,18 +1,19 @@
-"""The errors a user meets: one line each, naming the field at fault and the fix, with an exit code per kind."""
+"""Errors for users: one line each that names the field at fault and the fix; every class has an exit code."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rloop_core.printable import printable_line
 
 _MOST_CHARACTERS = 1000
 RESUMES = "start the same command again: it resumes"
-"""What to do about most ends of a run."""
+"""The fix for most errors of a run."""
 
 
 class RLoopError(Exception):
-    """An error that is the user's to fix.
+    """An error that the user can fix.
 
     Args:
         what: What is wrong, in one sentence.
@@ -30,16 +31,12 @@ class RLoopError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Rebuild by keyword, so that an error crosses process boundaries whole."""
-        return _rebuild, (type(self), self.what, self.field, self.fix)
+        return partial(type(self), self.what, field=self.field, fix=self.fix), ()
 
     def __str__(self) -> str:
         # Names and values of any length and kind come from outside; what a library says may span lines.
         field, what, fix = (printable_line(part or "", _MOST_CHARACTERS) for part in (self.field, self.what, self.fix))
         return (f"{field}: " if field else "") + what + (f" (fix: {fix})" if fix else "")
-
-
-def _rebuild(kind: type[RLoopError], what: str, field: str | None, fix: str | None) -> RLoopError:
-    return kind(what, field=field, fix=fix)
 
 
 class ConfigError(RLoopError):
@@ -60,8 +57,8 @@ class StoreError(RLoopError):
     exit_code = 4
 
 
-class StoreUnavailable(StoreError):  # noqa: N818 - says what is the case
-    """The object store did not answer for as long as anybody was willing to wait; asking again later may help."""
+class StoreUnavailable(StoreError):  # noqa: N818
+    """The object store did not answer within `placement.store_patience_seconds`; trying later may help."""
 
 
 class LeaseError(RLoopError):
@@ -70,7 +67,7 @@ class LeaseError(RLoopError):
     exit_code = 5
 
 
-class ArtifactDamaged(RLoopError):  # noqa: N818 - says what is the case
+class ArtifactDamaged(RLoopError):  # noqa: N818
     """A stored file differs from what its manifest says."""
 
     exit_code = 6
@@ -83,40 +80,34 @@ class StageError(RLoopError):
 
 
 class StageCrashed(StageError):  # noqa: N818
-    """A stage's process ended without an answer of its own; starting it again may help."""
+    """A stage's process ended without a result or an error of its own; starting it again may help."""
 
 
 class PeerLost(StageCrashed):
-    """A rank ended because it had lost another one, which is the cause."""
+    """A rank ended because it lost another one; that one is the cause."""
 
 
 class MachineLost(StageCrashed):
-    """One of a run's machines is gone, or stands still."""
+    """One of a run's machines is gone or frozen."""
 
 
 class Stopped(StageError):  # noqa: N818
-    """A stage was told to end before it was done."""
+    """A stage was stopped before it was done."""
 
 
 class VerifierError(RLoopError):
-    """The verifier itself, not an answer, failed."""
+    """The verifier itself failed, not an answer."""
 
     exit_code = 8
 
 
 def error_as_data(error: RLoopError) -> dict[str, Any]:
-    """An error as plain JSON values, for another process or another machine."""
+    """Return an error as plain JSON values, for another process or machine."""
     return {"kind": type(error).__name__, "what": error.what, "field": error.field, "fix": error.fix}
 
 
 def error_from_data(data: dict[str, Any], field: str, fix: str) -> RLoopError:
-    """The error that `error_as_data` was given.
-
-    Args:
-        data: `kind`, `what`, `field` and `fix`; of a kind that is none of ours it becomes a StageError.
-        field: Named by such a StageError.
-        fix: Likewise.
-    """
+    """Return the error of which `error_as_data` made data; of an unknown kind, a StageError with `field` and `fix`."""
     for kind in _kinds(RLoopError):
         if kind.__name__ == data["kind"]:
             return kind(data["what"], field=data["field"], fix=data["fix"])
@@ -128,7 +119,7 @@ def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
 
 
 def cause_of(error: BaseException | None) -> RLoopError | None:
-    """The first of ours among an error and what it came from."""
+    """Return the first RLoopError among an error and its causes."""
     while error is not None:
         if isinstance(error, RLoopError):
             return error
@@ -137,10 +128,10 @@ def cause_of(error: BaseException | None) -> RLoopError | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether a device, or the machine, had no memory left; asked by name, for torch may not be loaded.
+    """Return True if a device or the machine is out of memory.
 
-    On a CPU torch raises a plain RuntimeError: its allocator's "can't allocate memory", or oneDNN's "could not create a
-    primitive".
+    torch's class is compared by name, since torch may not be loaded. On a CPU torch raises a plain RuntimeError, with
+    "can't allocate memory" from its allocator or "could not create a primitive" from oneDNN.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

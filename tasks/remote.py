@@ -20,7 +20,7 @@ from prefect.states import Cancelling, Crashed
 
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, ConfigError, StageCrashed, Stopped, StoreError
-from rloop_core.stages.remote import Order, RemoteStage
+from rloop_core.stages.remote import RemoteRequest, RemoteStage
 
 FLOW = "rloop-stage"
 UNTAKEN_SECONDS = 60.0
@@ -36,7 +36,7 @@ Event = dict[str, Any]
 def compute_in_pool(
     pool: str,
     remote: RemoteStage,
-    order: Order,
+    request: RemoteRequest,
     tell: Callable[[Event], None],
     *,
     untaken_seconds: float | None,
@@ -47,7 +47,7 @@ def compute_in_pool(
     Args:
         pool: The work pool.
         remote: The stage.
-        order: What is asked for.
+        request: What is asked for.
         tell: Called with notes.
         untaken_seconds: Give up when no worker has taken it for so long; None waits for ever.
         should_stop: Asked several times a second; True stops it.
@@ -63,7 +63,7 @@ def compute_in_pool(
     """
     if pool == _own_pool():
         return False
-    remote.order(order)
+    remote.send(request)
     try:
         sent = _send(pool, remote)
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rloop_core.plan.hours import DEVICES
-from rloop_core.stages.versions import versions
+from rloop_core.stages.identity import versions
 
 ROOT = Path(__file__).parents[2]
 _SHOWN = ("python", "torch", "transformers", "trl", "accelerate", "vllm", "deepspeed", "peft")

@@ -126,7 +126,7 @@ def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> d
     cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
     out = out.expanduser().absolute()
     shares = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
-    say(cluster.tell_shares(cluster.run([partial(_run_share, share, out) for share in shares])))
+    cluster.share_batches([partial(_run_share, share, out) for share in shares], say)
     return evaluate(request, out)
 
 

@@ -1,4 +1,4 @@
-"""Ways of leaving no process behind; Linux's own two do nothing elsewhere, where closed pipes have to suffice."""
+"""Leave no process behind: Linux's parent-death signal and child subreaper, which do nothing on other systems."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the parent *thread* that started it ends, even by kill -9.
+    """Have the kernel kill this process when the *thread* that started it ends, even by kill -9.
 
     Args:
-        parent: Process id of that parent; ends this process at once when it is gone already. Unknown, it is taken for
-            gone where an init has adopted this process; in a container the parent itself may be process 1.
+        parent: Process id of the parent; if it is gone already, this process exits at once. Without it, process 1 as
+            the parent means that the parent is gone; pass it where the parent may be process 1, as in a container.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if (os.getppid() == 1) if parent is None else (os.getppid() != parent):
@@ -30,28 +30,28 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends, so that none can slip away."""
+    """Become the parent of every descendant whose own parent ends, so that none escapes."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def processes_below(process: int) -> list[psutil.Process]:
-    """All descendants of a process, but for `multiprocessing`'s resource trackers.
+    """Return all descendants of a process except `multiprocessing`'s resource trackers.
 
-    Those, deaf to SIGTERM, tidy up shared memory once their starter has ended, and then end by themselves.
+    Those ignore SIGTERM, free shared memory once their parent has ended, and then end by themselves.
     """
     import psutil
 
-    found = []
+    below = []
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(process).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 if not any("multiprocessing.resource_tracker" in word for word in child.cmdline()):
-                    found.append(child)
-    return found
+                    below.append(child)
+    return below
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """SIGKILL those that still run; of an id that is somebody else's by now, nothing."""
+    """SIGKILL the processes that still run; psutil notices an id that another process has by now."""
     import psutil
 
     for process in processes:

@@ -1,11 +1,11 @@
-"""Processes that outlive the one they belong to, found by a mark that all of its descendants inherit.
+"""Find and end orphans: processes whose owner, the process that ran their stage, is gone.
 
-A supervisor ends its stage's tree, and the kernel hands it every orphan; so a stray is left only when a supervisor
-itself was killed. The mark is a variable in the environment, which Linux shows of every process: it names its owner,
-the process that runs stages. What carries the mark of an owner that is gone, or is no longer below one that lives, has
-no business here. A process that cleared its environment *and* lost its supervisor is not found.
+A supervisor ends its stage's process tree, so an orphan is left only when a supervisor itself was killed. All
+descendants of an owner inherit a mark that names it: an environment variable, which Linux shows of every process. A
+marked process is an orphan if its owner is gone, or if it is no longer below the owner. A process that cleared its
+environment *and* lost its supervisor is not found.
 
-No library does it: psutil sees trees, and an orphan is in none; a service manager or a container's end would do it.
+No library does this: psutil walks trees, and an orphan is in none. A service manager or a container would.
 """
 
 from __future__ import annotations
@@ -23,20 +23,31 @@ from rloop_core.runtime.lifetime import kill, processes_below
 _MARK = "RLOOP_OWNER"
 _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.1
-_GONE_SECONDS = 2.0
+_OWNER_EXIT_SECONDS = 2.0
 _WATCH_SECONDS = 0.5
 
-STRAY_SECONDS = 6.0
-"""A living supervisor needs no longer to end its stage's tree."""
+ORPHAN_SECONDS = 6.0
+"""A living supervisor ends its stage's process tree in less time."""
 
 
 def mark_descendants() -> None:
-    """From now on, every process started below this one names it as its owner."""
-    os.environ[_MARK] = f"{os.getpid()}-{started(os.getpid())}-{_namespace()}"
+    """Name this process as the owner of every process started below it from now on."""
+    os.environ[_MARK] = f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
 
 
-def end_strays(patience: float = 0.0) -> int:
-    """SIGKILL every stray of this user, whoever owned it; returns how many there were.
+def unmarked_environment() -> dict[str, str]:
+    """Return this process's environment for a program that may outlive it without being an orphan."""
+    return {name: value for name, value in os.environ.items() if name != _MARK}
+
+
+def owner_is_gone() -> bool:
+    """Return True if this process's owner has ended; False without a mark."""
+    owner = os.environ.get(_MARK)
+    return owner is not None and not _is_alive(owner)
+
+
+def end_orphans(patience: float = 0.0) -> int:
+    """SIGKILL this user's orphans of any owner; return their number.
 
     Args:
         patience: Seconds in which they may end by themselves, as those below a living supervisor do.
@@ -44,41 +55,36 @@ def end_strays(patience: float = 0.0) -> int:
     if sys.platform != "linux":
         return 0
     deadline = time.monotonic() + patience
-    while (found := _strays()) and time.monotonic() < deadline:
+    while (orphans := _orphans()) and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
     for _ in range(20):  # one that is killed while it forks leaves another
-        for process in found:
+        for process in orphans:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
-        time.sleep(_PAUSE_SECONDS if found else 0.0)
-        if not (left := _strays()):
+        time.sleep(_PAUSE_SECONDS if orphans else 0.0)
+        if not (left := _orphans()):
             break
-        found += [process for process in left if process not in found]
-    return len(found)
+        orphans += [process for process in left if process not in orphans]
+    return len(orphans)
 
 
-def end_strays_of_the_gone(process: int) -> None:
-    """Once this process's owner has ended, end what else it left; in a fork of `process`, nothing.
+def end_orphans_of_dead_owner(process: int) -> None:
+    """Wait a moment for this process's owner to end, then end the orphans; do nothing in a fork of `process`.
 
-    Those below living supervisors get the time that these give them.
+    Those below a living supervisor get the time that it needs to end them.
     """
-    deadline = time.monotonic() + _GONE_SECONDS
+    deadline = time.monotonic() + _OWNER_EXIT_SECONDS
     while os.getpid() == process and time.monotonic() < deadline:
         if owner_is_gone():
-            end_strays(STRAY_SECONDS)
+            end_orphans(ORPHAN_SECONDS)
             return
         time.sleep(_PAUSE_SECONDS)
 
 
-def unmarked_environment() -> dict[str, str]:
-    """This process's environment for a program that is to outlive it: such a one is nobody's stray."""
-    return {name: value for name, value in os.environ.items() if name != _MARK}
-
-
 def watch_descendants() -> subprocess.Popen[bytes]:
-    """Start a process that ends all below this one once this one ends, even by kill -9; kill it once it has served.
+    """Start a process that ends all below this one when this one ends, even by kill -9; kill it when not needed.
 
-    For programs that overlook the end of their starter and overwrite the environment that their mark is in: vLLM's.
+    For programs that ignore the end of their parent and overwrite the environment that holds the mark, as vLLM does.
     """
     watcher = subprocess.Popen(
         [sys.executable, "-m", "rloop_core.runtime.orphans", str(os.getpid())],
@@ -94,38 +100,37 @@ def watch_descendants() -> subprocess.Popen[bytes]:
     return watcher
 
 
-def owner_is_gone() -> bool:
-    """Whether the process that this one works for has ended; False where nothing is marked."""
-    owner = os.environ.get(_MARK)
-    return owner is not None and not _lives(owner)
+def _watch(process: int) -> None:
+    start = _start_time(process)
+    print("watches", flush=True)
+    below = {child for child in processes_below(process) if child.pid != os.getpid()}
+    while start is not None and _start_time(process) == start:
+        time.sleep(_WATCH_SECONDS)
+        seen = [*below, *processes_below(process)]
+        below = {child for child in seen if child.is_running() and child.pid != os.getpid()}
+    kill({*below, *(further for child in below for further in processes_below(child.pid))})
 
 
-def started(process: int) -> int | None:
-    """Start of a process in clock ticks since boot, which tells it from a later one of its id; None when it ended."""
-    fields = _stat(process)
-    return None if fields is None or fields[0] in "ZX" else int(fields[19])
-
-
-def _strays() -> list[int]:
-    me, here = os.getpid(), f"-{_namespace()}"
-    lives: dict[str, bool] = {}
-    found = []
+def _orphans() -> list[int]:
+    me, namespace = os.getpid(), f"-{_namespace()}"
+    alive: dict[str, bool] = {}
+    orphans = []
     for folder in _PROC.iterdir():
         if not folder.name.isdigit() or int(folder.name) == me:
             continue
         process = int(folder.name)
         owner = _owner(folder)
-        if owner is None or not owner.endswith(here) or started(process) is None:
+        if owner is None or not owner.endswith(namespace) or _start_time(process) is None:
             continue
-        if owner not in lives:
-            lives[owner] = _lives(owner)
-        if not lives[owner] or not _is_below(process, int(owner.partition("-")[0])):
-            found.append(process)
-    return found
+        if owner not in alive:
+            alive[owner] = _is_alive(owner)
+        if not alive[owner] or not _is_below(process, int(owner.partition("-")[0])):
+            orphans.append(process)
+    return orphans
 
 
 def _owner(folder: Path) -> str | None:
-    """The owner that a process names; None for those of other users, too."""
+    """Return the owner that a process names; None without a mark, and for processes of other users."""
     try:
         environment = (folder / "environ").read_bytes()
     except OSError:
@@ -137,13 +142,13 @@ def _owner(folder: Path) -> str | None:
     return None
 
 
-def _lives(owner: str) -> bool:
+def _is_alive(owner: str) -> bool:
     process, start, _ = owner.split("-", 2)
-    return str(started(int(process))) == start
+    return str(_start_time(int(process))) == start
 
 
 def _namespace() -> str:
-    """Where process ids mean the same: a container's are not its host's, which sees its processes all the same."""
+    """Return the PID namespace: a host sees the processes of its containers, whose marks hold other process ids."""
     try:
         return str((_PROC / "self/ns/pid").readlink())
     except OSError:
@@ -161,22 +166,18 @@ def _is_below(process: int, ancestor: int) -> bool:
     return False
 
 
+def _start_time(process: int) -> int | None:
+    """Return a process's start in clock ticks since boot, which tells it from a later one of its id; None if ended."""
+    fields = _stat(process)
+    return None if fields is None or fields[0] in "ZX" else int(fields[19])
+
+
 def _stat(process: int) -> list[str] | None:
-    """What /proc says of a process, from its state on."""
+    """Return the fields of /proc/<process>/stat from the state on."""
     try:
         return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-
-
-def _watch(process: int) -> None:
-    start = started(process)
-    print("watches", flush=True)
-    below = {one for one in processes_below(process) if one.pid != os.getpid()}
-    while start is not None and started(process) == start:
-        time.sleep(_WATCH_SECONDS)
-        below = {one for one in [*below, *processes_below(process)] if one.is_running() and one.pid != os.getpid()}
-    kill({*below, *(further for one in below for further in processes_below(one.pid))})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The process between a run and a stage: it lives to end the stage's whole process tree, whatever happens to the run.
+"""Supervise a stage: a process between run and stage ends the stage's whole process tree, whatever happens to the run.
 
-The stage computes in a child of this process. When the child ends, when the run asks, or when the run itself is gone
-(its end of the pipe closes, even by kill -9), every descendant is ended, those in sessions of their own included.
+The stage computes in a child of the supervisor. When the child ends, when the run asks, or when the run itself is gone
+(its end of the pipe closes, even by kill -9), every descendant is ended, also those in sessions of their own.
 
-No library does it: multiprocessing ends the children it knows of, torchelastic its ranks while its agent lives, and
-cgroups, which would do, take rights that a run seldom has.
+No library does this: multiprocessing ends the children it knows of, and torchelastic its ranks while its agent lives;
+cgroups need rights that a run seldom has.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _POLL_SECONDS = 0.05
 
 
 def supervise(work: Callable[[], int], control: Connection, log: Path) -> None:
-    """Run `work` in a child process and end its tree; exits with the child's exit code.
+    """Run `work` in a child process, end its tree, and exit with the child's exit code.
 
     Args:
         work: Called in the child; returns its exit code.
-        control: The run's end is closed, or sends anything, when the stage must stop.
+        control: The stage must stop when the run closes its end, or sends anything.
         log: File that takes the child's stdout and stderr.
     """
     with contextlib.suppress(OSError):
@@ -65,17 +65,17 @@ def _become_worker(work: Callable[[], int], log: Path) -> None:
 
 
 def _watch(child: int, control: Connection) -> int:
-    """Wait for the child, or for the run to want it gone; its exit code, or 128 + the signal that ended it."""
+    """Wait for the child, and end it if the run asks; return its exit code, or 128 + the signal that ended it."""
     deadline: float | None = None
-    ended: list[int] = []
-    with contextlib.suppress(AttributeError, OSError):  # not everywhere; then it is found out a moment later
-        ended.append(os.pidfd_open(child))
+    child_ended: list[int] = []
+    with contextlib.suppress(AttributeError, OSError):  # without it, the end is noticed a moment later
+        child_ended.append(os.pidfd_open(child))
     while True:
         status = _reap(child)
         if status is not None:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        if deadline is None and control in wait([control, *ended], _POLL_SECONDS):
+        if deadline is None and control in wait([control, *child_ended], _POLL_SECONDS):
             deadline = time.monotonic() + GRACE_SECONDS
             _signal_descendants(signal.SIGTERM)
         elif deadline is not None:
@@ -94,7 +94,7 @@ def end_descendants() -> None:
 
 
 def _reap(child: int) -> int | None:
-    """Take in every process that ended, adopted orphans included; the wait status of `child` if it is among them."""
+    """Reap every child that has ended, adopted orphans included; return the wait status of `child` if it has."""
     with contextlib.suppress(ChildProcessError):
         while True:
             process, status = os.waitpid(-1, os.WNOHANG)
@@ -106,7 +106,7 @@ def _reap(child: int) -> int | None:
 
 
 def _signal_descendants(number: int) -> int:
-    """Send a signal to every living descendant; how many there were."""
+    """Send a signal to every living descendant; return their number."""
     living = _descendants()
     for process in living:
         with contextlib.suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ def _signal_descendants(number: int) -> int:
 
 
 def _descendants() -> list[int]:
-    """Process ids below this one, but for those that ended already."""
+    """Return the ids of descendants that have not ended."""
     import psutil
 
     living = []

@@ -1,4 +1,4 @@
-"""`<run>/data.json`: what preflight found out about the problems that a run trains and is evaluated on."""
+"""`<run>/data.json`: preflight's record of the problem sets that a run trains and is evaluated on."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SetRecord:
     """One problem set of a run.
 
     Attributes:
-        use: `training`, or `evaluation`.
+        use: `training` or `evaluation`.
         label: Its name.
-        digest: As the stages that read it have it among their inputs.
-        problems: Problems in use.
-        ledger: Rows read, and where those went that are not in use.
+        digest: As among the inputs of the stages that read it.
+        problems: Number of problems in use.
+        ledger: Rows read, and why rows were left out.
         golds_refused: Ids of problems whose gold does not verify against itself: no completion is ever correct.
-        warnings: What the loader has to say.
+        warnings: The loader's warnings.
     """
 
     use: str
@@ -41,12 +41,12 @@ class SetRecord:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The problem sets of a run, and what training and evaluation share.
+    """The problem sets of a run, and the problems that training and evaluation share.
 
     Attributes:
         sets: Training first, then evaluation in the config's order.
         mode: `decontaminate.mode` of the config.
-        decontamination: The ledger; None when nothing was compared.
+        decontamination: The ledger; None if nothing was compared.
     """
 
     sets: tuple[SetRecord, ...]
@@ -54,35 +54,33 @@ class DataRecord:
     decontamination: Decontamination | None
 
     def known(self, label: str) -> frozenset[str]:
-        """Problems of an evaluation set that the policy was trained on; none when they were dropped from training."""
+        """Return the ids of an evaluation set's problems that the policy was trained on."""
         if self.mode == "drop" or self.decontamination is None:
             return frozenset()
         return self.decontamination.known(label)
 
     def notes(self) -> list[str]:
-        """What to tell whoever starts the run: the loaders' warnings, then contamination."""
-        found = self.sentence()
-        warnings = [f"{one.label}: {warning}" for one in self.sets for warning in one.warnings]
-        return [*warnings, found] if found else warnings
+        """Return the loaders' warnings, then the sentence about contamination."""
+        warnings = [f"{record.label}: {warning}" for record in self.sets for warning in record.warnings]
+        return [*warnings, *filter(None, [self.sentence()])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in the file."""
-        found = self.decontamination
+        """Return plain values, as in the file."""
         return {
-            "problem_sets": [asdict(one) for one in self.sets],
+            "problem_sets": [asdict(record) for record in self.sets],
             "mode": self.mode,
-            "decontamination": found.to_dict() if found else None,
+            "decontamination": self.decontamination.to_dict() if self.decontamination else None,
         }
 
     def counts(self) -> dict[str, int]:
-        """Contaminated problems and near misses; empty when nothing was compared."""
-        found = self.decontamination
-        if found is None:
+        """Return the numbers of contaminated problems and near misses; empty if nothing was compared."""
+        ledger = self.decontamination
+        if ledger is None:
             return {}
-        return {"contaminated problems": len(found.contaminated), "near misses of contamination": found.near_misses}
+        return {"contaminated problems": len(ledger.contaminated), "near misses of contamination": ledger.near_misses}
 
     def sentence(self) -> str | None:
-        """What a reader must know about contamination, None when there is none or nobody looked."""
+        """Return a sentence about contamination; None if there is none, or nothing was compared."""
         if self.decontamination is None or not self.decontamination.contaminated:
             return None
         then = "dropped" if self.mode == "drop" else "kept, and evaluated with and without"
@@ -96,16 +94,8 @@ def write_data_record(
     golds_refused: Mapping[str, Sequence[str]],
     training_warnings: Sequence[str] = (),
 ) -> DataRecord:
-    """Write the record anew, whole.
-
-    Args:
-        store: The object store.
-        config: The run's config.
-        inputs: Resolves its problem sets.
-        golds_refused: Problem ids by role.
-        training_warnings: What the thorough check has to say about the training set, beside its loader.
-    """
-    labels = [("training", config.problems.label), *(("evaluation", one.label) for one in config.evaluate.sets)]
+    """Write the whole record; `golds_refused` has problem ids by role, `training_warnings` join the loader's."""
+    labels = [("training", config.problems.label), *(("evaluation", source.label) for source in config.evaluate.sets)]
     sets = []
     for (use, label), ref in zip(labels, (inputs.training(), *inputs.evaluation()), strict=True):
         problems = read_problems(store, ref.location, ref.digest)
@@ -119,7 +109,7 @@ def write_data_record(
 
 
 def read_data_record(store: Store, run: str) -> DataRecord | None:
-    """The record, None when preflight has not written any.
+    """Return the record; None if preflight has not written one.
 
     Raises:
         ArtifactDamaged: It is there and cannot be read.
@@ -129,9 +119,9 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
         return None
     try:
         content = load_checksummed(text)
-        found = content["decontamination"]
-        sets = tuple(SetRecord(**one) for one in content["problem_sets"])
-        return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(found) if found else None)
+        ledger = content["decontamination"]
+        sets = tuple(SetRecord(**record) for record in content["problem_sets"])
+        return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(ledger) if ledger else None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"cannot be read: {error}"
         raise ArtifactDamaged(what, field=store.uri_of(_key(run)), fix="start the run again") from error

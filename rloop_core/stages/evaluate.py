@@ -1,4 +1,4 @@
-"""Stage evaluate: avg@k, pass@k and majority@k of a policy on every configured set, all samples stored (paper 5.1)."""
+"""Stage evaluate: avg@k, pass@k and majority@k of a policy on every evaluation set, all samples kept (paper 5.1)."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from rloop_core.verifier import Verifier
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Sample, judge and summarise what the iteration ended with, and explore's snapshots where they are asked for.
+    """Sample, verify and summarise the iteration's final policy, and explore's snapshots if the config asks for them.
 
-    Batches that an earlier attempt finished are kept.
+    Batches that an earlier attempt finished are not sampled again.
     """
     roles = context.roles("problems:")
     snapshots = _snapshots(context)
     if not context.job.share:
         shutil.rmtree(context.out, ignore_errors=True)
     with context.verifier() as verifier:
-        evaluation = _Evaluation(context, verifier, roles, len(snapshots) + 1)
-        metrics = evaluation.of(context.folder("policy"), step=0, place=Path())
-        by_step = {step: evaluation.of(folder, step, Path(folder.name)) for step, folder in snapshots.items()}
+        evaluation = _Evaluation(context, verifier, roles, policies=len(snapshots) + 1)
+        metrics = evaluation.run(context.folder("policy"), step=0, place=Path())
+        by_step = {step: evaluation.run(folder, step, Path(folder.name)) for step, folder in snapshots.items()}
     if context.job.share:
         return StageOutcome({"batches": evaluation.batches}, {})
     content = {
         "sets": metrics,
         "folders": {role.removeprefix("problems:"): _folder(index) for index, role in enumerate(roles)},
-        "snapshots": {str(step): found for step, found in by_step.items()},
+        "snapshots": {str(step): summaries for step, summaries in by_step.items()},
     }
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
-    drawer = engine_name(context.config.placement.engine)
     counts = {
-        label: {"problems": found["problems"], "samples": context.config.evaluate.of(label).samples}
-        for label, found in metrics.items()
+        label: {"problems": summary["problems"], "samples": context.config.evaluate.of(label).samples}
+        for label, summary in metrics.items()
     }
-    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics, drawn_by=drawer)
+    engine = engine_name(context.config.placement.engine)
+    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics, drawn_by=engine)
 
 
 def _snapshots(context: StageContext) -> dict[int, Path]:
-    """The kept policies of the iteration's RL phase, by RL step; none where they are not asked for."""
+    """Return the snapshots of the iteration's RL phase by RL step; none unless the config asks for them."""
     if not context.roles("explored"):
         return {}
     folders = sorted((context.folder("explored") / "snapshots").glob("step-*"))
@@ -61,7 +61,7 @@ def _folder(index: int) -> str:
 
 
 class _Evaluation:
-    """Evaluates one policy after the other on the same sets, with progress over all of them."""
+    """Evaluates policies one by one on the same sets, with progress over all of them."""
 
     def __init__(self, context: StageContext, verifier: Verifier, roles: list[str], policies: int) -> None:
         self._context, self._verifier, self._roles = context, verifier, roles
@@ -69,8 +69,11 @@ class _Evaluation:
         self._done = 0
         self.batches = 0
 
-    def of(self, policy: Path, step: int, place: Path) -> dict[str, Any]:
-        """Summaries by set; samples go to `<out>/<place>/set-00/` and so on. Of a share it only draws the batches."""
+    def run(self, policy: Path, step: int, place: Path) -> dict[str, Any]:
+        """Evaluate a policy; return summaries by set, with the samples in `<out>/<place>/set-00/` and so on.
+
+        A share of the stage only samples its batches.
+        """
         context = self._context
         job = context.job
         metrics: dict[str, Any] = {}
@@ -84,7 +87,7 @@ class _Evaluation:
                     samples / _folder(index),
                     step=step,
                     label=f"e{index:02d}",
-                    tell=self._tell,
+                    tell=self._on_batch,
                     share=context.share,
                 )
                 self._done += 1
@@ -97,17 +100,17 @@ class _Evaluation:
         return metrics
 
     def _sampling(self, label: str, step: int) -> SamplingSettings:
-        """Every policy draws for itself: with one seed for all, equal policies would agree by more than chance."""
+        """Return a set's settings; each policy has its own seed, or equal policies would agree by more than chance."""
         config = self._context.config
-        asked = config.evaluate.of(label)
+        settings = config.evaluate.of(label)
         return SamplingSettings(
-            samples=asked.samples,
-            temperature=asked.temperature,
-            top_p=asked.top_p,
+            samples=settings.samples,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             max_tokens=config.evaluation_tokens_of(label),
             batch=config.placement.generation_batch,
             seed=derive_seed(config.seed, "evaluate", label, self._context.job.iteration, step),
         )
 
-    def _tell(self, done: int, total: int) -> None:
-        self._context.tell({"kind": "step", "done": self._done + done / total, "total": self._total, "metrics": {}})
+    def _on_batch(self, done: int, total: int) -> None:
+        self._context.on_progress(self._done + done / total, self._total)

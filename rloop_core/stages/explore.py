@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
@@ -13,7 +15,7 @@ from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_row
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Run or resume the phase, prove it complete, and lay out its artifact."""
+    """Run or resume the RL phase, prove it complete, and lay out its artifact."""
     config = context.config
     policy = context.folder("policy")
     job = ExploreJob(
@@ -32,13 +34,13 @@ def run(context: StageContext) -> StageOutcome:
 
     with context.verifier() as verifier, context.tracked() as track:
 
-        def tell(row: dict[str, object]) -> None:
-            context.tell({"kind": "step", "done": row["step"], "total": config.explore.steps, "metrics": row})
+        def on_step(row: dict[str, Any]) -> None:
+            context.on_progress(row["step"], config.explore.steps, row)
             track(row)
             if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
-                context.tell({"kind": "note", "note": alarm})
+                context.on_event({"kind": "note", "note": alarm})
 
-        explore(job, problems, verifier, tell)
+        explore(job, problems, verifier, on_step)
     if context.rank:
         return StageOutcome({}, {})
     counts = seal(job, context.out)
@@ -46,12 +48,12 @@ def run(context: StageContext) -> StageOutcome:
     counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}
     timings = read_rows(context.work / "timings.jsonl")
     by_step = {name: [row[name] for row in timings] for name in timings[0] if name != "step"}
-    last = rows[-1]
-    drawer = engine_name(config.explore.engine) + (" on a server" if asks_server(config) else "")
+    first, last = rows[0], rows[-1]
+    engine = engine_name(config.explore.engine) + (" on a server" if asks_server(config) else "")
     metrics = {
-        "reward_first": rows[0]["reward"],
+        "reward_first": first["reward"],
         "reward_last": last["reward"],
-        "accuracy_first": rows[0]["accuracy"],
+        "accuracy_first": first["accuracy"],
         "accuracy_last": last["accuracy"],
         "entropy_last": last["entropy"],
         "grad_norm_max": max(row["grad_norm_max"] for row in rows),
@@ -60,4 +62,4 @@ def run(context: StageContext) -> StageOutcome:
         "seconds_by_step": by_step,
         **drift_summary(rows),
     }
-    return StageOutcome(counts, metrics, drawn_by=drawer)
+    return StageOutcome(counts, metrics, drawn_by=engine)

@@ -12,7 +12,7 @@ from rloop_core.trajectories.filter import filter_experts
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Filter, and keep the ledger of how many fell at each step."""
+    """Filter, and keep the ledger of how many trajectories each step removed."""
     files = sorted((context.folder("trajectories") / TRAJECTORIES_FOLDER).glob("*.parquet"))
     shutil.rmtree(context.out, ignore_errors=True)
     config = context.config

@@ -1,7 +1,7 @@
-"""What a store holds and nothing names: found without touching anything, deleted under the run's lease.
+"""Find what a store holds and nothing uses, without touching anything, and delete it under the run's lease.
 
-Only what is known to be of no use is garbage. Whatever a manifest, `run.json` or `data.json` names stays, and so does
-everything that is not recognised, that cannot be read, or that somebody may be publishing.
+Only what is known to be useless is garbage. Everything that a manifest, `run.json` or `data.json` names is kept, and so
+is everything that is not recognised, cannot be read, or may be in the middle of being published.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rloop_core.stages.job import STAGES
 from rloop_core.stages.problem_store import source_key
 from rloop_core.stages.run_record import read_run_config, runs_of
 from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifest
+from rloop_core.store.lease import read_holder
 from rloop_core.store.local import TEMPORARY
 
 SCRATCH = ".scratch"
@@ -32,62 +33,50 @@ _CHECK = re.compile(r"\.rloop-write-check-[0-9a-f]{32}")
 _CLAIM = re.compile(r"lease-takeover-(.+)-\d+")
 _PROBLEMS = re.compile(r"problems/(?:clean-)?[0-9a-f]{20}\.json")
 
-Why = Literal[
-    "of an artifact that was superseded or never finished",
-    "a problem set that nothing reads",
-    "left by a write that was killed",
-    "an order of a run that is over",
-    "an upload that was never completed",
-    "scratch of a finished stage",
-]
+_UNNAMED = "of an artifact that was superseded or never finished"
+_UNUSED_PROBLEMS = "a problem set that nothing reads"
+_KILLED_WRITE = "left by a write that was killed"
+_OLD_REQUEST = "an order of a run that is over"
+_UPLOAD = "an upload that was never completed"
+_SCRATCH = "scratch of a finished stage"
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to delete.
-
-    Attributes:
-        entry: Where it is and how big; of scratch, a whole folder.
-        why: Why nobody needs it.
-    """
+    """One object to delete, or one folder of scratch, and why nothing uses it."""
 
     entry: Entry
-    why: Why
+    why: str
 
 
 @dataclass
 class Garbage:
-    """What may be deleted of one run, or at the top of the store.
-
-    Attributes:
-        run: Its name; empty for what lies at the top.
-        items: To be deleted, by key.
-        younger: Things that would be, once they are old enough.
-        skipped: Why this run is left alone; None when it is not.
-        notes: What could not be judged, and is kept.
-    """
+    """Garbage of one run, or, with an empty name, at the top of the store."""
 
     run: str
     items: list[Item] = field(default_factory=list)
     younger: int = 0
+    """Number of things that are garbage but not old enough."""
     skipped: str | None = None
+    """Why this run is skipped; None if it is not."""
     notes: list[str] = field(default_factory=list)
+    """What could not be judged, and is kept."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of all of it."""
+        """Total size."""
         return sum(item.entry.bytes for item in self.items)
 
 
 def find_garbage(
     store: Store, runs: Sequence[str], older_than: float, patience: float = LEASE_PATIENCE_SECONDS
 ) -> list[Garbage]:
-    """What could be deleted; touches nothing.
+    """Return what could be deleted; change nothing.
 
     Args:
         store: The object store.
-        runs: Names; none for all, and what lies at the top of the store.
-        older_than: Seconds for which a thing must have lain there, by the store's own clock.
+        runs: Names; none for all runs and the top of the store.
+        older_than: Minimum age in seconds, by the store's own clock.
         patience: Seconds without a heartbeat after which a run's holder on another machine is taken for dead.
 
     Raises:
@@ -95,46 +84,52 @@ def find_garbage(
     """
     for run in runs:
         read_run_config(store, run)
-    found = []
+    garbage = []
     for run in runs or runs_of(store):
         holder = Lease(store, run, patience=patience).living_holder()
-        found.append(Garbage(run, skipped=f"{holder} is working on it") if holder else _of_run(store, run, older_than))
-    return found if runs else [*found, _at_top(store, older_than)]
+        skipped = f"{holder} is working on it"
+        garbage.append(Garbage(run, skipped=skipped) if holder else _of_run(store, run, older_than))
+    return garbage if runs else [*garbage, _at_top(store, older_than)]
 
 
 def delete_garbage(
     store: Store, found: Sequence[Garbage], older_than: float, patience: float = LEASE_PATIENCE_SECONDS
 ) -> list[Garbage]:
-    """Delete what was found and is garbage still, each run's under its lease; returns what was deleted.
+    """Delete what was found and still is garbage, each run's under its lease; return what was deleted.
 
     Raises:
         StoreError: The store refuses; what was deleted before was garbage.
     """
-    done = []
-    for one in found:
-        if not one.run:
-            done.append(_delete(store, one, _at_top(store, older_than)))
-        elif one.items:
+    deleted = []
+    for planned in found:
+        if not planned.run:
+            deleted.append(_delete(store, planned, _at_top(store, older_than)))
+        elif planned.items:
             try:
-                with Lease(store, one.run, patience=patience) as lease:
-                    now = _of_run(store, one.run, older_than)
+                with Lease(store, planned.run, patience=patience) as lease:
+                    now = _of_run(store, planned.run, older_than)
                     lease.ensure_held()
-                    done.append(_delete(store, one, now))
+                    deleted.append(_delete(store, planned, now))
             except LeaseError as error:
-                done.append(Garbage(one.run, skipped=error.what))
+                deleted.append(Garbage(planned.run, skipped=error.what))
         else:
-            done.append(one)
-    return done
+            deleted.append(planned)
+    return deleted
 
 
 def _of_run(store: Store, run: str, older_than: float) -> Garbage:
-    # Files are listed before manifests are read: what is published in between is named then.
+    # Files are listed before manifests are read: a manifest that is published in between names its files.
     entries = store.entries(run)
     now = store.now()
     garbage = Garbage(run)
     manifests = _manifests(store, run, entries, garbage)
-    named = {f"{one.folder}/{path}" for one in manifests.values() if isinstance(one, Manifest) for path in _paths(one)}
-    lease = _lease_token(store, run)
+    whole = [manifest for manifest in manifests.values() if isinstance(manifest, Manifest)]
+    named = {
+        f"{manifest.folder}/{path}"
+        for manifest in whole
+        for path in ("manifest.json", *(file.path for file in manifest.files))
+    }
+    lease = (read_holder(store, f"{run}/lease.json") or {}).get("token")
     items = []
     for entry in entries:
         key = entry.key.removeprefix(f"{run}/")
@@ -142,74 +137,70 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
         if entry.key in named:
             continue
         if key.rpartition("/")[2].startswith(TEMPORARY) or (claim and claim[1] != lease):
-            items.append(Item(entry, "left by a write that was killed"))
-        elif key.startswith(("orders/", "errands/")):  # nobody holds the run, so nobody waits for it
-            items.append(Item(entry, "an order of a run that is over"))
+            items.append(Item(entry, _KILLED_WRITE))
+        elif key.startswith(("orders/", "errands/")):  # nobody holds the run, so nobody waits for its requests
+            items.append(Item(entry, _OLD_REQUEST))
         elif place and manifests[place] != "unreadable":
-            items.append(Item(entry, "of an artifact that was superseded or never finished"))
-    items += _unused_problems(store, run, entries, manifests, garbage)
-    items += [Item(entry, "an upload that was never completed") for entry in _uploads(store, run, garbage)]
+            items.append(Item(entry, _UNNAMED))
+    if "unreadable" not in manifests.values():
+        items += _unused_problems(store, run, entries, whole, garbage)
+    items += [Item(entry, _UPLOAD) for entry in _uploads(store, run, garbage)]
     items += _finished_scratch(store, run, manifests)
     if store.is_local:
-        outside = [item for item in items if _is_outside(store, item.entry.key)]
-        garbage.notes += [f"{item.entry.key}: a symbolic link leads there; it is kept" for item in outside]
-        items = [item for item in items if item not in outside]
-    _keep_the_young(garbage, items, now - older_than)
+        linked = [item for item in items if _is_linked(store, item.entry.key)]
+        garbage.notes += [f"{item.entry.key}: a symbolic link leads there; it is kept" for item in linked]
+        items = [item for item in items if item not in linked]
+    _take_old(garbage, items, now - older_than)
     return garbage
 
 
-def _is_outside(store: Store, key: str) -> bool:
-    """Whether a link on the way to a file or folder may lead out of the store."""
-    folder = store.local_path(key).parent
-    return folder.resolve() != store.local_path("").resolve() / folder.relative_to(store.local_path(""))
+def _at_top(store: Store, older_than: float) -> Garbage:
+    garbage = Garbage("")
+    items = [Item(entry, _KILLED_WRITE) for entry in store.top()[1] if _CHECK.fullmatch(entry.key)]
+    _take_old(garbage, items, store.now() - older_than)
+    return garbage
+
+
+def _take_old(garbage: Garbage, items: Sequence[Item], before: float) -> None:
+    """Add the items that are older than a moment; items without a date are young."""
+    for item in items:
+        if item.entry.modified is not None and item.entry.modified <= before:
+            garbage.items.append(item)
+        else:
+            garbage.younger += 1
 
 
 def _manifests(store: Store, run: str, entries: Sequence[Entry], garbage: Garbage) -> Manifests:
-    """The manifest of every stage that has any file, None where there is none."""
-    found: Manifests = {}
+    """Return the manifest of every stage that has any file; None if it has no manifest."""
+    manifests: Manifests = {}
     for entry in entries:
         place = _place(entry.key.removeprefix(f"{run}/"))
-        if place and place not in found:
+        if place and place not in manifests:
             try:
-                found[place] = read_manifest(store, run, *place)
+                manifests[place] = read_manifest(store, run, *place)
             except StoreUnavailable:
                 raise
             except (ArtifactDamaged, StoreError) as error:
-                found[place] = "unreadable"
+                manifests[place] = "unreadable"
                 garbage.notes.append(f"{error.field}: {error.what}; its files are kept")
-    return found
+    return manifests
 
 
 def _place(key: str) -> Place | None:
-    """Iteration and stage whose folder a key is in, None for anything else."""
-    found = _PLACE.fullmatch(key)
-    if found is None:
+    """Return iteration and stage of the stage folder that a key is in; None for other keys."""
+    match = _PLACE.fullmatch(key)
+    if match is None:
         return None
-    iteration = BASE_ITERATION if found[1] is None else int(found[1])
-    return (iteration, found[2]) if key.startswith(f"{iteration_folder('', iteration)[1:]}/") else None
-
-
-def _paths(manifest: Manifest) -> list[str]:
-    return ["manifest.json", *(file.path for file in manifest.files)]
-
-
-def _lease_token(store: Store, run: str) -> str | None:
-    try:
-        return str(parse_json(store.read_bytes(f"{run}/lease.json")).get("token"))
-    except (ValueError, AttributeError):
-        return None
-    except StoreError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
+    iteration = BASE_ITERATION if match[1] is None else int(match[1])
+    return (iteration, match[2]) if key.startswith(f"{iteration_folder('', iteration)[1:]}/") else None
 
 
 def _unused_problems(
-    store: Store, run: str, entries: Sequence[Entry], manifests: Manifests, garbage: Garbage
+    store: Store, run: str, entries: Sequence[Entry], manifests: Sequence[Manifest], garbage: Garbage
 ) -> list[Item]:
-    """Problem sets that neither a stage, nor the run's config, nor `data.json` leads to."""
+    """Return problem sets that neither a stage, nor the run's config, nor `data.json` names."""
     stored = [entry for entry in entries if _PROBLEMS.fullmatch(entry.key.removeprefix(f"{run}/"))]
-    if not stored or "unreadable" in manifests.values():
+    if not stored:
         return []
     try:
         config, data = read_run_config(store, run), read_data_record(store, run)
@@ -218,19 +209,18 @@ def _unused_problems(
     except RLoopError as error:
         garbage.notes.append(f"{error.field}: {error.what}; the run's problem sets are kept")
         return []
-    wanted = {f"{run}/problems/{source_key(one)}.json" for one in (config.problems, *config.evaluate.sets)}
+    wanted = {f"{run}/problems/{source_key(source)}.json" for source in (config.problems, *config.evaluate.sets)}
     if data is None or not wanted <= {entry.key for entry in stored}:
-        return []  # not begun, or its sources cannot be seen from here: nobody can say what they are called
-    inputs = [one for manifest in manifests.values() if isinstance(manifest, Manifest) for one in manifest.inputs]
-    digests = {one.digest for one in data.sets} | {one.digest for one in inputs}
-    uris = tuple(one.uri for one in inputs)
+        return []  # without preflight, or where the sources look different from this machine, the keys are unknown
+    inputs = [ref for manifest in manifests for ref in manifest.inputs]
+    digests = {record.digest for record in data.sets} | {ref.digest for ref in inputs}
     unused = []
     for entry in stored:
-        if entry.key in wanted or any(uri.endswith(f"/{entry.key}") for uri in uris):
+        if entry.key in wanted or any(ref.uri.endswith(f"/{entry.key}") for ref in inputs):
             continue
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if parse_json(store.read_bytes(entry.key))["digest"] not in digests:
-                unused.append(Item(entry, "a problem set that nothing reads"))
+                unused.append(Item(entry, _UNUSED_PROBLEMS))
     return unused
 
 
@@ -245,7 +235,7 @@ def _uploads(store: Store, run: str, garbage: Garbage) -> list[Entry]:
 
 
 def _finished_scratch(store: Store, run: str, manifests: Manifests) -> list[Item]:
-    """Work folders of a local store whose stage has an artifact that they became, or that came after them."""
+    """Return work folders of a local store that became their stage's artifact, or are older than it."""
     root = store.local_path(SCRATCH) if store.is_local else None
     if root is None or not (root / run).is_dir():
         return []
@@ -256,15 +246,14 @@ def _finished_scratch(store: Store, run: str, manifests: Manifests) -> list[Item
         if not folder.is_dir() or not isinstance(manifest, Manifest):
             continue
         newest, size = _newest(folder)
-        made = store.local_path(f"{manifest.folder}/manifest.json").stat().st_mtime
-        if manifest.fingerprint.startswith(folder.name) or newest < made:
-            key = folder.relative_to(root.parent).as_posix()
-            items.append(Item(Entry(key, size, newest), "scratch of a finished stage"))
+        published = store.local_path(f"{manifest.folder}/manifest.json").stat().st_mtime
+        if manifest.fingerprint.startswith(folder.name) or newest < published:
+            items.append(Item(Entry(folder.relative_to(root.parent).as_posix(), size, newest), _SCRATCH))
     return items
 
 
 def _newest(folder: Path) -> tuple[float, int]:
-    """When anything in a folder was last written, and the bytes in it."""
+    """Return the time of the last write in a folder, and its size in bytes."""
     newest, size = folder.stat().st_mtime, 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -273,39 +262,28 @@ def _newest(folder: Path) -> tuple[float, int]:
     return newest, size
 
 
-def _at_top(store: Store, older_than: float) -> Garbage:
-    garbage = Garbage("")
-    checks = [entry for entry in store.top()[1] if _CHECK.fullmatch(entry.key)]
-    items = [Item(entry, "left by a write that was killed") for entry in checks]
-    _keep_the_young(garbage, items, store.now() - older_than)
-    return garbage
-
-
-def _keep_the_young(garbage: Garbage, items: Sequence[Item], before: float) -> None:
-    """Take over what is older than a moment; what the store does not date is young."""
-    for item in items:
-        if item.entry.modified is not None and item.entry.modified <= before:
-            garbage.items.append(item)
-        else:
-            garbage.younger += 1
+def _is_linked(store: Store, key: str) -> bool:
+    """Return True if a symbolic link on the way to a file or folder may lead out of the store."""
+    folder, root = store.local_path(key).parent, store.local_path("")
+    return folder.resolve() != root.resolve() / folder.relative_to(root)
 
 
 def _delete(store: Store, planned: Garbage, now: Garbage) -> Garbage:
-    """Delete what is garbage in both looks."""
+    """Delete what was garbage when planned and is now."""
     wanted = {(item.entry.key, item.entry.upload) for item in planned.items}
     items = [item for item in now.items if (item.entry.key, item.entry.upload) in wanted]
-    store.delete_entries([item.entry for item in items if item.why != "scratch of a finished stage"])
+    store.delete_entries([item.entry for item in items if item.why != _SCRATCH])
     if store.is_local:
+        root = store.local_path("")
         for item in items:
             path = store.local_path(item.entry.key)
-            if item.why == "scratch of a finished stage":
+            if item.why == _SCRATCH:
                 shutil.rmtree(path, ignore_errors=True)
-            _remove_empty(path.parent, store.local_path(""))
+            _remove_empty_folders(path.parent, root)
     return Garbage(planned.run, items, now.younger, None, now.notes)
 
 
-def _remove_empty(folder: Path, root: Path) -> None:
-    """Remove a folder and those above it, as far as they are empty."""
+def _remove_empty_folders(folder: Path, root: Path) -> None:
     with contextlib.suppress(OSError):
         while folder != root:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Stage harvest: the phase's trajectories, proven complete and consolidated, with every problem's success rate."""
+"""Stage harvest: the RL phase's trajectories, proven complete and consolidated, with every problem's success rate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rloop_core.trajectories.validation import prove_complete
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Prove the record complete, add samples from snapshots where asked for, consolidate, and count."""
+    """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
     explore = context.config.explore
     explored = context.folder("trajectories")
     shards = sorted((explored / "shards").glob("*.parquet"))
@@ -31,10 +31,10 @@ def run(context: StageContext) -> StageOutcome:
         group_size=explore.group_size,
         min_groups_per_step=explore.problems_per_step,
     )
-    drawn = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
+    sampled = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
     if context.job.share:
-        return StageOutcome({"batches": sum(len(own_batches(len(each), context.share)) for each in drawn)}, {})
-    extra = [shard for each in drawn for shard in each]
+        return StageOutcome({"batches": sum(len(own_batches(len(each), context.share)) for each in sampled)}, {})
+    extra = [shard for each in sampled for shard in each]
     shutil.rmtree(context.out, ignore_errors=True)
     files = consolidate([*shards, *extra], context.out / TRAJECTORIES_FOLDER)
     rates = success_rates(files)
@@ -46,7 +46,7 @@ def run(context: StageContext) -> StageOutcome:
 
 
 def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
-    """The shards of rollouts of each kept intermediate policy (paper 4.1), in the schema of those of the RL steps."""
+    """Sample every kept snapshot of the policy (paper 4.1); return each one's shards, in the schema of RL steps."""
     config, placement = context.config, context.config.placement
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
@@ -66,8 +66,8 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
                 seed=derive_seed(context.seed, "snapshot", step),
             )
 
-            def tell(done: int, total: int, before: int = index) -> None:
-                context.tell({"kind": "step", "done": before + done / total, "total": len(snapshots), "metrics": {}})
+            def on_batch(done: int, total: int, before: int = index) -> None:
+                context.on_progress(before + done / total, len(snapshots))
 
             target = context.work / "snapshots" / placement.drawing / snapshot.name
             with JudgedSampler(
@@ -81,7 +81,7 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
                         target,
                         step=step,
                         label=f"x{step:06d}",
-                        tell=tell,
+                        tell=on_batch,
                         first_rank=SNAPSHOT_RANK,
                         share=context.share,
                     )

@@ -1,4 +1,4 @@
-"""What each stage reads: the arrows of Algorithm 1 between artifacts."""
+"""Inputs of each stage: the arrows of Algorithm 1 between artifacts."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from rloop_core.errors import StageError
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
-from rloop_core.stages.order import explored_from, refined_from
-from rloop_core.stages.problem_store import ensure_problems
-from rloop_core.stages.training_set import ensure_clean, ensure_decontamination
+from rloop_core.stages.order import sources_of
+from rloop_core.stages.problem_store import ensure_clean, ensure_decontamination, ensure_problems
 from rloop_core.store import Manifest, Store, read_manifest, stage_folder
 
 ManifestOf = Callable[[int, str], Manifest | None]
 
 
 class Inputs:
-    """Resolves a stage's inputs to digests.
-
-    Args:
-        config: The run's config.
-        store: The object store.
-        manifest_of: Finds the artifact of an iteration's stage; the default asks the store.
-    """
+    """Resolves a stage's inputs to digests; `manifest_of` finds artifacts, by default in the store."""
 
     def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
@@ -35,47 +28,22 @@ class Inputs:
         self._decontamination: Decontamination | None = None
 
     def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
-        """Inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
+        """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
 
-        Args:
-            stage: The stage.
-            iteration: Its iteration.
-            manifest_of: Finds artifacts this time.
+        `manifest_of` finds artifacts for this call.
 
         Raises:
             StageError: An artifact that it needs does not exist yet.
         """
-        config, found = self._config, manifest_of or self._manifest_of
-        if stage == "explore":
-            return (self._policy(found, *explored_from(config, iteration)), self.training())
-        if stage == "harvest":
-            explored = (self._artifact(found, "trajectories", iteration, "explore"),)
-            needs_problems = config.harvest.snapshot_samples > 0
-            return (*explored, self.training()) if needs_problems else explored
-        if stage == "filter":
-            return (self._artifact(found, "trajectories", iteration, "harvest"),)
-        if stage == "rft":
-            return (
-                self._policy(found, *refined_from(config, iteration)),
-                self._artifact(found, "experts", iteration, "filter"),
-            )
-        if stage == "evaluate":
-            return (*self._evaluated(found, iteration), *self.evaluation())
-        raise StageError(f"there is no stage {stage!r}", field="stage")
-
-    def _evaluated(self, found: ManifestOf, iteration: int) -> tuple[InputRef, ...]:
-        """What an iteration ended with, and the explore artifact whose snapshots are evaluated beside it."""
-        policy = self._policy(found, iteration, self._config.policy_stage)
-        if iteration < 0 or not self._config.evaluate.snapshots:
-            return (policy,)
-        return (policy, self._artifact(found, "explored", iteration, "explore"))
-
-    def _policy(self, found: ManifestOf, iteration: int, stage: str) -> InputRef:
-        """What a stage of an iteration made; theta_0 before the first."""
-        return self._artifact(found, "policy", iteration, stage) if iteration >= 0 else self.base()
+        find = manifest_of or self._manifest_of
+        sources = sources_of(self._config, stage, iteration)
+        refs = [self._artifact(*source, find) if source[1] >= 0 else self.base() for source in sources]
+        if stage == "explore" or (stage == "harvest" and self._config.harvest.snapshot_samples > 0):
+            refs.append(self.training())
+        return (*refs, *self.evaluation()) if stage == "evaluate" else tuple(refs)
 
     def base(self) -> InputRef:
-        """theta_0: the model that the config names."""
+        """Return theta_0: the model that the config names."""
         if self._base is None:
             folder = resolve_policy(self._config.policy)
             uri = self._config.policy.path
@@ -85,36 +53,36 @@ class Inputs:
         return self._base
 
     def training(self) -> InputRef:
-        """The problems to train on: as they were read, or without those of the evaluation sets."""
-        given = self.problems("problems", self._config.problems)
-        found = self.decontamination() if self._config.decontaminate.mode == "drop" else None
-        return ensure_clean(self._store, self._config, given, found) if found else given
+        """Return the training problems, without those of the evaluation sets if `decontaminate.mode` is drop."""
+        problems = self.problems("problems", self._config.problems)
+        ledger = self.decontamination() if self._config.decontaminate.mode == "drop" else None
+        return ensure_clean(self._store, self._config, problems, ledger) if ledger else problems
 
     def evaluation(self) -> tuple[InputRef, ...]:
-        """The evaluation sets, in the config's order."""
+        """Return the evaluation sets, in the config's order."""
         return tuple(self.problems(f"problems:{source.label}", source) for source in self._config.evaluate.sets)
 
     def decontamination(self) -> Decontamination | None:
-        """What the training set shares with the evaluation sets; None when there are none, or it is off."""
+        """Return what the training set shares with the evaluation sets; None without any, or if it is off."""
         config = self._config
         if config.decontaminate.mode == "off" or not config.evaluate.sets:
             return None
         if self._decontamination is None:
-            given = self.problems("problems", config.problems)
+            problems = self.problems("problems", config.problems)
             sets = list(zip(config.evaluate.sets, self.evaluation(), strict=True))
-            self._decontamination = ensure_decontamination(self._store, config, given, sets)
+            self._decontamination = ensure_decontamination(self._store, config, problems, sets)
         return self._decontamination
 
     def problems(self, role: str, source: ProblemSource) -> InputRef:
-        """A problem set as the run first read it."""
+        """Return a problem set as the run first read it."""
         name = source.model_dump_json()
         if name not in self._problems:
             self._problems[name] = ensure_problems(self._store, self._config.name, source)
         key, digest = self._problems[name]
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _artifact(self, found: ManifestOf, role: str, iteration: int, stage: str) -> InputRef:
-        manifest = found(iteration, stage)
+    def _artifact(self, role: str, iteration: int, stage: str, find: ManifestOf) -> InputRef:
+        manifest = find(iteration, stage)
         if manifest is None:
             where = f"{stage} of iteration {iteration}"
             raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")

@@ -1,26 +1,31 @@
-"""What a stage is asked to do, and what it answers: plain values that cross process and machine boundaries."""
+"""A stage's job and its outcome: plain values that cross process and machine boundaries."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+Event = dict[str, Any]
+"""A progress event: `kind` is start, log, step, note, done or cached; the other keys depend on it."""
+OnEvent = Callable[[Event], None]
+
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 
 STAGES_WITH_RANKS = ("explore", "rft")
-"""The stages that train; the others are one process whatever placement says."""
+"""Stages that train; the others run in one process, whatever placement says."""
 
 STAGE_VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
-"""Raised when a stage's code changes what it computes, so that old artifacts are not taken for new ones."""
+"""Raise a version when the stage's code changes what it computes, so that old artifacts are not reused."""
 
 
 @dataclass(frozen=True)
 class InputRef:
-    """One thing a stage reads.
+    """One input of a stage.
 
     Args:
-        role: What the stage uses it for: `policy`, `trajectories`, `experts`, `problems` or `problems:<set>`.
+        role: `policy`, `trajectories`, `experts`, `explored`, `problems` or `problems:<set>`.
         kind: `outside` is a local folder (theta_0), `artifact` another stage's, `problems` a stored problem set.
         uri: Where it is, for the manifest.
         digest: Content digest.
@@ -40,58 +45,51 @@ class InputRef:
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several machines computes of a stage.
-
-    Of a stage that trains these are its ranks, of one that draws its batches.
-
-    Args:
-        machine: Its number; the first, 0, is the run's own.
-        machines: How many there are.
-        endpoint: `address:port` of the first, where the ranks of the others join it.
-    """
+    """The part of a stage that one of several machines computes: ranks of training, or batches of sampling."""
 
     machine: int
+    """Number of the machine; 0 is the one that the run is on."""
     machines: int
     endpoint: str = ""
+    """`address:port` of machine 0, where the ranks of the others join it."""
 
 
 @dataclass(frozen=True)
 class StageJob:
-    """One stage of one iteration.
-
-    Args:
-        stage: One of STAGES.
-        run: Name of the run.
-        iteration: i; -1 for the evaluation of theta_0.
-        config: The run's config as plain data.
-        store: URI of the store.
-        inputs: What it reads.
-        work: Scratch folder; survives crashes.
-        cache: Folder for downloads from remote stores.
-        attempt: How often it was started before.
-        share: Which part of it, where several machines compute it.
-    """
+    """One stage of one iteration of a run, with the run's config as plain data."""
 
     stage: str
+    """One of STAGES, or `preflight`."""
     run: str
     iteration: int
+    """-1 for the evaluation of theta_0."""
     config: dict[str, Any]
     store: str
+    """URI of the store."""
     inputs: tuple[InputRef, ...]
     work: str
+    """Scratch folder; survives crashes."""
     cache: str
+    """Folder for downloads from remote stores."""
     attempt: int
+    """Number of earlier starts."""
     share: Share | None = None
+    """The part to compute, where several machines share the stage."""
 
     @property
     def log_file(self) -> Path:
-        """What the stage's processes print; each machine has a file of its own in the folder that all of them see."""
+        """Output of the stage's processes; each machine has a file of its own in the shared folder."""
         return Path(self.work) / f"stage{self._suffix}.log"
 
     @property
     def outcome_file(self) -> Path:
-        """What came of it, as JSON."""
+        """The outcome, or the error, as JSON."""
         return Path(self.work) / f"outcome{self._suffix}.json"
+
+    @property
+    def ranks_folder(self) -> Path:
+        """Files that the stage's ranks exchange; emptied before each attempt."""
+        return Path(self.work) / "ranks"
 
     @property
     def name(self) -> str:
@@ -100,43 +98,37 @@ class StageJob:
         return f"{self.run}/{place}/{self.stage}"
 
     @property
+    def samples(self) -> bool:
+        """True if the stage spends its time on sampling completions, in batches that any machine may sample."""
+        return self.stage == "evaluate" or (self.stage == "harvest" and self.config["harvest"]["snapshot_samples"] > 0)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, over all machines."""
+        return int(self.config["placement"].get("processes", 1)) if self.stage in STAGES_WITH_RANKS else 1
+
+    @property
+    def machines(self) -> int:
+        """Number of machines that share the stage."""
+        shared = self.stage in STAGES_WITH_RANKS or self.samples
+        return int(self.config["placement"].get("machines", 1)) if shared else 1
+
+    @property
     def _suffix(self) -> str:
         return f"-{self.share.machine}" if self.share and self.share.machine else ""
 
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """What a stage computed; its files lie in `<work>/out`.
-
-    Args:
-        counts: Integers worth keeping (rows, problems, steps).
-        metrics: Figures worth keeping.
-        seconds: Time it took.
-        drawn_by: The engine, with its version, that drew its completions; None where none were drawn.
-    """
+    """Counts (rows, problems, steps) and metrics of what a stage computed; its files are in `<work>/out`."""
 
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
     drawn_by: str | None = None
+    """The engine that sampled its completions, with its version; None if it sampled none."""
 
 
 def place_of(iteration: int) -> str:
     """`000`, or `base` for what belongs to theta_0."""
     return "base" if iteration < 0 else f"{iteration:03d}"
-
-
-def ranks_of(job: StageJob) -> int:
-    """Processes that a job is to have, on all machines together."""
-    return int(job.config["placement"].get("processes", 1)) if job.stage in STAGES_WITH_RANKS else 1
-
-
-def machines_of(job: StageJob) -> int:
-    """Machines that are to share a job: its ranks, or the batches that it draws."""
-    shared = job.stage in STAGES_WITH_RANKS or draws(job)
-    return int(job.config["placement"].get("machines", 1)) if shared else 1
-
-
-def draws(job: StageJob) -> bool:
-    """Whether a job's time goes into drawing completions, in batches that anybody may draw."""
-    return job.stage == "evaluate" or (job.stage == "harvest" and job.config["harvest"]["snapshot_samples"] > 0)

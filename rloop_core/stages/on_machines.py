@@ -1,4 +1,4 @@
-"""A stage on several machines: each computes its share below a supervisor; what ends anywhere ends everywhere."""
+"""Compute a stage on several machines: each computes its share below a supervisor, and the first error ends all."""
 
 from __future__ import annotations
 
@@ -7,104 +7,90 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rloop_core.config import Config, make_config
-from rloop_core.runtime.cluster import Cluster, join_cluster
-from rloop_core.stages.job import Share, StageJob, StageOutcome, draws, machines_of
+from rloop_core.runtime.cluster import join_cluster
+from rloop_core.runtime.machines import Cluster, Work
+from rloop_core.stages.job import Event, OnEvent, Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, warm_up
-from rloop_core.stages.ranks import prepare
-
-Event = dict[str, Any]
+from rloop_core.stages.ranks import empty_ranks_folder
 
 
-def check_machines(config: Config, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
-    """Wait until the other machines of a run are there, as long as placement says.
+def check_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
+    """Wait until the run's other machines have joined, as long as placement says.
 
     Raises:
         RLoopError: As `join_cluster`.
     """
     if config.placement.machines == 1 or {"explore", "rft"} <= set(config.placement.pools):
         return  # the workers of the pools are the first machines
-    _join(config, tell, should_stop)
+    _join(config, note, should_stop)
 
 
 def run_stage(
     job: StageJob,
-    tell: Callable[[Event], None],
+    on_event: OnEvent,
     *,
     should_stop: Callable[[], bool] = lambda: False,
     **limits: Any,
 ) -> StageOutcome:
-    """Compute a stage on as many machines as its placement says, this one among them; returns what it computed.
+    """Compute a stage on as many machines as its placement says, this one included.
 
-    What trains has its ranks spread over them. What draws has its batches shared out, each a file in the scratch folder
-    that all machines see; then this machine alone goes on with all of them.
+    Training has its ranks spread over the machines. Sampling has its batches divided: each is a file in the scratch
+    folder that all machines share, and then this machine lays out the artifact from all of them.
 
-    Args:
-        job: The whole stage.
-        tell: Called with each progress event.
-        should_stop: Asked several times a second; True ends it on all machines.
-        **limits: See `run_in_process`.
+    The arguments are those of `run_in_process`; `should_stop` ends the stage on all machines.
 
     Raises:
-        RLoopError: As `run_in_process`; of several machines, what ended it first, with the machine's name.
+        RLoopError: As `run_in_process`; with several machines, the first cause, with the machine's name.
     """
-    if machines_of(job) == 1:
-        return run_in_process(job, tell, should_stop=should_stop, **limits)
+    if job.machines == 1:
+        return run_in_process(job, on_event, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
-        tell({"kind": "note", "note": line})
+        on_event({"kind": "note", "note": line})
 
     cluster = _join(make_config(job.config), note, should_stop)
-    for left in Path(job.work).glob("outcome-*.json"):
-        left.unlink(missing_ok=True)
-    drawing = draws(job)
-    if not drawing:
-        prepare(job)
-    shares = _shares(job, cluster)
-    # Of ranks the first alone tells how far they are, so that on the others nothing seems to go on.
-    theirs = limits if drawing else {}
-
-    def run_own(should_stop: Callable[[], bool]) -> StageOutcome:
-        return run_in_process(shares[0], tell, should_stop=should_stop, **limits)
-
-    outcome, *counts = cluster.run(
-        [run_own, *(partial(_run_share, share, theirs) for share in shares[1:])], should_stop
-    )
-    if not drawing:
-        return cast(StageOutcome, outcome)
-    note(cluster.tell_shares([count["batches"] for count in (outcome.counts, *counts)]))
-    return run_in_process(job, tell, should_stop=should_stop, **limits)
+    for outcome_file in Path(job.work).glob("outcome-*.json"):
+        outcome_file.unlink(missing_ok=True)
+    first, *others = _shares(job, cluster)
+    if job.samples:
+        works: list[Work] = [partial(_sample, first, on_event, **limits)]
+        works += [partial(_sample, share, _ignore, **limits) for share in others]
+        cluster.share_batches(works, note, should_stop)
+        return run_in_process(job, on_event, should_stop=should_stop, **limits)
+    empty_ranks_folder(job)
+    # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
+    works = [partial(run_in_process, first, on_event, **limits)]
+    works += [partial(run_in_process, share, _ignore) for share in others]
+    outcome: StageOutcome = cluster.run(works, should_stop)[0]
+    return outcome
 
 
-def _join(config: Config, tell: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
-    warm_up()  # before Ray's threads are there
+def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
+    warm_up()  # before Ray starts its threads
     placement = config.placement
     patience = 60 * placement.machines_patience_minutes
-    gpus = placement.device != "cpu"
-    return join_cluster(placement.machines, gpus, patience, tell, should_stop, at_first=_warm_up)
+    return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop, at_first=_warm_up)
 
 
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
-    endpoint = "" if draws(job) else f"{_own_address()}:{_free_port()}"
+    endpoint = "" if job.samples else f"{cluster.address()}:{_free_port()}"
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
 
 
-def _run_share(job: StageJob, limits: dict[str, Any], should_stop: Callable[[], bool]) -> dict[str, Any]:
-    """On a further machine: compute a share, and count what it is."""
-    return run_in_process(job, lambda event: None, should_stop=should_stop, **limits).counts
+def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
+    """Sample a share's batches; return their number."""
+    return int(run_in_process(job, on_event, **settings).counts["batches"])
+
+
+def _ignore(event: Event) -> None:
+    """Drop an event: machine 0 alone sends them."""
 
 
 def _warm_up(should_stop: Callable[[], bool]) -> None:
     warm_up()
-
-
-def _own_address() -> str:
-    """This machine's, as the others know it."""
-    import ray
-
-    return str(ray.util.get_node_ip_address())
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""Everything that can be known to fail, checked before anything expensive starts."""
+"""Stage preflight: check everything that can be known to fail before anything expensive starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAVE_AGAIN = "copy, download or save the model again"
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
-    """Store, model folder, context, problem sets and what they share; returns what the thorough check reads.
+    """Check store, engines, model, context and problem sets; return the inputs of the thorough check.
 
     Raises:
         RLoopError: One clear line about the first thing that is wrong.
@@ -49,7 +49,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
 
 
 def _check_kernels(config: Config) -> None:
-    """liger's kernels are Triton's: they need a GPU, and the package where the stages that train are computed."""
+    """liger's kernels are Triton's: training needs a GPU and the package, where it is computed."""
     if not config.placement.liger_kernels or {"explore", "rft"} <= set(config.placement.pools):
         return
     if config.placement.device == "cpu":
@@ -60,16 +60,17 @@ def _check_kernels(config: Config) -> None:
 
 
 def _check_reach(config: Config, store: Store) -> None:
-    """Stages on other machines must find the store at the very same address."""
-    given = config.placement.store
-    if config.placement.pools and (given.startswith("memory:") or (store.is_local and not _is_absolute(given))):
-        what = f"{given!r} means another place to every worker of placement.pools"
+    """Stages on other machines must find the store at the same address."""
+    uri = config.placement.store
+    is_absolute = Path(uri.removeprefix("file://").removeprefix("local://")).is_absolute()
+    if config.placement.pools and (uri.startswith("memory:") or (store.is_local and not is_absolute)):
+        what = f"{uri!r} means another place to every worker of placement.pools"
         fix = "name a store that all of them reach: s3://bucket/prefix, or the absolute path of a shared folder"
         raise ConfigError(what, field="placement.store", fix=fix)
 
 
 def _check_engines(config: Config) -> None:
-    """Stages that are computed elsewhere look for their engine there."""
+    """Check the engines of the stages that are computed here."""
     if draws_here(config):
         check_standalone(config)
     if "explore" not in config.placement.pools:
@@ -77,17 +78,13 @@ def _check_engines(config: Config) -> None:
 
 
 def draws_here(config: Config) -> bool:
-    """Whether harvest or evaluate draws completions where the run is."""
+    """Return True if harvest or evaluate samples completions where the run is."""
     sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
     return not sampling <= config.placement.pools.keys()
 
 
-def _is_absolute(uri: str) -> bool:
-    return Path(uri.removeprefix("file://").removeprefix("local://")).is_absolute()
-
-
 def _check_weights(folder: Path) -> None:
-    """Every weights file is as long as its header says; reads the headers only."""
+    """Check that every weights file is as long as its header says; only headers are read."""
     from safetensors import SafetensorError, safe_open
 
     files = sorted(folder.glob("*.safetensors"))
@@ -105,15 +102,10 @@ def _check_weights(folder: Path) -> None:
 
 
 def check_memory(config: Config, folder: Path, available: float) -> None:
-    """Refuse what the memory model (`rloop plan`) says cannot fit on the device.
-
-    Args:
-        config: The run's config.
-        folder: Where theta_0 is.
-        available: Free memory of the device, in bytes.
+    """Refuse a stage that does not fit in the device's free memory (bytes) by the memory model of `rloop plan`.
 
     Raises:
-        ConfigError: A stage needs more; with the settings that make it fit.
+        ConfigError: A stage needs more; the fix names the settings that make it fit.
     """
     from rloop_core.plan.memory import GIB, stage_memories
     from rloop_core.plan.models import find_shape
@@ -128,7 +120,7 @@ def check_memory(config: Config, folder: Path, available: float) -> None:
 
 
 def run(context: StageContext) -> StageOutcome:
-    """The thorough check, as a stage without an artifact: tokenizer, prompt lengths, golds that verify.
+    """Check tokenizer, prompt lengths and golds thoroughly, as a stage without an artifact.
 
     Raises:
         RLoopError: One clear line about the first thing that is wrong.
@@ -165,10 +157,10 @@ def run(context: StageContext) -> StageOutcome:
             counts[f"{role} problems"] = len(problems)
             counts[f"{role} golds that do not verify"] = len(refused)
             golds_refused[role] = [problem.id for problem in refused]
-        copied, looked_at = answered_by_copying(context.problems("problems"), verifier)
-        if copied > _TOLERATED_COPIES * looked_at:
+        copied, checked = answered_by_copying(context.problems("problems"), verifier)
+        if copied > _TOLERATED_COPIES * checked:
             warnings.append(
-                f"{copied} of {looked_at} questions are judged correct when their own formula is copied out as the "
+                f"{copied} of {checked} questions are judged correct when their own formula is copied out as the "
                 "answer, which a policy learns: set verifier.arithmetic to refuse"
             )
     context.out.mkdir(parents=True, exist_ok=True)
@@ -177,7 +169,7 @@ def run(context: StageContext) -> StageOutcome:
 
 
 def _check_round_trip(prompts: list[list[int]], tokenizer: object, work: Path) -> None:
-    """A tokenizer that changes when saved would feed later stages other prompts than this one."""
+    """Refuse a tokenizer that changes when saved: later stages would see other prompts than this one."""
     folder = work / "tokenizer"
     tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
     again = load_tokenizer(folder)

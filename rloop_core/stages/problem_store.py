@@ -1,20 +1,35 @@
-"""Problem sets as the run first read them, kept in the store: later stages, on any machine, see the same problems."""
+"""Problem sets in the store as the run first read them, and what the training set shares with the evaluation sets.
+
+Later stages, on any machine, see the same problems. What is stored damaged is made again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import dataclasses
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rloop_core.config import ProblemSource
+from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import ArtifactDamaged
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
+from rloop_core.problems.decontamination import (
+    DECONTAMINATION_VERSION,
+    Decontamination,
+    EvaluationSet,
+    Rules,
+    decontaminate,
+)
+from rloop_core.problems.registry import PROCEDURAL_PREFIX
+from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
+
+T = TypeVar("T")
 
 
 def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
-    """Key and digest of a stored problem set; loads and stores it when the run meets it for the first time.
+    """Return key and digest of a stored problem set; load and store it if the run meets it for the first time.
 
     A changed file, generator setting or revision is another set under another key.
 
@@ -22,23 +37,22 @@ def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str,
         ProblemsError: The set cannot be read or trusted.
     """
     key = f"{run}/problems/{source_key(source)}.json"
-    text = store.find_bytes(key)
-    if text is not None:
-        try:
-            digest = str(load_checksummed(text)["digest"])
-            _checked(text, store.uri_of(key), digest)
-            return key, digest
-        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
-            why = error.what if isinstance(error, ArtifactDamaged) else error
-            store.tell(f"{store.uri_of(key)}: {why}; {source.label} is read again")
-            store.delete(key)
-    problem_set = load_problems(source)
-    store.write_bytes(key, dump_problems(problem_set))
-    return key, problem_set.digest
+    return key, _ensure_set(store, key, lambda: load_problems(source))
+
+
+def source_key(source: ProblemSource) -> str:
+    """Hash everything that determines what a source holds, as far as this machine can tell."""
+    identity = source.identity()
+    identity.pop("name")
+    if _is_generated(source):
+        identity["generator"] = version("reasoning-gym")
+    elif Path(source.source).is_file():
+        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    return fingerprint(identity)[:20]
 
 
 def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
-    """A stored problem set, checked against its digest.
+    """Read a stored problem set and check it against its digest.
 
     Raises:
         ArtifactDamaged: It is gone or was altered.
@@ -46,52 +60,111 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
     text = store.find_bytes(key)
     if text is None:
         raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again")
-    return _checked(text, store.uri_of(key), digest)
-
-
-def _checked(text: bytes, uri: str, digest: str) -> ProblemSet:
-    try:
-        content = load_checksummed(text)
-        problems = tuple(Problem(*row) for row in content["problems"])
-        problem_set = ProblemSet(
-            content["name"],
-            problems,
-            content["ledger"],
-            tuple(content.get("warnings", ())),
-            tuple(_repeated(one) for one in content.get("conflicts", ())),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactDamaged(f"cannot be read: {error}", field=uri, fix="start the run again") from error
-    # The digest covers ids and golds; an id covers its text.
-    if problem_set.digest != digest or any(problem_id(one.problem) != one.id for one in problems):
-        raise ArtifactDamaged("was altered: its digest differs", field=uri, fix="start the run again")
-    return problem_set
+    return _parse_set(text, store.uri_of(key), digest)
 
 
 def dump_problems(problem_set: ProblemSet) -> bytes:
-    """What `read_problems` reads."""
+    """Return the content of the file that `read_problems` reads."""
     rows = [[problem.id, problem.problem, problem.gold, problem.source] for problem in problem_set]
     content = {
         "name": problem_set.name,
         "digest": problem_set.digest,
         "ledger": problem_set.ledger,
         "warnings": problem_set.warnings,
-        "conflicts": [asdict(one) for one in problem_set.conflicts],
+        "conflicts": [dataclasses.asdict(conflict) for conflict in problem_set.conflicts],
         "problems": rows,
     }
     return dump_checksummed(content)
 
 
+def ensure_decontamination(
+    store: Store, config: Config, training: InputRef, sets: Sequence[tuple[ProblemSource, InputRef]]
+) -> Decontamination:
+    """Return the ledger of a stored training set against stored evaluation sets; compare them if it is not stored."""
+    rules = Rules(config.decontaminate.ngram, config.decontaminate.containment)
+    equal_only = [_is_generated(config.problems) and _is_generated(source) for source, _ in sets]
+    compared = {
+        "version": DECONTAMINATION_VERSION,
+        "rules": dataclasses.asdict(rules),
+        "training": training.digest,
+        "sets": [[source.label, ref.digest, same] for (source, ref), same in zip(sets, equal_only, strict=True)],
+    }
+
+    def compare() -> tuple[Decontamination, bytes]:
+        problems = [read_problems(store, ref.location, ref.digest) for _, ref in sets]
+        labels = [source.label for source, _ in sets]
+        evaluation = [EvaluationSet(*each) for each in zip(labels, problems, equal_only, strict=True)]
+        ledger = decontaminate(read_problems(store, training.location, training.digest), evaluation, rules)
+        return ledger, dump_checksummed(ledger.to_dict())
+
+    key = f"{config.name}/problems/decontamination-{fingerprint(compared)[:20]}.json"
+    return _ensure(store, key, lambda text: Decontamination.from_dict(load_checksummed(text)), compare)
+
+
+def ensure_clean(store: Store, config: Config, training: InputRef, ledger: Decontamination) -> InputRef:
+    """Return the training set without contaminated problems; the same set if there are none.
+
+    Raises:
+        ProblemsError: Nothing is left.
+    """
+    if not ledger.contaminated:
+        return training
+    left_out = {"training": training.digest, "without": sorted(ledger.contaminated)}
+    key = f"{config.name}/problems/clean-{fingerprint(left_out)[:20]}.json"
+    digest = _ensure_set(store, key, lambda: ledger.clean(read_problems(store, training.location, training.digest)))
+    return dataclasses.replace(training, uri=store.uri_of(key), digest=digest, location=key)
+
+
+def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> str:
+    """Return the digest of the problem set under a key; load and store the set if it is not there."""
+
+    def make() -> tuple[str, bytes]:
+        problem_set = load()
+        return problem_set.digest, dump_problems(problem_set)
+
+    def parse(text: bytes) -> str:
+        return _parse_set(text, store.uri_of(key), str(load_checksummed(text)["digest"])).digest
+
+    return _ensure(store, key, parse, make)
+
+
+def _ensure(store: Store, key: str, parse: Callable[[bytes], T], make: Callable[[], tuple[T, bytes]]) -> T:
+    """Return what is stored under a key; make and store it if it is not there, or damaged."""
+    text = store.find_bytes(key)
+    if text is not None:
+        try:
+            return parse(text)
+        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
+            why = error.what if isinstance(error, ArtifactDamaged) else f"cannot be read: {error}"
+            store.tell(f"{store.uri_of(key)}: {why}; it is made again")
+            store.delete(key)
+    value, content = make()
+    store.write_bytes(key, content)
+    return value
+
+
+def _parse_set(text: bytes, uri: str, digest: str) -> ProblemSet:
+    try:
+        content = load_checksummed(text)
+        problem_set = ProblemSet(
+            content["name"],
+            tuple(Problem(*row) for row in content["problems"]),
+            content["ledger"],
+            tuple(content.get("warnings", ())),
+            tuple(_repeated(conflict) for conflict in content.get("conflicts", ())),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactDamaged(f"cannot be read: {error}", field=uri, fix="start the run again") from error
+    # The digest covers ids and golds; an id covers its text.
+    if problem_set.digest != digest or any(problem_id(problem.problem) != problem.id for problem in problem_set):
+        raise ArtifactDamaged("was altered: its digest differs", field=uri, fix="start the run again")
+    return problem_set
+
+
 def _repeated(content: dict[str, Any]) -> Repeated:
-    return Repeated(content["id"], content["problem"], tuple(Variant(**one) for one in content["variants"]))
+    variants = tuple(Variant(**variant) for variant in content["variants"])
+    return Repeated(content["id"], content["problem"], variants)
 
 
-def source_key(source: ProblemSource) -> str:
-    """Under what a set is stored: everything that decides what its source holds, as far as it can be seen from here."""
-    identity = source.identity()
-    identity.pop("name")
-    if source.source.startswith("reasoning_gym:"):
-        identity["generator"] = version("reasoning-gym")
-    elif Path(source.source).is_file():
-        identity["source"] = content_digest([("file", file_sha256(source.source))])
-    return fingerprint(identity)[:20]
+def _is_generated(source: ProblemSource) -> bool:
+    return source.source.startswith(PROCEDURAL_PREFIX)

@@ -1,6 +1,6 @@
-"""One OS process a heavy stage: memory is really freed, and a hang can be ended.
+"""Run each stage in an OS process tree of its own: its memory is freed for certain, and a hang can be ended.
 
-Stages fork from a warm server that has loaded torch and TRL once, so that each starts in a fraction of a second.
+Stages are forks of a fork server that has loaded torch and TRL once, so each starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -22,154 +22,139 @@ from typing import Any
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
-from rloop_core.runtime.orphans import STRAY_SECONDS, end_strays, mark_descendants
-from rloop_core.runtime.rank_watchdog import who_stands_still
+from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
+from rloop_core.runtime.rank_watchdog import stalled_ranks
 from rloop_core.runtime.supervisor import supervise
-from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full
-from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.stages.oom import kernel_kills, killed
+from rloop_core.stages.failure import FREE_SPACE, explain_sigkill, failure_of, is_full, kernel_kills
+from rloop_core.stages.job import Event, OnEvent, StageJob, StageOutcome
 
-Event = dict[str, Any]
-
-_OUTCOME = "outcome.json"
 _PAUSE_SECONDS = 0.1
 _lock = threading.Lock()
 _context: ForkServerContext | None = None
 
 
-def warm_context() -> ForkServerContext:
-    """The fork server, started on first use."""
+def fork_server_context() -> ForkServerContext:
+    """Return the multiprocessing context whose fork server preloads what stages need."""
     global _context
     with _lock:
         if _context is None:
-            end_strays(STRAY_SECONDS)  # of a run that was killed a moment ago, perhaps on the same scratch
+            end_orphans(ORPHAN_SECONDS)  # of a run that was killed a moment ago, perhaps on the same scratch
             mark_descendants()
             _context = multiprocessing.get_context("forkserver")
-            _context.set_forkserver_preload(["rloop_core.stages.guard", "rloop_core.stages.warm"])
+            _context.set_forkserver_preload(["rloop_core.runtime.fork_server_exit", "rloop_core.stages.preload"])
         return _context
 
 
 def warm_up() -> None:
-    """Let the fork server load its libraries now, beside whatever else must start."""
+    """Start the fork server now, so that it loads its libraries while other things start."""
     from multiprocessing import forkserver
 
-    warm_context()
+    fork_server_context()
     forkserver.ensure_running()
 
 
 def run_in_process(
     job: StageJob,
-    tell: Callable[[Event], None],
+    on_event: OnEvent,
     *,
     timeout_seconds: float | None = None,
     stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
-    """Run a stage, or a share of one, in a process tree of its own on this machine; returns what it computed.
+    """Run a stage, or a share of one, in a process tree of its own on this machine.
 
     Args:
         job: The stage.
-        tell: Called with each progress event.
+        on_event: Called with each progress event.
         timeout_seconds: End the tree after so long.
         stall_seconds: End the tree after so long without a progress event.
-        should_stop: Asked several times a second; True ends the tree.
+        should_stop: Called several times a second; True ends the tree.
 
     Raises:
         RLoopError: The stage's own error, as it raised it.
-        StageCrashed: The process ended without an answer, or stood still; trying again may help.
-        Stopped: It was told to.
+        StageCrashed: The process ended without an outcome, or stalled; trying again may help.
+        Stopped: `should_stop` returned True.
         StageError: It ran too long.
     """
     job.outcome_file.unlink(missing_ok=True)
-    tell({"kind": "log", "path": str(job.log_file)})
-    context = warm_context()
-    events, their_events = context.Pipe(duplex=False)
-    their_control, control = context.Pipe(duplex=False)
-    process = context.Process(target=_supervised, args=(job, their_events, their_control), name=f"rloop-{job.stage}")
+    on_event({"kind": "log", "path": str(job.log_file)})
+    context = fork_server_context()
+    events, events_writer = context.Pipe(duplex=False)
+    control_reader, control = context.Pipe(duplex=False)
+    process = context.Process(target=_supervised, args=(job, events_writer, control_reader), name=f"rloop-{job.stage}")
     try:
         with _lock:
             process.start()
-    except (EOFError, OSError) as error:  # somebody killed the fork server, or there is no room for a process
+    except (EOFError, OSError) as error:  # the fork server was killed, or there is no room for a process
         events.close()
         control.close()
         raise StageCrashed(f"could not be started: {error}", field=job.name, fix=RESUMES) from error
     finally:
-        their_events.close()
-        their_control.close()
-    started = moved = time.monotonic()
+        events_writer.close()
+        control_reader.close()
+    started = last_event = time.monotonic()
     kills = kernel_kills()
     reason: str | None = None
     kind: type[StageError] = StageError
 
-    def listen(event: Event) -> None:
-        nonlocal moved
-        moved = time.monotonic()
-        tell(event)
+    def on_sign_of_life(event: Event) -> None:
+        nonlocal last_event
+        last_event = time.monotonic()
+        on_event(event)
 
-    heard: list[Any] = [process.sentinel, events]
+    sources: list[Any] = [process.sentinel, events]
     try:
-        while process.is_alive():
-            wait(heard, _PAUSE_SECONDS)
-            if not _drain(events, listen):
-                heard = [process.sentinel]
+        while process.is_alive() and not reason:
+            wait(sources, _PAUSE_SECONDS)
+            if not _pass_on(events, on_sign_of_life):
+                sources = [process.sentinel]
             if should_stop():
                 reason, kind = "was told to stop", Stopped
             elif timeout_seconds and time.monotonic() - started > timeout_seconds:
                 reason = f"ran longer than {timeout_seconds:.0f} s (placement.stage_timeout_minutes)"
-            elif stall_seconds and time.monotonic() - moved > stall_seconds:
+            elif stall_seconds and time.monotonic() - last_event > stall_seconds:
                 reason = f"made no progress for {stall_seconds:.0f} s (placement.stage_stall_minutes)"
                 kind = StageCrashed
-            if reason:
-                break
-        _drain(events, tell)
+        _pass_on(events, on_event)
     finally:
-        control.close()
+        control.close()  # the supervisor ends the tree
         process.join()
         events.close()
         if process.exitcode is not None and process.exitcode < 0:
-            end_strays()  # the supervisor itself was killed
+            end_orphans()  # the supervisor itself was killed
     if reason:
-        if kind is StageCrashed and (who := who_stands_still(Path(job.work))):
-            reason = f"{reason}; {who}"
+        if kind is StageCrashed and (stalled := stalled_ranks(job.ranks_folder)):
+            reason = f"{reason}; {stalled}"
         raise kind(reason, field=job.name, fix=RESUMES)
     return _outcome(job, process.exitcode, kills)
 
 
-def read_outcome(work: Path) -> StageOutcome | None:
-    """The finished outcome in a work folder: computed, whether or not it was published yet."""
-    return _read(work / _OUTCOME)
-
-
-def _read(path: Path) -> StageOutcome | None:
+def read_outcome(job: StageJob) -> StageOutcome | None:
+    """Return the outcome that a stage left in its work folder; None if it has not finished there."""
     try:
-        return StageOutcome(**json.loads(path.read_text())["outcome"])
+        return StageOutcome(**json.loads(job.outcome_file.read_text())["outcome"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
-    work = Path(job.work)
-    if outcome := _read(job.outcome_file):
+    """Return the outcome that the stage's process left, or raise the error that it left."""
+    if outcome := read_outcome(job):
         return outcome
+    see_log = f"see {job.log_file}" if job.log_file.exists() else RESUMES  # it may be gone already
     try:
         error = json.loads(job.outcome_file.read_text())["error"]
     except (OSError, ValueError, KeyError):
-        if is_full(work):  # no room for the answer either
+        if is_full(Path(job.work)):  # no room for the error either
             raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
-        if exitcode and (exitcode == -signal.SIGKILL or exitcode == 128 + signal.SIGKILL):
-            why, fix = killed(job, kills)
-            what = f"ended without a result (signal {signal.SIGKILL:d}): {why}{_tail(job.log_file)}"
+        last_lines = _last_lines(job.log_file)
+        if exitcode in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            why, fix = explain_sigkill(job, kills)
+            what = f"ended without a result (signal {signal.SIGKILL:d}): {why}{last_lines}"
             raise StageCrashed(what, field=job.name, fix=fix) from None
-        signalled = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
-        raise StageCrashed(
-            f"ended without a result ({signalled}){_tail(job.log_file)}", field=job.name, fix=_see(job)
-        ) from None
-    raise error_from_data(error, job.name, _see(job))
-
-
-def _see(job: StageJob) -> str:
-    """The stage's log, where it is still there: whoever cleans up may have been faster."""
-    return f"see {job.log_file}" if job.log_file.exists() else RESUMES
+        how = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
+        raise StageCrashed(f"ended without a result ({how}){last_lines}", field=job.name, fix=see_log) from None
+    raise error_from_data(error, job.name, see_log)
 
 
 def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
@@ -177,18 +162,18 @@ def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
 
 
 def _work(job: StageJob, events: Connection) -> int:
-    """In the stage's own process: compute, and leave the outcome as a file."""
+    """Compute the stage in its own process, and leave the outcome, or the error, as a file; return the exit code."""
     import traceback
 
     from rloop_core.stages.execute import execute
-    from rloop_core.stages.ranks import execute_in_ranks, is_launched
+    from rloop_core.stages.ranks import execute_in_ranks, needs_launcher
 
-    def tell(event: Event) -> None:
+    def send(event: Event) -> None:
         events.send_bytes(json.dumps(event).encode())
 
     content: dict[str, Any]
     try:
-        content = {"outcome": asdict(execute_in_ranks(job, tell) if is_launched(job) else execute(job, tell))}
+        content = {"outcome": asdict(execute_in_ranks(job, send) if needs_launcher(job) else execute(job, send))}
     except Exception as error:
         traceback.print_exc()
         content = {"error": failure_of(error, job)}
@@ -196,20 +181,20 @@ def _work(job: StageJob, events: Connection) -> int:
     return 0 if "outcome" in content else 1
 
 
-def _drain(events: Connection, tell: Callable[[Event], None]) -> bool:
-    """Pass on what was said; False once nothing more will be."""
+def _pass_on(events: Connection, on_event: OnEvent) -> bool:
+    """Pass on the events that have arrived; return False when no more will come."""
     try:
         while events.poll(0):
-            tell(json.loads(events.recv_bytes()))
+            on_event(json.loads(events.recv_bytes()))
     except (EOFError, OSError):
         return False
     return True
 
 
-def _tail(log: Path) -> str:
-    """The last lines of the stage's log, for a crash that left no other reason."""
+def _last_lines(log_file: Path) -> str:
+    """Return the last lines of the stage's log, for a crash that left no other reason."""
     try:
-        lines = log.read_text(errors="replace").strip().splitlines()[-3:]
+        lines = log_file.read_text(errors="replace").strip().splitlines()[-3:]
     except OSError:
         return ""
     return f"; its log ends: {' | '.join(printable_line(line, 200) for line in lines)}" if lines else ""

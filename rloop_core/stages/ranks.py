@@ -1,116 +1,117 @@
-"""A heavy stage in several processes: torchrun's agent, or `accelerate launch`, starts the ranks below the supervisor.
+"""Run a stage in several ranks: torchrun's agent, or `accelerate launch`, starts them below the stage's supervisor.
 
-Every rank gets the same job; torch.distributed tells them apart. Rank 0 alone speaks and lays out the artifact. When a
-rank ends the others are ended too, and the reason names it. A rank that hangs holds up all of them, so that the stage's
-stall limit ends the tree.
+Every rank gets the same job. Rank 0 alone sends progress events and lays out the artifact. When a rank ends with an
+error, the others are ended and the error names the rank. A rank that hangs holds up all of them, so the stage's stall
+limit ends the process tree.
 
-torchelastic's own error files hold a traceback and an exit code; here a rank's error crosses as what it is, with its
-field and its fix, and whoever only lost another rank is told from the one that was lost.
+torchelastic's error files hold a traceback and an exit code. Ranks here leave error files of their own, which keep an
+error's class, field and fix, and tell a rank that failed from one that only lost its peer.
+
+On one machine, the agent and the ranks find each other by files in a folder that only their user can enter, and gloo
+and NCCL stay on loopback: a TCP store would listen on all interfaces without a password, and torchrun's agent unpickles
+what it reads from one. Several machines need the TCP store.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
-from rloop_core.runtime.rank_watchdog import pulse, who_stands_still
+from rloop_core.runtime.lifetime import die_with_parent
+from rloop_core.runtime.rank_watchdog import heartbeat, stalled_ranks
 from rloop_core.runtime.supervisor import GRACE_SECONDS
-from rloop_core.stages.failure import failure_of
-from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome, ranks_of
-from rloop_core.stages.oom import kernel_kills, killed
-from rloop_core.stages.rank_group import launch_environment, launch_options, ranks_folder, rendezvous
+from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
+from rloop_core.stages.job import STAGES_WITH_RANKS, Event, InputRef, OnEvent, Share, StageJob, StageOutcome
 
-Event = dict[str, Any]
-
-_PREFIX = "[rank ${rank}] "
-_AFTER_SECONDS = 2.0
-"""A rank with an error waits so long before it ends: one that only lost a peer must not be taken for the cause."""
-_LOST_PEER = re.compile(r"gloo|nccl|connection (closed|reset)|broken pipe|DistBackendError|DistNetworkError", re.I)
-
-
-def is_launched(job: StageJob) -> bool:
-    """Whether a launcher starts the stage's processes: several, or one with an accelerate config of its own."""
-    named = job.stage in STAGES_WITH_RANKS and job.config["placement"].get("accelerate_config") is not None
-    return named or ranks_of(job) > 1
+_LOG_PREFIX = "[rank ${rank}] "
+_EXIT_DELAY_SECONDS = 2.0
+"""A rank with an error waits so long before it exits: one that only lost a peer must not exit before the cause does."""
+_FILE_RENDEZVOUS = {"store_type": "file", "keep_alive_interval": 3600}
+"""Every keep-alive of the agent makes the file longer, and nobody reads them."""
+_JOIN_SECONDS = 300
+"""Machines wait so long for each other at the rendezvous."""
 
 
-def execute_in_ranks(job: StageJob, tell: Callable[[Event], None]) -> StageOutcome:
-    """Compute a stage in as many processes as its placement says.
+def needs_launcher(job: StageJob) -> bool:
+    """Return True if a launcher starts the stage's ranks: several, or one with an accelerate config."""
+    has_config = job.config["placement"].get("accelerate_config") is not None
+    return (job.stage in STAGES_WITH_RANKS and has_config) or job.ranks > 1
+
+
+def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
+    """Compute a stage in as many ranks as its placement says.
 
     Raises:
         RLoopError: A rank's own error, with the rank's number.
         StageCrashed: A rank ended without one; trying again may help.
     """
     if job.share is None:
-        prepare(job)
-    if (given := job.config["placement"].get("accelerate_config")) is not None:
-        if not Path(given).is_file():
-            fix = "name a file of this machine; a relative path starts at the clone"
-            raise ConfigError(f"{given} is not there", field="placement.accelerate_config", fix=fix)
-        _launch_by_accelerate(job, tell)
+        empty_ranks_folder(job)
+    config_file = job.config["placement"].get("accelerate_config")
+    if config_file is None:
+        _launch_by_torchrun(job, on_event)
+    elif Path(config_file).is_file():
+        _launch_by_accelerate(job, on_event)
     else:
-        _launch_by_torchrun(job, tell)
-    if job.share and job.share.machine:
+        fix = "name a file of this machine; a relative path starts at the clone"
+        raise ConfigError(f"{config_file} is not there", field="placement.accelerate_config", fix=fix)
+    if not _has_rank_0(job):
         return StageOutcome({}, {})
     try:
-        return StageOutcome(**json.loads((ranks_folder(job) / "outcome.json").read_text()))
+        return StageOutcome(**json.loads((job.ranks_folder / "outcome.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StageCrashed("rank 0 ended without a result", field=job.stage, fix=RESUMES) from error
 
 
-def prepare(job: StageJob) -> None:
-    """An empty folder for what the ranks leave for each other."""
-    folder = ranks_folder(job)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)
+def empty_ranks_folder(job: StageJob) -> None:
+    """Make an empty folder for the files that ranks exchange."""
+    shutil.rmtree(job.ranks_folder, ignore_errors=True)
+    job.ranks_folder.mkdir(parents=True, mode=0o700)
 
 
-def run_rank(job: StageJob, tell: Callable[[Event], None]) -> None:
-    """The body of one rank, whose number is in its environment; exits with 1 on any error, which a file then holds."""
+def run_rank(job: StageJob, on_event: OnEvent) -> None:
+    """Compute in one rank, whose number is in its environment; on any error, leave an error file and exit with 1."""
     import traceback
 
     from rloop_core.stages.execute import execute
 
-    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # unset for a single one
-    folder = ranks_folder(job)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # not set for a single rank
     try:
-        with pulse(folder, rank):
-            outcome = execute(job, tell if rank == 0 else _silently, rank, ranks)
+        with heartbeat(job.ranks_folder, rank):
+            outcome = execute(job, on_event if rank == 0 else _ignore, rank, ranks)
             if rank == 0:
-                replace_text(folder / "outcome.json", json.dumps(asdict(outcome)))
-            _leave_group()
+                replace_text(job.ranks_folder / "outcome.json", json.dumps(asdict(outcome)))
+            _leave_process_group()
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        replace_text(_error_file(folder, rank), json.dumps(failure_of(error, job)))
-        time.sleep(_AFTER_SECONDS)
+        replace_text(_error_file(job, rank), json.dumps(failure_of(error, job, in_rank=True)))
+        time.sleep(_EXIT_DELAY_SECONDS)
         sys.exit(1)
 
 
-def read_job(path: Path) -> StageJob:
-    """A job that was written as JSON for ranks that are no forks."""
-    content = json.loads(path.read_text())
-    content["inputs"] = tuple(InputRef(**ref) for ref in content["inputs"])
-    content["share"] = content["share"] and Share(**content["share"])
-    return StageJob(**content)
+def _leave_process_group() -> None:
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
-def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
-    """torchrun's agent in this process; its ranks are forks, which have torch and TRL loaded already."""
-    # Asked in any other way, CUDA could not be used in forks.
+def _launch_by_torchrun(job: StageJob, on_event: OnEvent) -> None:
+    """Run torchrun's agent in this process; its ranks are forks, which have torch and TRL loaded already."""
+    # Otherwise the check for CUDA would initialise it, and it could not be used in forks.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    os.environ.update(launch_environment(job))
+    os.environ.update(_launch_environment(job))
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -119,117 +120,153 @@ def _launch_by_torchrun(job: StageJob, tell: Callable[[Event], None]) -> None:
     launch = LaunchConfig(
         min_nodes=machines,
         max_nodes=machines,
-        nproc_per_node=ranks_of(job) // machines,
+        nproc_per_node=job.ranks // machines,
         run_id=job.stage,
         max_restarts=0,
         start_method="fork",
-        logs_specs=DefaultLogsSpecs(log_dir=str(ranks_folder(job) / "logs"), redirects=Std.ALL, tee=Std.ALL),
-        log_line_prefix_template=_PREFIX,
-        **rendezvous(job),
+        logs_specs=DefaultLogsSpecs(log_dir=str(job.ranks_folder / "logs"), redirects=Std.ALL, tee=Std.ALL),
+        log_line_prefix_template=_LOG_PREFIX,
+        **_rendezvous(job),
     )
     launch.numa_options = None
-    # A rank that is stopped, or deep in its device's driver, hears no SIGTERM.
+    # A rank that is stopped, or deep in its device's driver, does not react to SIGTERM.
     launch.shutdown_timeout = int(GRACE_SECONDS)
     kills = kernel_kills()
     try:
-        elastic_launch(launch, run_rank)(job, tell)
+        elastic_launch(launch, run_rank)(job, on_event)
     except ChildFailedError as failed:
         rank, failure = failed.get_first_failure()
         how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-        raise _error_of(job, rank, how, kills) from failed
+        raise _error_of_rank(job, rank, how, kills) from failed
 
 
-def _launch_by_accelerate(job: StageJob, tell: Callable[[Event], None]) -> None:
-    """accelerate's own command with the config file that placement names; events come by a file."""
-    folder = ranks_folder(job)
-    job_file = folder / f"job-{job.share.machine if job.share else 0}.json"
+def _rendezvous(job: StageJob) -> dict[str, Any]:
+    """Return the rendezvous settings of torchrun's agent."""
+    if job.share:  # static: each machine is told its number, because rank 0 must be where the run is
+        configs = {"rank": job.share.machine, "timeout": _JOIN_SECONDS}
+        return {"rdzv_backend": "static", "rdzv_endpoint": job.share.endpoint, "rdzv_configs": configs}
+    local = {"rdzv_configs": _FILE_RENDEZVOUS, "local_addr": "127.0.0.1"}
+    return {"rdzv_backend": "c10d", "rdzv_endpoint": str(job.ranks_folder / "agent"), **local}
+
+
+def _launch_environment(job: StageJob) -> dict[str, str]:
+    """Return variables for the launcher and the ranks: on one machine, no TCP store and no interface but loopback."""
+    if job.share:
+        return {}
+    settings = _rendezvous(job)
+    environment = {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # the ranks join by a file of their own: `execute` opens it
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PET_RDZV_ENDPOINT": settings["rdzv_endpoint"],
+        "PET_LOCAL_ADDR": settings["local_addr"],
+    }
+    if job.config["placement"]["vllm"]["server"] is None:  # a server gets weights by NCCL, perhaps on another machine
+        environment["NCCL_SOCKET_IFNAME"] = "lo"
+    return environment
+
+
+def _launch_by_accelerate(job: StageJob, on_event: OnEvent) -> None:
+    """Run `accelerate launch` with the config file that placement names; rank 0's events come by a file."""
+    machine = job.share.machine if job.share else 0
+    job_file = job.ranks_folder / f"job-{machine}.json"
     replace_text(job_file, json.dumps(asdict(job)))
-    command = accelerate_command(job, folder / "logs")
-    command += ["-m", "rloop_core.stages.rank", str(job_file), str(folder / "events.jsonl")]
-    environment = {**os.environ, **launch_environment(job), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _PREFIX}
-    rank_0_is_here = job.share is None or job.share.machine == 0
-    events = _Tail(folder / "events.jsonl")
+    events = job.ranks_folder / "events.jsonl"
+    command = accelerate_command(job, job.ranks_folder / "logs")
+    command += ["-m", "rloop_core.stages.ranks", str(job_file), str(events)]
+    environment = {**os.environ, **_launch_environment(job), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _LOG_PREFIX}
+    on_event = on_event if _has_rank_0(job) else _ignore
+    read_to = 0
     with subprocess.Popen(command, env=environment) as process:
         while process.poll() is None:
-            events.tell_new(tell if rank_0_is_here else _silently)
+            read_to = _pass_on_events(events, read_to, on_event)
             time.sleep(0.1)
-    events.tell_new(tell if rank_0_is_here else _silently)
+    _pass_on_events(events, read_to, on_event)
     if process.returncode:
         raise _first_error(job, f"accelerate launch ended with exit code {process.returncode}")
 
 
 def accelerate_command(job: StageJob, logs: Path) -> list[str]:
-    """`accelerate launch` with the file that placement names, up to the program; what the run decides is overridden."""
+    """Return the `accelerate launch` command up to the program; its options override the named config file."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
     command += ["--config_file", job.config["placement"]["accelerate_config"]]
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
     command += ["--mixed_precision", "bf16" if job.config["policy"]["dtype"] == "bfloat16" else "no"]
-    command += ["--num_processes", str(ranks_of(job)), "--tee", "3", "--log_dir", str(logs)]
-    return command + launch_options(job)
+    command += ["--num_processes", str(job.ranks), "--tee", "3", "--log_dir", str(logs)]
+    if job.share is None:  # the endpoint of this rendezvous is in `_launch_environment`: no option takes a file
+        settings = ",".join(f"{key}={value}" for key, value in _FILE_RENDEZVOUS.items())
+        command += ["--num_machines", "1", "--main_process_port", "0"]
+        return [*command, "--rdzv_backend", "c10d", "--rdzv_conf", settings]
+    address, _, port = job.share.endpoint.rpartition(":")
+    command += ["--num_machines", str(job.share.machines), "--machine_rank", str(job.share.machine)]
+    command += ["--main_process_ip", address, "--main_process_port", port, "--rdzv_backend", "static", "--same_network"]
+    # The default launcher would start the other machines by pdsh; here every machine starts its own processes.
+    return [*command, "--deepspeed_multinode_launcher", "standard"]
 
 
-class _Tail:
-    """Reads the lines of a growing file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._read = 0
-
-    def tell_new(self, tell: Callable[[Event], None]) -> None:
-        """Hand on each whole line that was not handed on yet."""
-        if not self._path.exists():
-            return
-        with open(self._path, "rb") as stream:
-            stream.seek(self._read)
+def _pass_on_events(file: Path, read_to: int, on_event: OnEvent) -> int:
+    """Pass on the whole lines of a growing file from an offset on; return the offset of the rest."""
+    if file.exists():
+        with open(file, "rb") as stream:
+            stream.seek(read_to)
             for line in stream:
                 if not line.endswith(b"\n"):
                     break
-                self._read += len(line)
-                tell(json.loads(line))
+                read_to += len(line)
+                on_event(json.loads(line))
+    return read_to
 
 
-def _error_of(job: StageJob, rank: int, how: str, kills: int | None = None) -> RLoopError:
-    """What a rank left behind as its error; a crash where that is nothing, or nothing but the loss of another rank."""
+def _error_of_rank(job: StageJob, rank: int, how: str, kills: int | None = None) -> RLoopError:
+    """Return the error that a rank left behind; StageCrashed if it left none, PeerLost if it only lost another rank."""
     try:
-        data = json.loads(_error_file(ranks_folder(job), rank).read_text())
+        data = json.loads(_error_file(job, rank).read_text())
     except (OSError, ValueError):
-        why, fix = killed(job, kills) if kills is not None and how == "SIGKILL" else ("", RESUMES)
+        why, fix = explain_sigkill(job, kills) if kills is not None and how == "SIGKILL" else ("", RESUMES)
         what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
         return StageCrashed(what, field=job.stage, fix=fix)
-    if _LOST_PEER.search(f"{data['kind']} {data['what']}"):
-        who = who_stands_still(Path(job.work))
-        what = f"rank {rank} lost another: {f'{who}; ' if who else ''}{data['what'][:200]}"
+    if data["kind"] == PeerLost.__name__:
+        stalled = stalled_ranks(job.ranks_folder)
+        what = f"rank {rank} lost another: {f'{stalled}; ' if stalled else ''}{data['what'][:200]}"
         return PeerLost(what, field=job.stage, fix=RESUMES)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 
 def _first_error(job: StageJob, how: str) -> RLoopError:
-    """The error of whichever rank had one first, losses of another rank apart."""
-    files = sorted(ranks_folder(job).glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    ranks = [int(path.stem.removeprefix("error-")) for path in files]
-    errors = [_error_of(job, rank, how) for rank in ranks if rank in _ranks_here(job)]
-    own = [error for error in errors if not isinstance(error, StageCrashed)]
-    return next(iter(own or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {RESUMES}"))
-
-
-def _ranks_here(job: StageJob) -> range:
-    """Numbers of the ranks that this machine has."""
+    """Return the first error of this machine's ranks; crashes and lost peers only if there is nothing else."""
+    files = sorted(job.ranks_folder.glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
     machine, machines = (job.share.machine, job.share.machines) if job.share else (0, 1)
-    each = ranks_of(job) // machines
-    return range(machine * each, (machine + 1) * each)
+    each = job.ranks // machines
+    ranks = [int(path.stem.removeprefix("error-")) for path in files]
+    errors = [_error_of_rank(job, rank, how) for rank in ranks if rank // each == machine]
+    causes = [error for error in errors if not isinstance(error, StageCrashed)]
+    return next(iter(causes or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {RESUMES}"))
 
 
-def _leave_group() -> None:
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+def _error_file(job: StageJob, rank: int) -> Path:
+    return job.ranks_folder / f"error-{rank:02d}.json"
 
 
-def _error_file(folder: Path, rank: int) -> Path:
-    return folder / f"error-{rank:02d}.json"
+def _has_rank_0(job: StageJob) -> bool:
+    return job.share is None or job.share.machine == 0
 
 
-def _silently(event: Event) -> None:
-    """Rank 0 speaks for all."""
+def _ignore(event: Event) -> None:
+    """Drop an event: rank 0 alone sends them."""
+
+
+def _main(job_file: Path, events: Path) -> None:
+    """Run one rank that `accelerate launch` started; rank 0 appends its events to a file, one JSON line each."""
+    die_with_parent()
+    content = json.loads(job_file.read_text())
+    content["inputs"] = tuple(InputRef(**ref) for ref in content["inputs"])
+    content["share"] = content["share"] and Share(**content["share"])
+
+    def append(event: Event) -> None:
+        with open(events, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(event) + "\n")
+
+    run_rank(StageJob(**content), append)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

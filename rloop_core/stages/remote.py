@@ -1,8 +1,8 @@
-"""A stage that a run has computed by a worker of another pool: what the two say to each other in the store.
+"""Request that a worker of another pool computes a stage; run and worker exchange files in the store.
 
-The run writes `<run>/orders/<name>/order.json`. The worker that begins it creates `taken.json` beside it, and, if it
-fails, leaves its error as `error.json`. An order that is gone is no longer wanted. The artifact is published where it
-is computed, under the run's own lease, and its manifest decides, as always. How far the worker is, Prefect knows.
+The run writes `<run>/orders/<name>/order.json`. The worker that starts on it creates `taken.json` beside it and, if it
+fails, leaves its error as `error.json`. A request whose file is gone is no longer wanted. The worker publishes the
+artifact under the run's own lease, and its manifest decides, as always. Prefect knows how far the worker is.
 """
 
 from __future__ import annotations
@@ -19,31 +19,19 @@ from rloop_core.store import Store
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is asked for.
-
-    Args:
-        config: The run's config as plain data.
-        fingerprint: Of the artifact that is wanted; a worker that would compute another refuses.
-        token: Of the lease under which to publish it.
-    """
+class RemoteRequest:
+    """The content of a request: the run's config, as plain data, and what the worker must not get wrong."""
 
     config: dict[str, Any]
     fingerprint: str
+    """Of the requested artifact; a worker that would compute another refuses."""
     token: str
+    """Of the lease under which to publish it."""
 
 
 @dataclass(frozen=True)
 class RemoteStage:
-    """One try to have a stage computed by a worker of another pool.
-
-    Args:
-        store: The run's store.
-        run: Its name.
-        stage: The stage.
-        iteration: Its iteration; -1 for the evaluation of theta_0.
-        name: Tells this try from others.
-    """
+    """One attempt to have a stage computed by a worker of another pool, with a unique name."""
 
     store: Store
     run: str
@@ -53,50 +41,50 @@ class RemoteStage:
 
     @classmethod
     def new(cls, store: Store, run: str, stage: str, iteration: int) -> RemoteStage:
-        """A try of its own name, of which the store knows nothing yet."""
+        """Return an attempt with a name of its own; nothing is written yet."""
         return cls(store, run, stage, iteration, f"{stage}-{place_of(iteration)}-{uuid.uuid4().hex[:12]}")
 
-    def order(self, order: Order) -> None:
-        """Ask for it."""
-        self.store.write_bytes(self._key("order"), json.dumps(vars(order)).encode())
+    def send(self, request: RemoteRequest) -> None:
+        """Write the request."""
+        self.store.write_bytes(self._key("order"), json.dumps(vars(request)).encode())
 
     def withdraw(self) -> None:
-        """No longer want it, whether it is done or not."""
+        """Delete the request and the worker's files."""
         for name in ("order", "taken", "error"):
             self.store.delete(self._key(name))
 
     def is_wanted(self) -> bool:
-        """Whether the order still stands."""
+        """Return True if the request still exists."""
         return self.store.exists(self._key("order"))
 
-    def take(self) -> Order:
-        """Begin it: of all who try, one may.
+    def take(self) -> RemoteRequest:
+        """Return the request for a worker to start on; only one worker may.
 
         Raises:
-            StageError: Nobody wants it any more, or somebody has begun it.
+            StageError: The request is gone, or another worker has taken it.
         """
         try:
-            order = Order(**parse_json(self.store.read_bytes(self._key("order"))))
+            request = RemoteRequest(**parse_json(self.store.read_bytes(self._key("order"))))
         except (ValueError, TypeError) as error:
             raise StageError(f"cannot be read: {error}", field=self._field, fix=RESUMES) from error
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                fix = "start the run itself: it asks for its stages as it needs them"
-                raise StageError("nobody waits for this any more", field=self._field, fix=fix) from error
+                fix = "start the run itself: it requests its stages as it needs them"
+                raise StageError("no run waits for this request", field=self._field, fix=fix) from error
             raise
         if not self.store.create_bytes(self._key("taken"), b"{}"):
-            raise StageError("somebody has begun this already", field=self._field, fix="wait: its run asks again")
-        return order
+            raise StageError("another worker has taken it", field=self._field, fix="wait: its run requests it again")
+        return request
 
     def fail(self, error: RLoopError) -> None:
-        """Tell the run why there will be no artifact."""
+        """Leave the worker's error for the run."""
         self.store.write_bytes(self._key("error"), json.dumps(error_as_data(error)).encode())
 
     def error(self) -> RLoopError | None:
-        """The worker's error, as it raised it; None where it left none.
+        """Return the worker's error as it raised it; None if it left none.
 
         Raises:
-            StoreError: The store cannot be asked.
+            StoreError: The store cannot be read.
         """
         text = self.store.find_bytes(self._key("error"))
         if text is None:
@@ -107,7 +95,7 @@ class RemoteStage:
             return StageError(f"its error cannot be read: {error}", field=self._field, fix=RESUMES)
 
     def hasty(self, seconds: float) -> RemoteStage:
-        """The same, on a store that is asked once and given up after so many seconds."""
+        """Return the same attempt on a store that gives up after so many seconds."""
         return RemoteStage(self.store.hasty(seconds), self.run, self.stage, self.iteration, self.name)
 
     def _key(self, file: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.execute import StageContext
@@ -12,7 +13,7 @@ from rloop_core.trajectories import EXPERTS_FILE
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Fine-tune theta_i on the stored token ids; an empty expert set that the config carries gives theta_i itself."""
+    """Fine-tune theta_i on the stored token ids; without experts, theta_{i+1} is theta_i (`filter.on_empty: carry`)."""
     import pyarrow.parquet as pq
 
     config = context.config
@@ -30,11 +31,11 @@ def run(context: StageContext) -> StageOutcome:
     prompt_ids, completion_ids = (table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids"))
     with context.tracked() as track:
 
-        def tell(row: dict[str, object]) -> None:
-            context.tell({"kind": "step", "done": row["step"], "total": row["steps"], "metrics": row})
+        def on_step(row: dict[str, Any]) -> None:
+            context.on_progress(row["step"], row["steps"], row)
             track(row)
 
-        metrics = finetune(job, prompt_ids, completion_ids, tell)
+        metrics = finetune(job, prompt_ids, completion_ids, on_step)
     if context.rank:
         return StageOutcome({}, {})
     context.out.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`<run>/run.json`: what the run is, for people and tools that come later."""
+"""`<run>/run.json`: the run's config and age, for people and other tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 
 
 def write_run_record(store: Store, config: Config) -> None:
-    """Write or refresh the run's record; its creation time is kept."""
+    """Write the run's record, or update it; its creation time is kept."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -37,15 +37,15 @@ def write_run_record(store: Store, config: Config) -> None:
 
 
 def read_run_config(store: Store, run: str) -> Config:
-    """The config that a run was last started with.
+    """Return the config that a run was last started with.
 
     Raises:
         StoreError: The store holds no such run.
     """
     content = _read(store, run)
     if content is None:
-        known = f"it holds {', '.join(runs_of(store)) or 'none'}"
-        raise StoreError(f"there is no run {run!r} here; {known}", field=store.uri, fix="check RUN and --store")
+        what = f"there is no run {run!r} here; it holds {', '.join(runs_of(store)) or 'none'}"
+        raise StoreError(what, field=store.uri, fix="check RUN and --store")
     config = content.get("config")
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
@@ -54,7 +54,7 @@ def read_run_config(store: Store, run: str) -> Config:
 
 
 def runs_of(store: Store) -> list[str]:
-    """Names of the runs that a store holds.
+    """Return the names of the runs that a store holds.
 
     Raises:
         StoreError: It cannot be read.
@@ -67,7 +67,7 @@ def _key(run: str) -> str:
 
 
 def _read(store: Store, run: str) -> dict[str, Any] | None:
-    """The record as it stands, None when there is none; empty when it is damaged: no config file holds less."""
+    """Return the record; None if there is none, and {} if it is damaged."""
     text = store.find_bytes(_key(run))
     if text is None:
         return None

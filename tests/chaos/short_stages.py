@@ -61,7 +61,7 @@ def explore(context: StageContext) -> StageOutcome:
     recorder = RolloutRecorder(work / "shards", config.name, context.job.iteration, 0, context.job.attempt)
 
     def tell(row: dict[str, Any]) -> None:
-        context.tell({"kind": "step", "done": row["step"], "total": asked.steps, "metrics": row})
+        context.on_progress(row["step"], asked.steps, row)
 
     ledger = MetricsLog(work, done, tell)
     for step in range(done + 1, asked.steps + 1):
@@ -95,7 +95,7 @@ def rft(context: StageContext) -> StageOutcome:
     shutil.rmtree(context.out, ignore_errors=True)
     _write_policy(policy, context.out / "policy", _hash(_weights_of(policy), table.to_pylist()))
     for done in range(1, _RFT_STEPS + 1):  # after its files are there, so that a kill leaves some
-        context.tell({"kind": "step", "done": done, "total": _RFT_STEPS, "metrics": {}})
+        context.on_progress(done, _RFT_STEPS)
         time.sleep(_MOMENT)
     return StageOutcome({"trajectories": table.num_rows, "updates": 1}, {"status": "trained"})
 
@@ -118,7 +118,7 @@ def evaluate(context: StageContext) -> StageOutcome:
                 fixed = {"run": context.job.run, "iteration": context.job.iteration, "attempt": 0, "step": 0}
                 fixed |= {"rank": rank, "policy_step": 0}
                 write_shard(shards[-1].parent, 0, rank, 0, [{**fixed, **row} for row in rows])
-                context.tell({"kind": "step", "done": rank + 1, "total": 0, "metrics": {}})
+                context.on_progress(rank + 1, 0)
         files = consolidate(shards, context.out / folder)
         counted = problem_outcomes(files)
         found[label] = {"problems": len(counted.problem_ids), "avg@1": {"value": float((counted.c / counted.n).mean())}}

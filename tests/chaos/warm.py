@@ -42,7 +42,7 @@ _ALWAYS = (
     "safetensors.numpy",
 )
 _FOR_REAL_STAGES = (
-    "rloop_core.stages.warm",
+    "rloop_core.stages.preload",
     "rloop_core.stages.explore",
     "rloop_core.stages.rft",
     "rloop_core.stages.evaluate",
@@ -58,7 +58,7 @@ def import_everything(real_stages: bool) -> None:
     """Import what a run and its stages import, and have the S3 client's tables read once."""
     for name in _ALWAYS + (_FOR_REAL_STAGES if real_stages else ()):
         import_module(name)
-    sys.modules.setdefault("rloop_core.stages.warm", ModuleType("rloop_core.stages.warm"))
+    sys.modules.setdefault("rloop_core.stages.preload", ModuleType("rloop_core.stages.preload"))
     from botocore import loaders
 
     read: dict[str, object] = {}

@@ -17,7 +17,7 @@ import pytest
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError, MachineLost, StageCrashed
-from rloop_core.runtime import cluster
+from rloop_core.runtime import machines
 from rloop_core.runtime.cluster import leave_cluster
 from rloop_core.stages.on_machines import check_machines
 from tests.cluster.raylets import Raylets, raylets
@@ -77,7 +77,7 @@ def test_two_machines_compute_what_one_does_and_both_draw(
 ) -> None:
     notes: list[str] = []
     told = ensure(
-        _config(tmp_path, machines=2), *STAGES, listen=lambda stage, i, event: notes.append(str(event.get("note")))
+        _config(tmp_path, machines=2), *STAGES, on_event=lambda stage, i, event: notes.append(str(event.get("note")))
     )
     assert told == undisturbed
     drawn = [note for note in notes if note.startswith("drawn: ")]
@@ -165,7 +165,7 @@ def test_what_dies_or_stands_still_ends_the_stage_everywhere_is_named_and_resume
         disturb(second)
 
     with pytest.raises(kind, match=named):
-        ensure(config, "explore", listen=in_step(3, act))
+        ensure(config, "explore", on_event=in_step(3, act))
     ended = time.monotonic() - seen["at"]
     there = set(ranks_below(os.getpid())) - set(ranks_below(second.pid) if second.is_running() else ())
     assert not there, "nothing of the first machine's computes any more"
@@ -221,9 +221,9 @@ def test_a_phase_begun_on_one_machine_goes_on_on_two_by_accelerates_launcher_as_
 ) -> None:
     steps: list[int] = []
     with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
-        ensure(_config(tmp_path), "explore", listen=in_step(3, lambda: rank(1).kill()))
+        ensure(_config(tmp_path), "explore", on_event=in_step(3, lambda: rank(1).kill()))
     config = _config(tmp_path, machines=2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
-    told = ensure(config, "explore", listen=lambda stage, i, event: steps.append(event.get("done", 0)))
+    told = ensure(config, "explore", on_event=lambda stage, i, event: steps.append(event.get("done", 0)))
     assert told == undisturbed[:1]
     assert [step for step in steps if step] in ([*range(2, STEPS + 1)], [*range(3, STEPS + 1)])
 
@@ -233,7 +233,7 @@ def test_a_stage_that_was_told_to_stop_names_no_machine(second: psutil.Process, 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ensure(_config(tmp_path, machines=2), "explore", listen=at_first_step(interrupt))
+        ensure(_config(tmp_path, machines=2), "explore", on_event=at_first_step(interrupt))
     assert not ranks_below(os.getpid()) and not ranks_below(second.pid)
 
 
@@ -263,7 +263,7 @@ def test_machines_of_another_run_and_of_another_release_are_named(
     config = ranks_config(tmp_path, 2, scratch=str(tmp_path), machines=2, machines_patience_minutes=0.1)
     leave_cluster()
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "version", lambda package: "0.0")
+        patch.setattr(machines, "version", lambda package: "0.0")
         with pytest.raises(
             ConfigError, match=r"machines: .+ has accelerate \d.+, this machine 0\.0 \(fix: install the same"
         ):

@@ -44,7 +44,7 @@ class Server:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Of a client that may talk to it."""
-        # Unmarked: else, where a test has run stages, a run whose worker is killed would be a stray.
+        # Unmarked: else, where a test has run stages, a run whose worker is killed would be an orphan.
         clean = {name: value for name, value in unmarked_environment().items() if not name.startswith("PREFECT_")}
         mine = {
             "PREFECT_API_URL": self.api,

@@ -57,7 +57,7 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
         modes.update(path.parent.stat().st_mode & 0o777 for path in tmp_path.rglob("ranks/logs"))
         open_sockets.update(open_unix_sockets(below))
 
-    assert ensure(config, "explore", listen=attack)
+    assert ensure(config, "explore", on_event=attack)
     assert not payload.file.exists(), "a stranger's code ran"
     assert heard, "gloo listens, so something was attacked"
     assert not open_sockets

@@ -37,13 +37,15 @@ def main() -> None:
     from rloop_core.store import Lease, Store
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rloop_core.stages.guard", "rloop_core.stages.warm", "tests.stages.full_device"])
+    context.set_forkserver_preload(
+        ["rloop_core.runtime.fork_server_exit", "rloop_core.stages.preload", "tests.stages.full_device"]
+    )
     process._context = context
     data = json.load(sys.stdin)
     full = Path(os.environ["FULL_DEVICE"])
     steps: list[int] = []
 
-    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+    def on_event(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] == "step":
             steps.append(event["done"])
             if event["done"] == 2 and not full.exists():
@@ -57,7 +59,7 @@ def main() -> None:
         steps.clear()
         with Lease(store, config.name) as lease:
             try:
-                StageRunner(config, store, lease, listen).ensure("explore", 0)
+                StageRunner(config, store, lease, on_event).ensure("explore", 0)
             except RLoopError as error:
                 told["error"], told["kind"] = str(error), type(error).__name__
         told[f"steps-{micro}"] = list(steps)

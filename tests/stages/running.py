@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import psutil
 import pyarrow.parquet as pq
 
 from rloop_core.config import Config
-from rloop_core.stages.job import StageOutcome
+from rloop_core.stages.execute import execute
+from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
@@ -36,8 +38,13 @@ def ranks_config(
     )
 
 
+def launch_here(job: StageJob, on_event: Callable[[dict[str, Any]], None], **limits: Any) -> StageOutcome:
+    """Compute a stage in this process."""
+    return execute(job, on_event)
+
+
 def ensure(
-    config: Config, *stages: str, listen: Callable[..., None] = lambda *event: None, stall: float | None = None
+    config: Config, *stages: str, on_event: Callable[..., None] = lambda *event: None, stall: float | None = None
 ) -> list[str]:
     """Digests of stages, computed as a run computes them."""
 
@@ -46,55 +53,53 @@ def ensure(
 
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:
-        runner = StageRunner(config, store, lease, listen, launch)
+        runner = StageRunner(config, store, lease, on_event, launch)
         return [runner.ensure(stage, 0).manifest.digest for stage in stages]
 
 
 def in_step(number: int, act: Callable[[], None]) -> Callable[..., None]:
     """A listener that acts once, in an RL step from 2 on: with a checkpoint of the one before it, or not yet."""
 
-    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+    def on_event(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] == "step" and event["done"] == number - 1:
             act()
 
-    return listen
+    return on_event
 
 
 def at_first_step(act: Callable[[], None]) -> Callable[..., None]:
     """A listener that acts once, when it first hears of an RL step."""
     acted: list[bool] = []
 
-    def listen(stage: str, iteration: int, event: dict[str, Any]) -> None:
+    def on_event(stage: str, iteration: int, event: dict[str, Any]) -> None:
         if event["kind"] == "step" and not acted:
             acted.append(True)
             act()
 
-    return listen
+    return on_event
 
 
 def groups_of(folder: Path) -> Groups:
     """RL step -> problem -> its samples."""
-    found: Groups = {}
+    steps: Groups = {}
     for path in sorted(folder.glob("*.parquet")):
         for row in pq.read_table(path, columns=["step", "problem_id", "sample"]).to_pylist():
-            found.setdefault(row["step"], {}).setdefault(row["problem_id"], []).append(row["sample"])
-    return {step: {name: sorted(samples) for name, samples in groups.items()} for step, groups in found.items()}
+            steps.setdefault(row["step"], {}).setdefault(row["problem_id"], []).append(row["sample"])
+    return {step: {name: sorted(samples) for name, samples in groups.items()} for step, groups in steps.items()}
 
 
 def ranks_below(process: int, number: str = r"\d+") -> list[psutil.Process]:
     """Ranks among the descendants of a process: torchrun's agent redirects the output of each to a file of its own."""
-    found = []
-    for one in psutil.Process(process).children(recursive=True):
-        try:
-            if re.search(rf"/ranks/logs/.*/{number}/stdout.log$", os.readlink(f"/proc/{one.pid}/fd/1")):
-                found.append(one)
-        except OSError:
-            continue
-    return found
+    ranks = []
+    for child in psutil.Process(process).children(recursive=True):
+        with contextlib.suppress(OSError):
+            if re.search(rf"/ranks/logs/.*/{number}/stdout.log$", os.readlink(f"/proc/{child.pid}/fd/1")):
+                ranks.append(child)
+    return ranks
 
 
 def rank(number: int, process: int | None = None) -> psutil.Process:
     """A rank below this process, or another, by its number on its machine."""
-    found = ranks_below(process or os.getpid(), str(number))
-    assert found, f"rank {number} does not run"
-    return found[0]
+    ranks = ranks_below(process or os.getpid(), str(number))
+    assert ranks, f"rank {number} does not run"
+    return ranks[0]

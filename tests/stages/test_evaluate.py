@@ -44,12 +44,12 @@ class Process:
     def __init__(self, stop_after: float = float("inf")) -> None:
         self.batches, self.stop_after = 0, stop_after
 
-    def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+    def __call__(self, job: StageJob, on_event: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
         def counted(event: dict[str, Any]) -> None:
             self.batches += event["kind"] == "step"
             if self.batches > self.stop_after:
                 raise KeyboardInterrupt
-            tell(event)
+            on_event(event)
 
         return execute(job, counted)
 
@@ -118,9 +118,9 @@ def test_a_snapshot_draws_for_itself_even_where_it_is_the_same_policy(tmp_path: 
         placement={"store": str(tmp_path)},
     )
 
-    def launch(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:
+    def launch(job: StageJob, on_event: Any, **rest: Any) -> StageOutcome:
         if job.stage == "evaluate":
-            return execute(job, tell)
+            return execute(job, on_event)
         for place in ("policy", "snapshots/step-000001"):
             shutil.copytree(bundled_policy_path(), Path(job.work) / "out" / place)
         return StageOutcome({}, {})
@@ -157,8 +157,8 @@ def test_a_stage_stopped_half_way_keeps_its_batches_and_ends_alike(tmp_path: Pat
     seen: dict[Path, int] = {}
 
     class Watching(Process):
-        def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
-            outcome = super().__call__(job, tell, **rest)
+        def __call__(self, job: StageJob, on_event: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+            outcome = super().__call__(job, on_event, **rest)
             seen.update((path, path.stat().st_mtime_ns) for path in kept)
             return outcome
 
@@ -174,14 +174,14 @@ def test_what_several_machines_drew_by_shares_is_what_one_draws(tmp_path: Path) 
     drawn: list[tuple[int, int, int]] = []
 
     class Shared(Process):
-        def __call__(self, job: StageJob, tell: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
+        def __call__(self, job: StageJob, on_event: Callable[[dict[str, Any]], None], **rest: Any) -> StageOutcome:
             for number in range(3):
-                outcome = super().__call__(replace(job, share=Share(number, 3)), tell)
+                outcome = super().__call__(replace(job, share=Share(number, 3)), on_event)
                 there = len(list(Path(job.work).rglob("samples/*/*/*.parquet")))
                 drawn.append((number, outcome.counts["batches"], there))
                 assert not (Path(job.work) / "out").exists(), "a share lays nothing out"
             self.batches = 0
-            return super().__call__(job, tell, **rest)
+            return super().__call__(job, on_event, **rest)
 
     assert evaluate(evaluation(tmp_path / "b"), tmp_path / "b", shared := Shared()).digest == undisturbed.digest
     assert drawn == [(0, 3, 3), (1, 3, 6), (2, 2, 8)], "of 3 and 5 batches"

@@ -1,4 +1,4 @@
-"""What a user reads of errors that are none of ours: full memory, and an engine that ended in its own process."""
+"""Errors of libraries as a user reads them: full memory, a lost rank, an engine that ended in its own process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rloop_core.errors import StageCrashed
+from rloop_core.errors import StageCrashed, StoreError
 from rloop_core.rollout.engine import ENGINE_STARTS
-from rloop_core.stages import oom
+from rloop_core.stages import failure
 from rloop_core.stages.failure import failure_of
 from rloop_core.stages.job import StageJob
 from tests.conftest import small_config
@@ -81,17 +81,38 @@ def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = _job(tmp_path, "explore")
-    assert oom.kernel_kills() >= 0 and "oom_kill " in oom.VMSTAT.read_text()
-    why, fix = oom.killed(job, oom.kernel_kills())
+    assert failure.kernel_kills() >= 0 and "oom_kill " in failure.VMSTAT.read_text()
+    why, fix = failure.explain_sigkill(job, failure.kernel_kills())
     assert why.startswith("killed by somebody") and fix.startswith("start the same command again")
     grown = tmp_path / "vmstat"
     grown.write_text("nr_free_pages 7\noom_kill 12\n")
-    monkeypatch.setattr(oom, "VMSTAT", grown)
-    why, fix = oom.killed(job, 11)
-    assert why.startswith("the kernel ended processes for want of the machine's memory")
+    monkeypatch.setattr(failure, "VMSTAT", grown)
+    why, fix = failure.explain_sigkill(job, 11)
+    assert why.startswith("the kernel's OOM killer ended processes of this machine")
     assert fix.startswith("give the stage more memory, or lower placement.")
-    monkeypatch.setattr(oom, "VMSTAT", tmp_path / "none")
-    assert oom.kernel_kills() == 0
+    monkeypatch.setattr(failure, "VMSTAT", tmp_path / "none")
+    assert failure.kernel_kills() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.distributed.DistBackendError("NCCL error: remote process exited"), "PeerLost"),
+        (torch.distributed.DistNetworkError("the client socket has timed out"), "PeerLost"),
+        (ConnectionResetError(104, "Connection reset by peer"), "PeerLost"),
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer"), "PeerLost"),
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting"), "PeerLost"),
+        (ConnectionRefusedError(111, "Connection refused"), "ConnectionRefusedError"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "RuntimeError"),
+        (ValueError("gloo is not a backend"), "ValueError"),
+        (StoreError("the store closed the connection: Connection reset by peer"), "StoreError"),
+    ],
+)
+def test_only_what_torch_and_sockets_raise_counts_as_the_loss_of_another_rank(
+    error: Exception, kind: str, tmp_path: Path
+) -> None:
+    assert failure_of(error, _job(tmp_path), in_rank=True)["kind"] == kind
+    assert failure_of(error, _job(tmp_path))["kind"] == type(error).__name__, "a stage in one process has no other rank"
 
 
 def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 
 def _owner(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "tests.stages.stray_owner", *arguments], cwd=ROOT)
+    return subprocess.Popen([sys.executable, "-m", "tests.stages.orphan_owner", *arguments], cwd=ROOT)
 
 
 def _start(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:

@@ -1,13 +1,16 @@
-"""A stage's process tree: it ends with the stage, with the run that wanted it, and after its patience."""
+"""A stage's process tree ends with the stage, with its run, and when its time is over."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -17,7 +20,7 @@ import pytest
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.job import StageJob
-from rloop_core.stages.process import run_in_process
+from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
@@ -42,16 +45,12 @@ def _short_stage(folder: Path) -> int:
     return 3
 
 
-def _supervised(stage: Callable[[Path], int], folder: Path, control: Connection) -> None:
-    supervise(lambda: stage(folder), control, folder / "log")
-
-
 def _start(
     stage: Callable[[Path], int], folder: Path
 ) -> tuple[multiprocessing.Process, Connection, list[psutil.Process]]:
     context = multiprocessing.get_context("fork")
     theirs, control = context.Pipe(duplex=False)
-    process = context.Process(target=_start_supervisor, args=(stage, folder, theirs, control))
+    process = context.Process(target=_supervise, args=(stage, folder, theirs, control))
     process.start()
     theirs.close()
     deadline = time.monotonic() + 20
@@ -62,9 +61,13 @@ def _start(
     return process, control, below  # type: ignore[return-value]
 
 
-def _start_supervisor(stage: Callable[[Path], int], folder: Path, theirs: Connection, ours: Connection) -> None:
+def _supervise(stage: Callable[[Path], int], folder: Path, theirs: Connection, ours: Connection) -> None:
     ours.close()
-    _supervised(stage, folder, theirs)
+    supervise(lambda: stage(folder), theirs, folder / "log")
+
+
+def _stages_running() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children(recursive=True) if "rloop-explore" in child.name()]
 
 
 def test_closing_the_runs_end_ends_grandchildren_in_their_own_sessions(tmp_path: Path) -> None:
@@ -81,8 +84,8 @@ def test_kill_9_of_the_supervisor_takes_the_stage_with_it(tmp_path: Path) -> Non
     process.kill()
     process.join(60)
     assert not still_running(below[:1])
-    for one in below[1:]:
-        one.kill()
+    for grandchild in below[1:]:
+        grandchild.kill()
     control.close()
 
 
@@ -99,10 +102,8 @@ def test_what_a_finished_stage_leaves_running_is_ended_and_its_exit_code_kept(tm
 def job(tmp_path: Path) -> StageJob:
     """A real exploration of many RL steps."""
     config = small_config(explore={"steps": 500}, placement={"store": str(tmp_path / "store")})
-    store = Store(config.placement.store)
-    runner = StageRunner(config, store, None)
-    work = tmp_path / "work"
-    return runner._job("explore", 0, runner.inputs.of("explore", 0), work)
+    runner = StageRunner(config, Store(config.placement.store), None)
+    return runner._job("explore", 0, runner.inputs.of("explore", 0), tmp_path / "work")
 
 
 def test_a_stage_that_runs_too_long_is_ended_with_the_setting_named(job: StageJob) -> None:
@@ -113,15 +114,15 @@ def test_a_stage_that_runs_too_long_is_ended_with_the_setting_named(job: StageJo
 def test_a_stage_that_stands_still_is_ended_as_a_crash_that_is_worth_another_try(job: StageJob) -> None:
     with pytest.raises(StageCrashed, match=r"made no progress for 0 s \(placement.stage_stall_minutes\)"):
         run_in_process(job, lambda event: None, stall_seconds=0.3)
-    assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
+    assert not _stages_running()
 
 
 def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lower(job: StageJob) -> None:
     def kill(event: dict[str, object]) -> None:
         if event["kind"] == "step":
-            for one in psutil.Process().children(recursive=True):
-                if Path(f"/proc/{one.pid}/fd/1").readlink() == job.log_file:
-                    one.kill()
+            for child in psutil.Process().children(recursive=True):
+                if Path(f"/proc/{child.pid}/fd/1").readlink() == job.log_file:
+                    child.kill()
 
     told = (
         r"ended without a result \(signal 9\): killed by somebody.*resumes; if it is memory, .* lower placement\.micro"
@@ -157,12 +158,12 @@ def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> N
 def test_a_stage_told_to_stop_ends(job: StageJob) -> None:
     steps: list[int] = []
 
-    def tell(event: dict[str, object]) -> None:
+    def on_event(event: dict[str, object]) -> None:
         steps.append(1)
 
     with pytest.raises(StageError, match="was told to stop"):
-        run_in_process(job, tell, should_stop=lambda: len(steps) >= 2)
-    assert not [one for one in psutil.Process().children(recursive=True) if "rloop-explore" in one.name()]
+        run_in_process(job, on_event, should_stop=lambda: len(steps) >= 2)
+    assert not _stages_running()
 
 
 def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
@@ -176,3 +177,18 @@ def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
         assert runner.ensure("explore", 0).cached
     assert [event["kind"] for event in events] == ["start", "log", "step", "step", "step", "done", "cached"]
     assert len(result.manifest.metrics["seconds_by_step"]["generate"]) == 3
+
+
+@pytest.mark.timeout(600)
+def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that_stage(tmp_path: Path) -> None:
+    """Such a crash may be tried again; it is no error of this process."""
+    config = small_config().model_dump(mode="json")
+    job = StageJob("preflight", "run", -1, config, str(tmp_path), (), str(tmp_path), str(tmp_path), 0)
+    warm_up()
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    os.kill(server, signal.SIGSTOP)  # it gets the request, and is killed before it can answer
+    killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))
+    killer.start()
+    with pytest.raises(StageCrashed, match="could not be started"):
+        run_in_process(job, lambda event: None)
+    killer.join()

@@ -77,7 +77,7 @@ def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as
     with pytest.raises(
         StageCrashed, match=r"rank 1 ended without a result \(SIGKILL\): killed by somebody.* if it is memory, .*lower "
     ):
-        ensure(config, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
+        ensure(config, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
     with pytest.raises(StageError, match=r"placement.processes: .*begun with 2 processes.*with 1 \(fix: set it back"):
         ensure(ranks_config(tmp_path, 1), "explore")
     work = next((tmp_path / ".scratch/ranks/iteration-000/explore").iterdir())
@@ -93,7 +93,7 @@ def test_a_rank_that_hangs_is_named_when_the_stage_has_made_no_progress(
     config = ranks_config(tmp_path, 2)
     silent = r"made no progress for 30 s .*; rank 1 has shown no sign of life for \d+ s .*, last in .* of .*rloop_core/"
     with pytest.raises(StageCrashed, match=silent):
-        ensure(config, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=30)
+        ensure(config, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=30)
     assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
     assert ensure(config, "explore") == undisturbed[1][:1]
 
@@ -105,7 +105,7 @@ def test_a_rank_that_hangs_ends_the_stage_when_an_exchange_has_waited_long_enoug
 ) -> None:
     impatient = ranks_config(tmp_path, 2, collective_timeout_minutes=0.2)
     with pytest.raises(StageCrashed, match=r"rank 0 lost another: rank 1 has shown no sign of life for \d+ s"):
-        ensure(impatient, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=300)
+        ensure(impatient, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGSTOP)), stall=300)
     assert not [one for one in psutil.Process().children(recursive=True) if one.status() == psutil.STATUS_STOPPED]
     assert ensure(ranks_config(tmp_path, 2), "explore") == undisturbed[1][:1]
 
@@ -140,15 +140,15 @@ def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: P
     rare: dict[str, Any] = {"checkpoint_every": 5, "epochs": 20}  # long enough to be killed in
 
     def kill_rank_1_in(stage: str) -> Callable[..., None]:
-        def listen(under_way: str, iteration: int, event: dict[str, Any]) -> None:
+        def on_event(under_way: str, iteration: int, event: dict[str, Any]) -> None:
             if (under_way, event["kind"], event.get("done")) == (stage, "step", 1):
                 os.kill(rank(1).pid, signal.SIGKILL)
 
-        return listen
+        return on_event
 
     for stage in ("explore", "rft"):
         with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
-            ensure(ranks_config(tmp_path, 2, **rare), *stages, listen=kill_rank_1_in(stage))
+            ensure(ranks_config(tmp_path, 2, **rare), *stages, on_event=kill_rank_1_in(stage))
         until = stages[: stages.index(stage) + 1]
         assert ensure(ranks_config(tmp_path, 1, **rare), *until) == one[: len(until)]
 
@@ -161,7 +161,7 @@ def test_accelerates_launcher_and_its_config_give_the_same(undisturbed: tuple[Pa
         ensure(missing, "explore")
     steps: list[int] = []
     launched = ranks_config(tmp_path, 2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
-    digests = ensure(launched, "explore", listen=lambda stage, iteration, event: steps.append(event.get("done", 0)))
+    digests = ensure(launched, "explore", on_event=lambda stage, iteration, event: steps.append(event.get("done", 0)))
     assert digests == undisturbed[1][:1]
     assert [step for step in steps if step] == [1, 2, 3]
 

@@ -12,12 +12,12 @@ import pytest
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, LeaseError, StageError
-from rloop_core.stages.carry_out import NoLongerWanted, carry_out
 from rloop_core.stages.garbage import delete_garbage, find_garbage
-from rloop_core.stages.remote import Order, RemoteStage
+from rloop_core.stages.remote import RemoteRequest, RemoteStage
+from rloop_core.stages.remote_worker import NoLongerWanted, compute_remote_stage
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import DelegatedLease, Lease, Store, fingerprint, manifest_key
+from rloop_core.store import DelegatedLease, Lease, Store, manifest_key
 from tests.conftest import ROOT, small_config
 
 pytestmark = pytest.mark.process
@@ -41,39 +41,38 @@ def _config(store: Store, pool: str = "there", **explore: Any) -> Config:
     return small_config(name="away", explore={"steps": 1, **explore}, placement=placement)
 
 
-def _order(config: Config, store: Store, token: str) -> Order:
+def _request(config: Config, store: Store, token: str) -> RemoteRequest:
     runner = StageRunner(config, store, None)
-    identity = runner._identity("explore", 0, runner.inputs.of("explore", 0))
-    return Order(config.model_dump(mode="json"), fingerprint(identity), token)
+    return RemoteRequest(config.model_dump(mode="json"), runner._wanted("explore", 0).fingerprint, token)
 
 
 def _remote(store: Store, config: Config | None = None, token: str = "t") -> RemoteStage:
-    """A stage that was ordered."""
+    """A stage that was requested."""
     remote = RemoteStage.new(store, "away", "explore", 0)
-    remote.order(_order(config, store, token) if config else Order({}, "f", token))
+    remote.send(_request(config, store, token) if config else RemoteRequest({}, "f", token))
     return remote
 
 
-def test_a_stage_is_begun_once_and_not_when_nobody_wants_it(store: Store) -> None:
+def test_a_request_is_taken_once_and_not_after_it_was_withdrawn(store: Store) -> None:
     remote = _remote(store)
     assert remote.take().fingerprint == "f"
-    with pytest.raises(StageError, match="somebody has begun this already"):
+    with pytest.raises(StageError, match="another worker has taken it"):
         remote.take()
     remote.withdraw()
-    with pytest.raises(StageError, match="nobody waits for this any more"):
+    with pytest.raises(StageError, match="no run waits for this request"):
         remote.take()
     assert store.list("away/orders") == []
 
 
-def test_a_stage_of_another_pool_is_published_there_and_believed_of_its_manifest(store: Store) -> None:
+def test_a_stage_of_another_pool_is_published_there_and_its_manifest_counts(store: Store) -> None:
     config = _config(store)
     events: list[str] = []
     there: list[str] = []
 
-    def in_pool(pool: str, remote: RemoteStage, order: Order, tell: Any, **limits: Any) -> bool:
+    def in_pool(pool: str, remote: RemoteStage, request: RemoteRequest, on_event: Any, **limits: Any) -> bool:
         assert (pool, limits["untaken_seconds"]) == ("there", 60 * config.placement.stage_stall_minutes)
-        remote.order(order)
-        carry_out(remote, remote.take(), lambda *event: there.append(event[2]["kind"]))
+        remote.send(request)
+        compute_remote_stage(remote, remote.take(), lambda *event: there.append(event[2]["kind"]))
         remote.withdraw()
         return True
 
@@ -99,15 +98,15 @@ def test_a_pool_that_is_the_run_s_own_computes_with_the_run(store: Store) -> Non
 def test_a_worker_that_would_compute_something_else_refuses_and_its_run_is_told_why(store: Store) -> None:
     config = _config(store)
     with Lease(store, "away") as lease:
-        other = _order(_config(store, learning_rate=0.5), store, lease.token)
+        other = _request(_config(store, learning_rate=0.5), store, lease.token)
         remote = RemoteStage.new(store, "away", "explore", 0)
-        remote.order(Order(config.model_dump(mode="json"), other.fingerprint, lease.token))
+        remote.send(RemoteRequest(config.model_dump(mode="json"), other.fingerprint, lease.token))
         with pytest.raises(
             StageError, match=r"would compute something else.*\(fix: give it the same release"
         ) as raised:
-            carry_out(remote, remote.take())
-    told = remote.error()
-    assert type(told) is StageError and str(told) == str(raised.value)
+            compute_remote_stage(remote, remote.take())
+    error = remote.error()
+    assert type(error) is StageError and str(error) == str(raised.value)
     assert not store.exists(manifest_key("away", 0, "explore"))
 
 
@@ -118,13 +117,15 @@ def test_kill_9_of_the_run_ends_its_stage_elsewhere_and_nothing_is_published(sto
     assert holder.stdout is not None
     remote = _remote(store, _config(store, steps=500), holder.stdout.readline().strip())
     with pytest.raises(NoLongerWanted, match="no longer wants it"):
-        carry_out(remote, remote.take(), lambda *event: holder.kill() if event[2]["kind"] == "step" else None)
+        compute_remote_stage(
+            remote, remote.take(), lambda *event: holder.kill() if event[2]["kind"] == "step" else None
+        )
     holder.wait()
     assert remote.error() is None
     assert not store.exists(manifest_key("away", 0, "explore"))
 
 
-def test_a_delegated_lease_ends_with_its_holder(store: Store) -> None:
+def test_a_borrowed_lease_is_worth_as_much_as_its_holder(store: Store) -> None:
     with Lease(store, "away", heartbeat=0.1) as lease:
         mine = DelegatedLease(store, "away", lease.token, patience=0.5)
         assert not mine.is_over()
@@ -150,7 +151,7 @@ def test_a_store_that_means_another_place_elsewhere_is_refused_before_anything_i
             StageRunner(config, Store(uri), None).check()
 
 
-def test_garbage_collection_takes_the_orders_of_a_run_that_is_over(store: Store) -> None:
+def test_garbage_collection_deletes_the_requests_of_a_run_that_is_over(store: Store) -> None:
     write_run_record(store, _config(store))
     _remote(store)
     found = find_garbage(store, ["away"], older_than=-60)

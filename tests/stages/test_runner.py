@@ -15,6 +15,7 @@ import pytest
 from rloop_core.config import Config
 from rloop_core.errors import LeaseError
 from rloop_core.stages.execute import StageContext, execute
+from rloop_core.stages.identity import difference
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.runner import StageRunner
@@ -29,7 +30,7 @@ def config(tmp_path: Path) -> Config:
     return small_config(iterations=2, placement={"store": str(tmp_path / "store")})
 
 
-def _write(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+def _write(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
     out = Path(job.work) / "out"
     out.mkdir(parents=True)
     (out / "made.txt").write_text(f"{job.stage} {job.iteration}")
@@ -64,11 +65,11 @@ def test_a_kill_while_scratch_is_removed_leaves_nothing_for_a_later_start_to_go_
     """An exploration was once made again from what was left of it, without its metrics: its artifact was damaged."""
     begun_with: list[list[str]] = []
 
-    def launch(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+    def launch(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
         begun_with.append([path.name for path in Path(job.work).iterdir() if path.suffix == ".jsonl"])
         for name in ("metrics.jsonl", "timings.jsonl"):
             (Path(job.work) / name).touch()
-        return _write(job, tell)
+        return _write(job, on_event)
 
     def killed_in_the_middle(folder: Path, **rest: Any) -> None:
         next(folder.rglob("metrics.jsonl")).unlink()
@@ -106,9 +107,9 @@ def test_exploration_and_fine_tuning_both_start_from_theta_i(config: Config) -> 
 def test_nothing_is_published_under_a_lease_that_was_lost_meanwhile(config: Config) -> None:
     store = Store(config.placement.store)
 
-    def lose(job: StageJob, tell: Any, **limits: Any) -> StageOutcome:
+    def lose(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
         store.write_bytes("small/lease.json", json.dumps({"token": "another", "host": "elsewhere"}).encode())
-        return _write(job, tell)
+        return _write(job, on_event)
 
     with pytest.raises(LeaseError, match="was taken over by another process"):
         _run(config, lose)
@@ -120,9 +121,15 @@ def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, mo
 
     def run(context: StageContext) -> StageOutcome:
         seeds.append(context.seed)
-        return _write(context.job, context.tell)
+        return _write(context.job, context.on_event)
 
     for _, stage in stages_of(config):
         monkeypatch.setitem(sys.modules, f"rloop_core.stages.{stage}", SimpleNamespace(run=run))
-    _run(config, lambda job, tell, **limits: execute(job, tell))
+    _run(config, lambda job, on_event, **limits: execute(job, on_event))
     assert len(set(seeds)) == len(stages_of(config))
+
+
+def test_a_difference_names_the_fields() -> None:
+    old = {"config": {"filter": {"threshold": 0.1, "seed": 1}}, "inputs": [["policy", "a"]]}
+    new = {"config": {"filter": {"threshold": 0.2, "seed": 1}}, "inputs": [["policy", "a"]]}
+    assert difference(old, new) == "filter.threshold: 0.1 -> 0.2"

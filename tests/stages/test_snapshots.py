@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.stages.difference import difference
-from rloop_core.stages.execute import execute
-from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.trajectories import RATES_FILE, TRAJECTORIES_FOLDER
 from tests.conftest import small_config
+from tests.stages.running import launch_here
 
 pytestmark = pytest.mark.process
-
-
-def _here(job: StageJob, tell: Any, **rest: Any) -> StageOutcome:
-    return execute(job, tell)
 
 
 def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: Path) -> None:
@@ -30,7 +23,7 @@ def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: 
         harvest={"snapshot_samples": 3},
         placement={"store": str(tmp_path), "generation_batch": 32},
     )
-    runner = StageRunner(config, Store(str(tmp_path)), None, launch=_here)
+    runner = StageRunner(config, Store(str(tmp_path)), None, launch=launch_here)
     explored = runner.ensure("explore", 0).manifest
     snapshots = {file.path.split("/")[1] for file in explored.files if file.path.startswith("snapshots/")}
     assert snapshots == {"step-000001", "step-000002"}
@@ -51,16 +44,10 @@ def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: 
 
 def test_the_manifest_says_what_was_computed_and_by_what(tmp_path: Path) -> None:
     config = small_config(explore={"steps": 1}, placement={"store": str(tmp_path)})
-    manifest = StageRunner(config, Store(str(tmp_path)), None, launch=_here).ensure("explore", 0).manifest
+    manifest = StageRunner(config, Store(str(tmp_path)), None, launch=launch_here).ensure("explore", 0).manifest
     content = json.loads((tmp_path / manifest.folder / "manifest.json").read_text())
     assert content["seed"] == config.seed
     assert content["identity"]["config"]["explore"]["clip_high"] == 0.28
     assert {"python", "torch", "trl", "transformers", "verifier"} <= content["versions"].keys()
     assert content["counts"]["steps"] == 1
     assert content["inputs"][0]["uri"] == "bundled"
-
-
-def test_a_difference_names_the_fields() -> None:
-    old = {"config": {"filter": {"threshold": 0.1, "seed": 1}}, "inputs": [["policy", "a"]]}
-    new = {"config": {"filter": {"threshold": 0.2, "seed": 1}}, "inputs": [["policy", "a"]]}
-    assert difference(old, new) == "filter.threshold: 0.1 -> 0.2"

@@ -19,7 +19,7 @@ from prefect.states import Completed, Crashed, Failed, Running
 
 from flows.stage import rloop_stage
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageCrashed, StageError
-from rloop_core.stages.remote import Order, RemoteStage
+from rloop_core.stages.remote import RemoteRequest, RemoteStage
 from rloop_core.store import Store
 from tasks import remote as module
 from tasks.remote import compute_in_pool
@@ -69,7 +69,7 @@ def _compute(
     threading.Thread(target=copy_context().run, args=(worker,), daemon=True).start()
     limits = {"untaken_seconds": untaken, "should_stop": lambda: stop}
     try:
-        assert compute_in_pool(pool, remote, Order({}, "f", "t"), tell, **limits)
+        assert compute_in_pool(pool, remote, RemoteRequest({}, "f", "t"), tell, **limits)
     finally:
         assert remote.store.list("away/orders") == [], "nothing of it is left"
 
@@ -85,7 +85,7 @@ def _ends(state: State[Any]) -> Work:
 def test_it_is_over_when_its_flow_run_has_completed(remote: RemoteStage) -> None:
     def work(client: SyncPrefectClient, sent: FlowRun) -> None:
         assert (sent.parameters["stage"], sent.parameters["iteration"]) == ("explore", 0)
-        assert remote.take() == Order({}, "f", "t")
+        assert remote.take() == RemoteRequest({}, "f", "t")
         _ends(Completed())(client, sent)
 
     _compute(remote, work)

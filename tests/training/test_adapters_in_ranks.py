@@ -34,8 +34,8 @@ def test_two_processes_train_adapters_on_the_groups_of_whole_weights_and_a_kille
     killed = ranks_config(tmp_path / "killed", 2, LORA)
     steps: list[int] = []
     with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
-        ensure(killed, "explore", listen=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
-    again = ensure(killed, *STAGES, listen=lambda stage, i, event: steps.append(event.get("done", 0)))
+        ensure(killed, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
+    again = ensure(killed, *STAGES, on_event=lambda stage, i, event: steps.append(event.get("done", 0)))
     assert again == undisturbed
     assert next(step for step in steps if step) > 1, "it goes on at a checkpoint"
 

@@ -95,8 +95,8 @@ _STORE = (
     Wrong(
         "done-with-another-config",
         "rloop_core/stages/runner.py",
-        "            if manifest.fingerprint != fingerprint(identity):\n",
-        '            if manifest.identity["stage"] != stage:\n',
+        "            if manifest.fingerprint != wanted.fingerprint:\n",
+        '            if manifest.identity["stage"] != wanted.stage:\n',
         "A changed config gets the artifacts of the old one.",
     ),
     Wrong(
@@ -115,8 +115,8 @@ _STORE = (
     Wrong(
         "computed-is-cached",
         "rloop_core/stages/runner.py",
-        "            return self._saw(StageResult(manifest, False, why))\n",
-        "            return self._saw(StageResult(manifest, True, why))\n",
+        "            return self._remember(StageResult(manifest, False, note))\n",
+        "            return self._remember(StageResult(manifest, True, note))\n",
         "The UI shows Cached for what was computed just now.",
     ),
     Wrong(
@@ -271,8 +271,8 @@ _EXPERTS = (
     Wrong(
         "rft-from-the-endpoint",
         "rloop_core/stages/order.py",
-        'return (iteration, "explore") if config.rft.start == "rl-endpoint" else (iteration - 1, config.policy_stage)',
-        'return (iteration, "explore") if config.arm == "rloop" else (iteration - 1, config.policy_stage)',
+        'endpoint = config.rft.start == "rl-endpoint"',
+        'endpoint = config.arm == "rloop"',
         "RFT keeps what RL forgot: the method is another one.",
     ),
     Wrong(

@@ -10,9 +10,9 @@ from typing import TypeVar
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.stages.data_record import DataRecord, read_data_record
+from rloop_core.stages.identity import DRAWN_BY
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
-from rloop_core.stages.versions import DRAWN_BY
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)

@@ -1,4 +1,4 @@
-"""The smoke config with vLLM in harvest and evaluate (`make vllm-test`): the same record as from the other engine."""
+"""Stages that sample with vLLM (`make vllm-test`): the same record as from the other engine, and no process left."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from rloop_core.errors import StageCrashed
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import BASE_ITERATION, Manifest, Store
 from rloop_core.trajectories import SNAPSHOT_RANK
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from tests.conftest import SMOKE, start_rloop
+from tests.conftest import SMOKE, small_config, start_rloop
+from tests.processes import still_running
 from tests.wide_policy import widen
 
 pytestmark = [
@@ -23,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test"),
 ]
 SET = ["iterations=1", "explore.snapshot_every=3", "harvest.snapshot_samples=4", "placement.parallel_evaluation=false"]
+SUMS = {"source": "reasoning_gym:chain_sum", "size": 10, "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1}}
 
 
 def smoke(folder: Path, policy: Path, engine: str) -> Path:
@@ -84,3 +90,40 @@ def assert_same_kind_of_record(first: pa.Table, second: pa.Table) -> None:
             assert row["finished"] == (row["completion_ids"][-1] == 416)
             assert (row["verdict"] == "truncated") == (not row["finished"])
             assert row["reward"] == float(row["verdict"] == "correct")
+
+
+def engines() -> list[psutil.Process]:
+    below = psutil.Process().children(recursive=True)
+    return [one for one in below if "VLLM::EngineCore" in " ".join(one.cmdline())]
+
+
+def test_a_killed_stage_leaves_no_replica_and_goes_on_with_what_is_missing(tmp_path: Path) -> None:
+    policy = widen(tmp_path / "policy")
+
+    def evaluate(on_event: Any = lambda *_: None) -> Manifest:
+        config = small_config(
+            policy={"path": str(policy)},
+            evaluate={"samples": 40, "k": [1, 4], "sets": [{**SUMS, "name": "plain", "seed": 11}]},
+            placement={"generation_batch": 8, "engine": "vllm", "engines": 2},
+        )
+        store = Store(str(tmp_path / "store"))
+        return StageRunner(config, store, None, on_event).ensure("evaluate", BASE_ITERATION).manifest
+
+    below: list[psutil.Process] = []
+
+    def kill(stage: str, iteration: int, event: dict[str, Any]) -> None:
+        if event["kind"] == "step" and not below:
+            below.extend(engines())
+            stage_process = below[0].parent()
+            assert len(below) == 2 and stage_process is not None and stage_process == below[1].parent()
+            stage_process.kill()
+
+    with pytest.raises(StageCrashed, match="ended without a result"):
+        evaluate(kill)
+    assert below and not still_running(below)
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("samples/**/*.parquet")}
+    assert 1 <= len(kept) < 50
+    again: list[float] = []
+    whole = evaluate(lambda stage, iteration, event: again.append(event["done"]) if event["kind"] == "step" else None)
+    assert not engines()
+    assert again[0] >= len(kept) / 50 and whole.counts == {"plain": {"problems": 10, "samples": 40}}

@@ -1,6 +1,6 @@
-"""Imported once by the fork server, so that a stage starts with its libraries, and what every stage needs, loaded.
+"""The fork server imports this module once, so that every stage starts with its libraries loaded.
 
-Importing starts no thread and touches no accelerator, which is what makes forking afterwards safe.
+Importing them starts no thread and touches no accelerator, so forking afterwards is safe.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LIBRARIES = (
 
 with without_collections():
     for _library in _LIBRARIES:
-        # While it imports, a fork server does not notice that its caller is gone, and holds the caller's output open.
+        # While it imports, a fork server does not notice that its owner is gone, and holds the owner's output open.
         if owner_is_gone():
             os._exit(0)
         import_module(_library)
-gc.freeze()  # no stage collects, and so copies, what all of them share
+gc.freeze()  # otherwise a collection in a stage would copy the memory that all stages share

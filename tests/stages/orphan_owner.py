@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from rloop_core.runtime.supervisor import supervise
-from rloop_core.stages.process import warm_context
+from rloop_core.stages.process import fork_server_context
 
 _HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -31,8 +31,8 @@ def _supervised(folder: Path, control: Connection) -> None:
 
 
 if __name__ == "__main__":
-    context = warm_context()
-    context.set_forkserver_preload(["rloop_core.stages.guard"])  # without the libraries, which nothing here needs
+    context = fork_server_context()
+    context.set_forkserver_preload(["rloop_core.runtime.fork_server_exit"])  # nothing here needs the libraries
     theirs, control = context.Pipe(duplex=False)
     if len(sys.argv) > 1:
         context.Process(target=_supervised, args=(Path(sys.argv[1]), theirs)).start()

@@ -1,0 +1,293 @@
+"""The machines of a Ray cluster that are reserved for a run: an actor on each further one computes its share of calls.
+
+Ray carries the calls, and reports processes and machines that have died. It does not notice a process that is frozen,
+and a machine without power or network only after a minute, so both sides also measure the time since they last heard of
+each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rloop_core.errors import (
+    RESUMES,
+    ConfigError,
+    MachineLost,
+    PeerLost,
+    RLoopError,
+    StageCrashed,
+    StageError,
+    Stopped,
+    error_as_data,
+    error_from_data,
+)
+from rloop_core.printable import printable_line
+
+FIELD = "placement.machines"
+SILENT_SECONDS = 30.0
+"""A machine without a sign of life for so long is taken for dead."""
+PAUSE_SECONDS = 0.2
+_PING_SECONDS = 2.0
+_GRACE_SECONDS = 5.0
+"""A share needs less time to end by itself."""
+_STOP_SECONDS = 15.0
+"""Wait so long for shares that were told to stop."""
+_SAME_RELEASES = ("rloop", "torch", "trl", "accelerate", "deepspeed")
+"""Packages of which all machines of a run must have the same release."""
+
+ShouldStop = Callable[[], bool]
+Work = Callable[..., Any]
+"""A share of a computation: called with `should_stop`, which it calls several times a second; returns plain values."""
+
+
+class Machine:
+    """Ray actor on a further machine: computes calls for as long as it hears of the first machine.
+
+    Args:
+        folder: Working folder of the first machine's process, used here too if it exists.
+        threads: OMP_NUM_THREADS of the first machine; Ray sets its own.
+    """
+
+    def __init__(self, folder: str, threads: str | None) -> None:
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+        os.environ.pop("OMP_NUM_THREADS", None)
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        self._last_heard = time.monotonic()
+        self._stopped: set[str] = set()
+        watch = threading.Thread(target=self._exit_if_abandoned, args=(os.getppid(),), daemon=True)
+        watch.start()
+
+    def describe(self) -> tuple[str, dict[str, str]]:
+        """Return the host name and the releases of packages."""
+        return socket.gethostname(), _releases()
+
+    def ping(self) -> None:
+        """Note that the first machine is alive."""
+        self._last_heard = time.monotonic()
+
+    def run(self, call: str, work: Work) -> tuple[Any, dict[str, Any] | None]:
+        """Return the work's result and None, or None and the error that ended it."""
+        self._last_heard = time.monotonic()
+
+        def should_stop() -> bool:
+            return call in self._stopped or time.monotonic() - self._last_heard > SILENT_SECONDS
+
+        try:
+            return work(should_stop=should_stop), None
+        except RLoopError as error:
+            return None, error_as_data(error)
+
+    def stop(self, call: str) -> None:
+        """End a call."""
+        self._stopped.add(call)
+
+    def _exit_if_abandoned(self, raylet: int) -> None:
+        """End this process, and so all below it, when its raylet has ended, which Ray overlooks, or the run has."""
+        while os.getppid() == raylet and time.monotonic() - self._last_heard < SILENT_SECONDS + _GRACE_SECONDS:
+            time.sleep(PAUSE_SECONDS)
+        os._exit(1)
+
+
+class Cluster:
+    """The machines reserved for a run; see `join_cluster`. Machine 0 is this one, the others have actors."""
+
+    def __init__(self, machines: int, group: Any, actors: Sequence[Any]) -> None:
+        self.machines = machines
+        self._group, self.actors = group, actors
+        self.hosts = [socket.gethostname(), *("" for _ in actors)]
+        self.last_heard = [time.monotonic()] * len(actors)
+        self.lost = False
+        self._left = threading.Event()
+
+    def start(self, at_first: Work) -> None:
+        """Check the machines' releases, start `at_first` on them, and ping them from now on.
+
+        Raises:
+            ConfigError: A machine has another release of a package.
+        """
+        import ray
+
+        descriptions = ray.get([actor.describe.remote() for actor in self.actors])
+        own = _releases()
+        for number, (host, releases) in enumerate(descriptions, start=1):
+            self.hosts[number] = host
+            for package in sorted(own.keys() | releases.keys()):
+                if own.get(package) != releases.get(package):
+                    what = f"{host} has {package} {releases.get(package)}, this machine {own.get(package)}"
+                    raise ConfigError(what, field=FIELD, fix="install the same release on all machines")
+        for index, actor in enumerate(self.actors):
+            actor.run.remote("at first", at_first)
+            threading.Thread(target=self._ping, args=(index,), name="rloop-ping", daemon=True).start()
+
+    def name(self, number: int) -> str:
+        """Return a machine's name for messages."""
+        return f"machine {number} ({self.hosts[number]})"
+
+    def address(self) -> str:
+        """Return this machine's address as the others know it."""
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
+    def run(self, works: Sequence[Work], should_stop: ShouldStop = lambda: False) -> list[Any]:
+        """Compute one work on each machine, the first in this process; return their results in order.
+
+        Raises:
+            RLoopError: The first cause, with the machine's name.
+        """
+        calls = _Calls(self, works[1:])
+        try:
+            first = works[0](should_stop=lambda: should_stop() or calls.error() is not None)
+            calls.wait(should_stop)
+        except RLoopError as error:
+            if should_stop():
+                raise
+            raise calls.root_cause(error) from error
+        finally:
+            if not calls.stop():
+                self.lost = True
+                self.leave()
+        return [first, *(calls.results[number] for number in range(1, self.machines))]
+
+    def share_batches(
+        self, works: Sequence[Work], note: Callable[[str], None], should_stop: ShouldStop = lambda: False
+    ) -> None:
+        """Run works that return how many batches they sampled, and note how many each machine had.
+
+        Raises:
+            RLoopError: As `run`.
+        """
+        counts = enumerate(self.run(works, should_stop))
+        note("drawn: " + ", ".join(f"{count} batches on {self.name(number)}" for number, count in counts))
+
+    def leave(self) -> None:
+        """Give the machines back; what they still compute is ended."""
+        import ray
+        from ray.util import remove_placement_group
+
+        if self._left.is_set():
+            return
+        self._left.set()
+        with contextlib.suppress(Exception):  # the cluster may be gone already
+            for actor in self.actors:
+                ray.kill(actor)
+            remove_placement_group(self._group)
+        ray.shutdown()
+
+    def _ping(self, index: int) -> None:
+        import ray
+
+        try:
+            while not self._left.wait(_PING_SECONDS):
+                ray.get(self.actors[index].ping.remote())
+                self.last_heard[index] = time.monotonic()
+        except Exception:  # the call that it does not answer reports why
+            self.lost = True
+
+
+class _Calls:
+    """The calls under way on the further machines; `results` are by machine, counted from 1."""
+
+    def __init__(self, cluster: Cluster, works: Sequence[Work]) -> None:
+        self._cluster = cluster
+        self._id = uuid.uuid4().hex
+        now = time.monotonic()
+        cluster.last_heard[:] = [max(heard, now) for heard in cluster.last_heard]
+        self._running = {
+            number: actor.run.remote(self._id, work)
+            for number, (actor, work) in enumerate(zip(cluster.actors, works, strict=True), start=1)
+        }
+        self._errors: dict[int, RLoopError] = {}
+        self.results: dict[int, Any] = {}
+
+    def error(self) -> RLoopError | None:
+        """Return the first error of a further machine, if there is one."""
+        self._collect()
+        return next(iter(self._errors.values()), None)
+
+    def wait(self, should_stop: ShouldStop) -> None:
+        """Wait until all calls have ended.
+
+        Raises:
+            RLoopError: The first error; `Stopped` if `should_stop` returned True.
+        """
+        while not (error := self.error()) and self._running:
+            if should_stop():
+                raise Stopped("was told to stop", field=FIELD, fix=RESUMES)
+            time.sleep(PAUSE_SECONDS)
+        if error:
+            raise error
+
+    def root_cause(self, own: RLoopError) -> RLoopError:
+        """Return the root cause among this machine's own error and those of the others."""
+        self.stop()
+        return min([_named(self._cluster.name(0), own), *self._errors.values()], key=_rank)
+
+    def stop(self) -> bool:
+        """Stop the calls under way; return True if every machine answered."""
+        for number in self._running:
+            self._cluster.actors[number - 1].stop.remote(self._id)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while self._running and time.monotonic() < deadline:
+            self._collect()
+            time.sleep(PAUSE_SECONDS)
+        return not self._running and not any(isinstance(error, MachineLost) for error in self._errors.values())
+
+    def _collect(self) -> None:
+        """Take the results and errors of calls that have ended, and give up machines that are silent."""
+        import ray
+        from ray.exceptions import RayActorError, RayError
+
+        for number, call in [*self._running.items()]:
+            name = self._cluster.name(number)
+            silent = time.monotonic() - self._cluster.last_heard[number - 1]
+            if ray.wait([call], timeout=0)[0]:
+                del self._running[number]
+                try:
+                    self.results[number], data = ray.get(call)
+                    if data:
+                        self._errors[number] = _named(name, error_from_data(data, FIELD, "see the stage's log"))
+                except RayActorError as error:
+                    why = f"or its process was killed: {printable_line(str(error), 300)}"
+                    self._errors[number] = _lost(f"{name} is gone, {why}")
+                except RayError as error:
+                    what = f"{name}: {printable_line(str(error), 1000)}"
+                    self._errors[number] = StageError(what, field=FIELD, fix="see the stage's log")
+            elif silent > SILENT_SECONDS:
+                del self._running[number]
+                self._errors[number] = _lost(f"{name} is gone: no sign of life for {silent:.0f} s")
+
+
+def _lost(what: str) -> MachineLost:
+    address = os.environ.get("RAY_ADDRESS", "FIRST:6379")
+    return MachineLost(what, field=FIELD, fix=f"lend it again (`ray start --address {address} --block`); {RESUMES}")
+
+
+def _named(machine: str, error: RLoopError) -> RLoopError:
+    """Return an error with the machine's name before its message."""
+    return type(error)(f"{machine}: {error.what}", field=error.field, fix=error.fix)
+
+
+def _rank(error: RLoopError) -> int:
+    """Rank causes: a stage's own error, then a crash, then a lost machine; last a lost peer or a stop."""
+    ranks = {Stopped: 3, PeerLost: 3, MachineLost: 2, StageCrashed: 1}
+    return next((rank for kind, rank in ranks.items() if isinstance(error, kind)), 0)
+
+
+def _releases() -> dict[str, str]:
+    releases = {"python": platform.python_version()}
+    for package in _SAME_RELEASES:
+        with contextlib.suppress(PackageNotFoundError):
+            releases[package] = version(package)
+    return releases
