@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rloop_core.problems.sources import Rows
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.read.normalise import normalise
 
 
 class _Seen:

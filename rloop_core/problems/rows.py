@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rloop_core.json_text import check_text
-from rloop_core.verifier.extract import extract
-from rloop_core.verifier.golds import gold_text
+from rloop_core.verifier.read.extract import extract
+from rloop_core.verifier.read.normalise import gold_text
 
 PROBLEM_COLUMNS = ("problem", "question", "prompt")
 GOLD_COLUMNS = ("answer", "reward_model.ground_truth", "solution")

@@ -12,9 +12,8 @@ import pytest
 from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, load_problems
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.canonical_latex import key
-from rloop_core.verifier.golds import acceptable_golds
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.latex import latex_key
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SIZES = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 1319, "omni_math_rule": 2816}
@@ -95,7 +94,9 @@ EXPLAINED = {
 def test_golds_of_different_problems_are_not_taken_for_each_other(verifier: Verifier, every: int) -> None:
     """Random pairs, and each gold with its neighbours in alphabetical order, which look most alike; or a twentieth."""
     found = {
-        key(normalise(gold)): gold for name in ("math500", "minerva_math", "omni_math_rule") for gold in golds(name)
+        latex_key(normalise(gold)): gold
+        for name in ("math500", "minerva_math", "omni_math_rule")
+        for gold in golds(name)
     }
     ordered = [gold for _, gold in sorted(found.items()) if not re.fullmatch(r"-?\d+|\\frac\{\d+\}\{\d+\}", gold)]
     draw = random.Random(0)

@@ -9,9 +9,8 @@ import pytest
 
 from rloop_core.errors import RLoopError
 from rloop_core.problems.rows import problem_and_gold
-from rloop_core.verifier.golds import acceptable_golds
 from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

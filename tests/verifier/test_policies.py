@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.engine import compare_in_engine
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.engine.compare import compare_in_engine
 from rloop_core.verifier.policies import DEFAULT, Policies
+from rloop_core.verifier.read.normalise import normalise
 
 
 def equal(answer: str, gold: str, policies: Policies = DEFAULT) -> bool:

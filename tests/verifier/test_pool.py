@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from rloop_core.verifier import Verdict, Verifier, pool, spawning
-from rloop_core.verifier.compare import compare
+from rloop_core.verifier import Verdict, Verifier
+from rloop_core.verifier.compare.exact import compare
 from rloop_core.verifier.limits import beyond_limits
+from rloop_core.verifier.workers import pool, spawning
 from tests.processes import descendants
 
 # Passes the limits and keeps sympy busy far beyond any limit here.
@@ -149,7 +150,7 @@ def test_a_killed_template_is_replaced(verifier: Verifier) -> None:
 
 
 def test_a_flood_of_hangs_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PATIENCE", 2)
+    monkeypatch.setattr(pool, "_MAX_TIMEOUTS", 2)
     flood = [(f"\\boxed{{{HANGS_TOO % (5 + i)}}}", "7", True) for i in range(10)]
     with Verifier(workers=2, timeout=0.5) as own:
         judged = own.judge_many([good(8), *flood])

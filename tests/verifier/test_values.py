@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.golds import acceptable_golds, gold_text
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.compare.numbers import parse_number
 from rloop_core.verifier.limits import beyond_limits
-from rloop_core.verifier.normalise import normalise
-from rloop_core.verifier.numbers import number
+from rloop_core.verifier.read.normalise import acceptable_golds, gold_text, normalise
 
 
 def equal(answer: str, gold: str) -> bool | None:
@@ -264,7 +263,7 @@ def test_unequal_values_are_never_equal(left: Fraction, right: Fraction, data: s
 def test_any_text_is_read_without_an_exception(text: str) -> None:
     plain = normalise(text)
     assert normalise(plain) is not None
-    number(plain)
+    parse_number(plain)
     compare(plain, "7")
     beyond_limits(plain)
 
