@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rloop_core.errors import VerifierError
@@ -15,20 +15,11 @@ from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
 from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise
-from rloop_core.verifier.types import (
-    CORRECT,
-    VERIFIER_VERSION,
-    WRONG,
-    Gold,
-    Judgement,
-    Outcome,
-    Verdict,
-    all_of,
-    any_of,
-)
+from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict, all_of, any_of
 from rloop_core.verifier.workers.pool import ComparisonPool
 
 _CACHE_SIZE = 200_000
+_DIGITS = re.compile("[0-9]+")
 
 
 class Verifier:
@@ -58,7 +49,7 @@ class Verifier:
             )
         self._pool = ComparisonPool(workers, timeout, memory_mb, policies)
         self.policies = policies
-        self._cache: OrderedDict[tuple[str, str, str], Outcome] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
 
     def judge_many(self, items: Sequence[tuple[str, Gold, bool]]) -> list[Judgement]:
         """Judge (completion, gold, finished) items, order kept.
@@ -70,30 +61,22 @@ class Verifier:
         comparisons: list[tuple[tuple[str, ...], Gold]] = []
         for index, (completion, gold, finished) in enumerate(items):
             answer, boxes, refused, others = extract(completion, self.policies)
-            reason = None
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:
-                verdict, answer = Verdict.truncated, answer[:MAX_CHARS]
+                verdict = Verdict.truncated
             elif refused is not None:
-                verdict, answer, reason = Verdict.wrong, answer[:MAX_CHARS], refused
-            elif (
-                type(gold) is str
-                and not others
-                and answer.isdigit()
-                and gold.isdigit()
-                and answer.isascii()
-                and gold.isascii()
-            ):
+                verdict = Verdict.wrong
+            elif type(gold) is str and not others and _DIGITS.fullmatch(answer) and _DIGITS.fullmatch(gold):
                 # Compared as text, which is fast for a million digits too; leading zeros (AIME's 025) do not count.
-                same = answer == gold or answer.lstrip("0") == gold.lstrip("0")
-                verdict, answer = Verdict.correct if same else Verdict.wrong, answer[:MAX_CHARS]
+                verdict = Verdict.correct if answer.lstrip("0") == gold.lstrip("0") else Verdict.wrong
             else:
                 undecided.append((index, answer, boxes))
                 comparisons.append(((answer, *others), gold))
                 judgements.append(None)
                 continue
-            judgements.append(Judgement(verdict, answer, boxes, reason))
+            reason = refused if verdict is Verdict.wrong else None
+            judgements.append(Judgement(verdict, answer and answer[:MAX_CHARS], boxes, reason))
         for (index, answer, boxes), outcome in zip(undecided, self._decide(comparisons), strict=True):
             judgements[index] = Judgement(outcome.verdict, answer[:MAX_CHARS], boxes, outcome.reason)
         return [judgement for judgement in judgements if judgement is not None]
@@ -134,7 +117,7 @@ class Verifier:
 
     def _without_engine(self, answer: str, gold: str) -> Outcome | None:
         """Decide by the cache, the limits or exact comparison; None when the engine must decide."""
-        cached = self._cache.get((answer, gold, VERIFIER_VERSION))
+        cached = self._cache.get((answer, gold))
         if cached is not None:
             return cached
         if why := unreadable(gold):
@@ -168,7 +151,7 @@ class Verifier:
         """Cache a decision. A timeout or an error decides nothing."""
         if outcome.verdict is not Verdict.correct and outcome.verdict is not Verdict.wrong:
             return
-        self._cache[(*pair, VERIFIER_VERSION)] = outcome  # atomic, so no lock is needed
+        self._cache[pair] = outcome  # atomic, so no lock is needed
         if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 
@@ -179,9 +162,7 @@ class Verifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

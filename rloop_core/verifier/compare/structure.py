@@ -93,6 +93,9 @@ class _Comparison:
         self._compare_formulas = formulas
         self._compare_equations = equations
 
+    def _parse(self, text: str) -> Shape:
+        return parse_structure(text, self._policies)
+
     def shapes(self, left: Shape, right: Shape) -> bool | None:
         """Compare two structures."""
         if isinstance(left, Leaf) and isinstance(right, Leaf):
@@ -133,7 +136,7 @@ class _Comparison:
     def _value(self, relation: Relation, other: Shape, against: Callable[[Shape], bool | None]) -> bool | None:
         """`x = 5` against 5, `x \\in S` against S."""
         if relation.signs == ("\\in",):
-            return against(parse_structure(relation.parts[1], self._policies)) if is_name(relation.parts[0]) else False
+            return against(self._parse(relation.parts[1])) if is_name(relation.parts[0]) else False
         if set(relation.signs) != {"="} or self._policies.equations == "whole":
             return False
         parts = relation.parts
@@ -141,7 +144,7 @@ class _Comparison:
             parts = parts[1:]
         elif is_name(parts[-1]):
             parts = parts[:-1]
-        return _all(against(parse_structure(part, self._policies)) for part in parts)
+        return _all(against(self._parse(part)) for part in parts)
 
     def _relations(self, left: Relation, right: Relation) -> bool | None:
         equal = {"=", "\\in"}
@@ -151,7 +154,7 @@ class _Comparison:
             # `x = 10/2 = 5` against `x = 5`: each value of one is each value of the other.
             if not (is_name(left.parts[0]) and latex_key(left.parts[0]) == latex_key(right.parts[0])):
                 return False
-            values = [[parse_structure(part, self._policies) for part in side.parts[1:]] for side in (left, right)]
+            values = [[self._parse(part) for part in side.parts[1:]] for side in (left, right)]
             return _all(self.shapes(one, other) for one in values[0] for other in values[1])
         if set(left.signs) & equal or set(right.signs) & equal:
             return False
@@ -172,9 +175,7 @@ class _Comparison:
         if is_name(left_name) and is_name(right_name):
             keys = latex_key(left_name), latex_key(right_name)
             if keys[0] == keys[1] or {keys[0][0], keys[1][0]} == {"y", "f"}:
-                return self.shapes(
-                    parse_structure(left_value, self._policies), parse_structure(right_value, self._policies)
-                )
+                return self.shapes(self._parse(left_value), self._parse(right_value))
             if left.signs == ("\\in",) or any(
                 parse_number(value, self._policies) for value in (left_value, right_value)
             ):
