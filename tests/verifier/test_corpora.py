@@ -35,7 +35,7 @@ def golds(name: str) -> list[str]:
 
 def correct(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[bool]:
     items = [(f"Therefore the answer is $\\boxed{{{answer}}}$.", gold, True) for answer, gold in pairs]
-    return [one.verdict is Verdict.correct for one in verifier.judge_many(items)]
+    return [judgement.verdict is Verdict.correct for judgement in verifier.judge_many(items)]
 
 
 def refused(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -61,12 +61,12 @@ def test_hostile_among_good_through_the_api(hostile: int, good: int) -> None:
     with Verifier(workers=2, timeout=1.0) as verifier, peaks_of(os.getpid()) as peaks:
         judged = verifier.judge_many([(case.completion, case.gold, True) for case in cases])
     bad = [
-        (one.verdict.value, case.completion[:100], str(case.gold)[:100])
-        for case, one in zip(cases, judged, strict=True)
-        if one.verdict.value not in case.verdicts
+        (judgement.verdict.value, case.completion[:100], str(case.gold)[:100])
+        for case, judgement in zip(cases, judged, strict=True)
+        if judgement.verdict.value not in case.verdicts
     ]
     assert not bad
-    assert all(one.reason for one in judged if one.verdict.value in ("timeout", "error"))
+    assert all(judgement.reason for judgement in judged if judgement.verdict.value in ("timeout", "error"))
     assert peaks and max(peaks.values()) < GIB_KB
 
 

@@ -1,4 +1,4 @@
-"""Hangs, crashes, threads, forks and kills: a bad item costs its own verdict, no process outlives its owner."""
+"""Hangs, crashes, threads, forks and kills: a bad item costs its verifier verdict, no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def alive(pids: set[int]) -> set[int]:
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    with Verifier(workers=1, timeout=0.5) as one:
-        yield one
+    with Verifier(workers=1, timeout=0.5) as verifier:
+        yield verifier
 
 
 def processes() -> set[int]:
@@ -105,7 +105,11 @@ def cpu_seconds(pid: int) -> float:
 def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: Verifier) -> None:
     hang = f"\\boxed{{{HANGS}}}"
     items = [good(2), (hang, "7", True), good(3)]
-    assert [one.verdict for one in verifier.judge_many(items)] == [Verdict.correct, Verdict.timeout, Verdict.correct]
+    assert [judgement.verdict for judgement in verifier.judge_many(items)] == [
+        Verdict.correct,
+        Verdict.timeout,
+        Verdict.correct,
+    ]
     started = time.perf_counter()
     assert verifier.judge(hang, "7").verdict is Verdict.timeout
     assert time.perf_counter() - started > 0.4, "a timeout is not kept"
@@ -114,21 +118,26 @@ def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: V
 def test_a_pair_whose_worker_is_killed_is_tried_once_more() -> None:
     items = [good(4), (f"\\boxed{{{HANGS}}}", "7", True), good(5), good(6)]
     for kills, expected in ((1, Verdict.timeout), (2, Verdict.error)):
-        with Verifier(timeout=1.0) as own:
+        with Verifier(timeout=1.0) as verifier:
             killer = when_busy(signal.SIGKILL, kills)
-            judged = own.judge_many(items)
+            judged = verifier.judge_many(items)
             killer.join()
-        assert [one.verdict for one in judged] == [Verdict.correct, expected, Verdict.correct, Verdict.correct]
+        assert [judgement.verdict for judgement in judged] == [
+            Verdict.correct,
+            expected,
+            Verdict.correct,
+            Verdict.correct,
+        ]
     assert judged[1].reason == "the comparison lost its process twice (SIGKILL)"
 
 
 def test_a_worker_that_stands_still_is_a_timeout_on_the_clock() -> None:
     items = [good(16), (f"\\boxed{{{HANGS}}}", "7", True), good(17)]
-    with Verifier(timeout=0.5) as own:
+    with Verifier(timeout=0.5) as verifier:
         stopper = when_busy(signal.SIGSTOP, 1)
-        judged = own.judge_many(items)
+        judged = verifier.judge_many(items)
         stopper.join()
-    assert [one.verdict for one in judged] == [Verdict.correct, Verdict.timeout, Verdict.correct]
+    assert [judgement.verdict for judgement in judged] == [Verdict.correct, Verdict.timeout, Verdict.correct]
     assert judged[1].reason == "the comparison was stopped after 2 s on the clock"
 
 
@@ -152,31 +161,32 @@ def test_a_killed_template_is_replaced(verifier: Verifier) -> None:
 def test_a_flood_of_hangs_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MAX_TIMEOUTS", 2)
     flood = [(f"\\boxed{{{HANGS_TOO % (5 + i)}}}", "7", True) for i in range(10)]
-    with Verifier(workers=2, timeout=0.5) as own:
-        judged = own.judge_many([good(8), *flood])
-    assert [one.verdict for one in judged] == [Verdict.correct, *[Verdict.timeout] * 10]
-    reasons = [one.reason for one in judged[1:]]
+    with Verifier(workers=2, timeout=0.5) as verifier:
+        judged = verifier.judge_many([good(8), *flood])
+    assert [judgement.verdict for judgement in judged] == [Verdict.correct, *[Verdict.timeout] * 10]
+    reasons = [judgement.reason for judgement in judged[1:]]
     full = {"the comparison was stopped after 0.5 s", "the comparison was stopped after 2 s on the clock"}
     assert sum(reason in full for reason in reasons) in range(2, 5)
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="cannot take another process's memory away")
 def test_a_worker_without_memory_costs_no_verdict() -> None:
-    with Verifier() as own:
-        own.judge(*EQUAL[:2])
-        (worker,) = own._pool._idle
+    with Verifier() as verifier:
+        verifier.judge(*EQUAL[:2])
+        (worker,) = verifier._pool._idle
         status = Path(f"/proc/{worker.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (size, size))
-        assert {one.verdict for one in own.judge_many([good(i) for i in range(100, 160)])} == {Verdict.correct}
-        assert [one.pid for one in own._pool._idle] != [worker.pid]  # it ran out, and another took over
+        judged = verifier.judge_many([good(i) for i in range(100, 160)])
+        assert {judgement.verdict for judgement in judged} == {Verdict.correct}
+        assert [worker.pid for worker in verifier._pool._idle] != [worker.pid]  # it ran out, and another took over
 
 
 def test_from_several_threads_at_once(verifier: Verifier) -> None:
     verdicts: list[Verdict] = []
 
     def work(offset: int) -> None:
-        verdicts.extend(one.verdict for one in verifier.judge_many([good(offset + i) for i in range(5)]))
+        verdicts.extend(judgement.verdict for judgement in verifier.judge_many([good(offset + i) for i in range(5)]))
 
     threads = [threading.Thread(target=work, args=(20 + 10 * i,)) for i in range(4)]
     for thread in threads:
@@ -227,9 +237,9 @@ def test_a_forked_child_starts_its_own_workers(verifier: Verifier) -> None:
 
 
 def test_worker_memory_is_limited() -> None:
-    with Verifier(memory_mb=512) as own:
-        own.judge(*EQUAL[:2])
-        (worker,) = own._pool._idle
+    with Verifier(memory_mb=512) as verifier:
+        verifier.judge(*EQUAL[:2])
+        (worker,) = verifier._pool._idle
         limits = Path(f"/proc/{worker.pid}/limits").read_text()
     row = next(line for line in limits.splitlines() if line.startswith("Max address space"))
     assert str(512 * 2**20) in row
@@ -242,8 +252,8 @@ SCRIPT = textwrap.dedent(
     import sys
     from rloop_core.verifier import Verifier  # and no main guard: workers must not run this file again
     idle, busy = Verifier(timeout=600), Verifier(timeout=600)
-    for one in (idle, busy):
-        print(one.judge("\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}", "1").verdict.value, flush=True)
+    for verifier in (idle, busy):
+        print(verifier.judge("\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}", "1").verdict.value, flush=True)
     if len(sys.argv) > 1:
         busy.judge("\\\\boxed{%s}" % sys.argv[1], "7")
     """
@@ -251,7 +261,7 @@ SCRIPT = textwrap.dedent(
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The script in a process of its own, where gmpy2 must not be imported: a power tower aborts its process."""
+    """The script in a process of its verifier, where gmpy2 must not be imported: a power tower aborts its process."""
     (tmp_path / "gmpy2.py").write_text("raise SystemExit('gmpy2 was imported')\n")
     script = tmp_path / "unguarded.py"
     script.write_text(SCRIPT)
@@ -289,9 +299,9 @@ RANK = textwrap.dedent(
     from rloop_core.verifier import Verifier
 
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
-    with Verifier(timeout=60) as one:
+    with Verifier(timeout=60) as verifier:
         for i in range(2, 8):
-            judged = one.judge_many([(f"\\\\boxed{{{i}\\\\sin^2 x+{i}\\\\cos^2 x}}", f"{i}", True)])
+            judged = verifier.judge_many([(f"\\\\boxed{{{i}\\\\sin^2 x+{i}\\\\cos^2 x}}", f"{i}", True)])
             agreed = [None, None]
             dist.all_gather_object(agreed, judged[0].verdict.value)
             assert agreed == ["correct", "correct"], agreed

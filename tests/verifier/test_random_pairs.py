@@ -15,7 +15,8 @@ needs_workers = pytest.mark.process
 
 def verdicts(verifier: Verifier, pairs: list[Pair]) -> list[Verdict]:
     return [
-        one.verdict for one in verifier.judge_many([(f"So it is \\boxed{{{p.answer}}}.", p.gold, True) for p in pairs])
+        judgement.verdict
+        for judgement in verifier.judge_many([(f"So it is \\boxed{{{p.answer}}}.", p.gold, True) for p in pairs])
     ]
 
 

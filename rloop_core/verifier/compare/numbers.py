@@ -67,7 +67,8 @@ def parse_number(text: str, policies: Policies = DEFAULT) -> Value | None:
     if percent:
         text = text[: percent.start()].rstrip()
     if mixed := _MIXED.fullmatch(text):
-        return _mixed(*mixed.groups(), bool(percent), policies)
+        sign, whole, top, bottom = mixed.groups()
+        return _mixed(sign, whole, top, bottom, bool(percent), policies)
     text = remove_spaces(text)
     while len(text) > 2 and (text[0], text[-1]) in (("(", ")"), ("{", "}")):
         text = text[1:-1]
@@ -133,7 +134,8 @@ def _parse_plain(text: str, percent: bool, policies: Policies) -> Value | None:
         power = Fraction(10) ** exponent if abs(exponent) <= MAX_DIGITS else None
         return None if power is None else Value(-power if match.group(1) == "-" else power, percent, True)
     if match := _FRAC.fullmatch(text):
-        return _mixed(*match.groups(), percent, policies)
+        sign, whole, top, bottom = match.groups()
+        return _mixed(sign, whole, top, bottom, percent, policies)
     if match := _SLASH.fullmatch(text):
         sign, top, bottom = match.groups()
         return _mixed(sign, "", top, bottom, percent, policies)
