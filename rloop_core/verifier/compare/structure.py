@@ -79,12 +79,8 @@ def _all(results: Iterable[bool | None]) -> bool | None:
 
 def _any(results: Iterable[bool | None]) -> bool | None:
     """Three-valued or; stops at the first True."""
-    undecided = False
-    for result in results:
-        if result:
-            return True
-        undecided = undecided or result is None
-    return None if undecided else False
+    none_is_true = _all(None if result is None else not result for result in results)
+    return None if none_is_true is None else not none_is_true
 
 
 class _Comparison:
@@ -104,9 +100,9 @@ class _Comparison:
         if isinstance(left, Relation) and isinstance(right, Relation):
             return self._relations(left, right)
         if isinstance(left, Relation):
-            return self._value(left, right, lambda value: self.shapes(value, right))
+            return self._value(left, lambda value: self.shapes(value, right))
         if isinstance(right, Relation):
-            return self._value(right, left, lambda value: self.shapes(left, value))
+            return self._value(right, lambda value: self.shapes(left, value))
         if isinstance(left, Group) and isinstance(right, Group):
             return self._groups(left, right)
         group, other = (left, right) if isinstance(left, Group) else (right, left)
@@ -133,10 +129,10 @@ class _Comparison:
             return Relation(("\\in",), (interval[0], _interval_text(interval[1])))
         return shape
 
-    def _value(self, relation: Relation, other: Shape, against: Callable[[Shape], bool | None]) -> bool | None:
-        """`x = 5` against 5, `x \\in S` against S."""
+    def _value(self, relation: Relation, compare: Callable[[Shape], bool | None]) -> bool | None:
+        """Compare the values of `x = 5` or `x \\in S` with a side that has no relation."""
         if relation.signs == ("\\in",):
-            return against(self._parse(relation.parts[1])) if is_name(relation.parts[0]) else False
+            return compare(self._parse(relation.parts[1])) if is_name(relation.parts[0]) else False
         if set(relation.signs) != {"="} or self._policies.equations == "whole":
             return False
         parts = relation.parts
@@ -144,14 +140,14 @@ class _Comparison:
             parts = parts[1:]
         elif is_name(parts[-1]):
             parts = parts[:-1]
-        return _all(against(self._parse(part)) for part in parts)
+        return _all(compare(self._parse(part)) for part in parts)
 
     def _relations(self, left: Relation, right: Relation) -> bool | None:
         equal = {"=", "\\in"}
         if set(left.signs) <= equal and set(right.signs) <= equal:
             if len(left.parts) == len(right.parts) == 2:
                 return self._equations(left, right)
-            # `x = 10/2 = 5` against `x = 5`: each value of one is each value of the other.
+            # `x = 10/2 = 5` against `x = 5`: each value of one side equals each value of the other.
             if not (is_name(left.parts[0]) and latex_key(left.parts[0]) == latex_key(right.parts[0])):
                 return False
             values = [[self._parse(part) for part in side.parts[1:]] for side in (left, right)]
@@ -176,9 +172,7 @@ class _Comparison:
             keys = latex_key(left_name), latex_key(right_name)
             if keys[0] == keys[1] or {keys[0][0], keys[1][0]} == {"y", "f"}:
                 return self.shapes(self._parse(left_value), self._parse(right_value))
-            if left.signs == ("\\in",) or any(
-                parse_number(value, self._policies) for value in (left_value, right_value)
-            ):
+            if parse_number(left_value, self._policies) or parse_number(right_value, self._policies):
                 return False
         if left.signs != ("=",):
             return False
@@ -216,12 +210,11 @@ class _Comparison:
     def _tuples(self, left: Group, right: Group) -> bool | None:
         if len(left.items) != len(right.items):
             return False
-        both = _is_tuple(left) and _is_tuple(right)
-        lenient = self._policies.intervals == "lenient"
-        if not both and (left.left, left.right) != (right.left, right.right) and not lenient:
+        if _is_tuple(left) and _is_tuple(right):
+            if self._policies.tuples == "unordered":
+                return self._matched(left.items, right.items)
+        elif (left.left, left.right) != (right.left, right.right) and self._policies.intervals == "strict":
             return False
-        if both and self._policies.tuples == "unordered":
-            return self._matched(left.items, right.items)
         return self._ordered(left.items, right.items)
 
     def _ordered(self, left: Sequence[Shape], right: Sequence[Shape]) -> bool | None:
