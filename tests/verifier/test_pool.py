@@ -14,13 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rloop_core.verifier import Verdict, Verifier
 from rloop_core.verifier.compare.exact import compare
 from rloop_core.verifier.limits import beyond_limits
 from rloop_core.verifier.workers import pool, spawning
-from tests.processes import descendants
+from tests.processes import descendants, still_running
 
 # Passes the limits and keeps sympy busy far beyond any limit here.
 HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"
@@ -55,17 +56,6 @@ def wait_until(true: Callable[[], bool], seconds: float = 120) -> bool:
     return true()
 
 
-def alive(pids: set[int]) -> set[int]:
-    left = set()
-    for pid in pids:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                left.add(pid)
-        except OSError:
-            continue
-    return left
-
-
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
     with Verifier(workers=1, timeout=0.5) as verifier:
@@ -96,10 +86,10 @@ def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
 
 def cpu_seconds(pid: int) -> float:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return float(times.user + times.system)
 
 
 def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: Verifier) -> None:
@@ -201,13 +191,13 @@ def test_a_forgotten_verifier_leaves_no_process() -> None:
     forgotten = Verifier()
     forgotten.judge(*EQUAL[:2])
     (worker,) = forgotten._pool._idle
-    pid = worker.pid
+    process = psutil.Process(worker.pid)
     del forgotten, worker
     gc.collect()
-    assert wait_until(lambda: not alive({pid}))
+    assert not still_running([process])
     with Verifier() as other:
         other.judge(*good(95)[:2])
-    assert not Path(f"/proc/{pid}").exists()  # not even as a zombie
+    assert not process.is_running()  # not even as a zombie
 
 
 def test_no_signal_of_the_caller_is_touched(verifier: Verifier) -> None:
@@ -285,11 +275,12 @@ def test_no_process_idle_or_busy_survives_a_kill_of_the_owner(tmp_path: Path) ->
     process = start(tmp_path, HANGS)
     assert process.stdout and [process.stdout.readline() for _ in range(2)] == [b"correct\n"] * 2
     before = {pid: cpu_seconds(pid) for pid in descendants(process.pid)}
-    assert len(before) == 3, "the template, an idle worker and a busy one"
+    processes = [psutil.Process(pid) for pid in before]
+    assert len(processes) == 3, "the template, an idle worker and a busy one"
     assert wait_until(lambda: any(cpu_seconds(pid) > spent + 0.2 for pid, spent in before.items()))
     process.kill()
     process.wait()
-    assert wait_until(lambda: not alive(set(before))), alive(set(before))
+    assert still_running(processes) == []
 
 
 RANK = textwrap.dedent(
