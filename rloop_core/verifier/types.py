@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -55,21 +55,13 @@ class Outcome(NamedTuple):
 CORRECT, WRONG = Outcome(Verdict.correct), Outcome(Verdict.wrong)
 
 
-def any_of(outcomes: Iterable[Outcome]) -> Outcome:
+def any_of(outcomes: Sequence[Outcome]) -> Outcome:
     """Combine several acceptable golds: one equal gold suffices; `wrong` needs all golds to be decided."""
-    return _first((Verdict.correct, Verdict.timeout, Verdict.error), list(outcomes), WRONG)
+    order = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
+    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))
 
 
-def all_of(outcomes: Iterable[Outcome]) -> Outcome:
+def all_of(outcomes: Sequence[Outcome]) -> Outcome:
     """Combine several boxed answers to one gold: one wrong answer makes the completion wrong."""
-    return _first((Verdict.wrong, Verdict.timeout, Verdict.error), list(outcomes), CORRECT)
-
-
-def _first(order: tuple[Verdict, ...], outcomes: list[Outcome], otherwise: Outcome) -> Outcome:
-    if len(outcomes) == 1:
-        return outcomes[0]
-    for verdict in order:
-        for outcome in outcomes:
-            if outcome.verdict is verdict:
-                return outcome
-    return next((outcome for outcome in outcomes if outcome.verdict is otherwise.verdict), otherwise)
+    order = (Verdict.wrong, Verdict.timeout, Verdict.error, Verdict.correct)
+    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))

@@ -107,12 +107,12 @@ def _compare_formulas(answer: str, gold: str, policies: Policies) -> bool:
     left, right = (_parse(quantity.text, policies) for quantity in quantities)
     if left is None or right is None:
         return False
-    if _is_scalar(left) and _is_scalar(right):
-        from rloop_core.verifier.engine.expressions import equal_expressions
+    from rloop_core.verifier.engine.expressions import equal_expressions, is_scalar
 
+    if is_scalar(left) and is_scalar(right):
         is_decimal = any(_has_decimal(quantity.text) for quantity in quantities)
         return _false_on_error(lambda: equal_expressions(left, right, policies.tolerance if is_decimal else 0.0))
-    if _is_scalar(left) or _is_scalar(right):
+    if is_scalar(left) or is_scalar(right):
         return False
     from math_verify import verify
 
@@ -121,10 +121,10 @@ def _compare_formulas(answer: str, gold: str, policies: Policies) -> bool:
 
 def _compare_equations(left: tuple[str, str], right: tuple[str, str], policies: Policies) -> bool:
     """Return True if a = b and c = d are equivalent: a - b is a multiple of c - d."""
-    from rloop_core.verifier.engine.expressions import proportional
+    from rloop_core.verifier.engine.expressions import is_scalar, proportional
 
     a, b, c, d = (_parse(text, policies) for text in (*left, *right))
-    return all(map(_is_scalar, (a, b, c, d))) and _false_on_error(lambda: proportional(a - b, c - d))
+    return all(map(is_scalar, (a, b, c, d))) and _false_on_error(lambda: proportional(a - b, c - d))
 
 
 def _false_on_error(decide: Callable[[], bool]) -> bool:
@@ -135,12 +135,6 @@ def _false_on_error(decide: Callable[[], bool]) -> bool:
         raise
     except Exception:
         return False
-
-
-def _is_scalar(value: Any) -> bool:
-    import sympy
-
-    return isinstance(value, sympy.Expr) and not isinstance(value, sympy.MatrixBase | sympy.MatrixExpr)
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
+from sympy.core.function import AppliedUndef
+
 _DIGITS = 50
 _MORE_DIGITS = 400
 _MOST_DIGITS = 20_000
@@ -31,8 +34,6 @@ def equal_expressions(left: Any, right: Any, tolerance: float = 0.0) -> bool:
     Raises:
         MemoryError, RecursionError: The comparison needed more than the process has.
     """
-    import sympy
-
     left, right = _with_constants(left), _with_constants(right)
     if left.has(sympy.zoo, sympy.nan) or right.has(sympy.zoo, sympy.nan):
         return False
@@ -48,8 +49,6 @@ def equal_expressions(left: Any, right: Any, tolerance: float = 0.0) -> bool:
 
 def proportional(left: Any, right: Any) -> bool:
     """Return True if left = c * right for a number c other than 0, so that left = 0 and right = 0 are equivalent."""
-    import sympy
-
     left, right = _with_constants(left), _with_constants(right)
     if left.free_symbols != right.free_symbols or not left.free_symbols:
         return False
@@ -65,8 +64,6 @@ def proportional(left: Any, right: Any) -> bool:
 
 def _with_constants(expression: Any) -> Any:
     """Make i and e the constants, remove the assumptions of other symbols, and evaluate what can be evaluated."""
-    import sympy
-
     names = {"i": sympy.I, "e": sympy.E}
     wanted = {symbol: names.get(symbol.name, sympy.Symbol(symbol.name)) for symbol in expression.free_symbols}
     return _named(expression.xreplace(wanted) if wanted else expression).doit()
@@ -74,9 +71,6 @@ def _with_constants(expression: Any) -> Any:
 
 def _named(expression: Any) -> Any:
     """Replace derivatives and unknown functions, which have no value at a point, by variables of that name."""
-    import sympy
-    from sympy.core.function import AppliedUndef
-
     for _ in range(_MAX_NESTED):
         innermost = [
             atom
@@ -91,8 +85,6 @@ def _named(expression: Any) -> Any:
 
 def _evaluated_or_named(atom: Any) -> Any:
     """Evaluate d/dx of a formula in x; make dx/dt and f(x) variables of that name."""
-    import sympy
-
     if isinstance(atom, sympy.Derivative) and set(atom.variables) <= atom.expr.free_symbols:
         return atom.doit()
     arguments = [sympy.expand(arg) if isinstance(arg, sympy.Expr) else arg for arg in atom.args]
@@ -100,8 +92,6 @@ def _evaluated_or_named(atom: Any) -> Any:
 
 
 def _equal_numbers(left: Any, right: Any, tolerance: float) -> bool:
-    import sympy
-
     left_value, right_value = left.evalf(_DIGITS), right.evalf(_DIGITS)
     if not (_is_finite(left_value) and _is_finite(right_value)):
         return bool(left == right)
@@ -124,8 +114,6 @@ def _equal_numbers(left: Any, right: Any, tolerance: float) -> bool:
 
 def _magnitude(expression: Any) -> int:
     """Bound the decimal digits, before or after the point, of the formula's numbers, powers and factorials."""
-    import sympy
-
     digits = sum(
         0.30103 * (number.p.bit_length() + number.q.bit_length()) for number in expression.atoms(sympy.Rational)
     )
@@ -136,8 +124,6 @@ def _magnitude(expression: Any) -> int:
 
 
 def _equal_at_points(left: Any, right: Any, variables: list[Any]) -> bool:
-    import sympy
-
     whole = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product)
     integers = left.has(*whole) or right.has(*whole) or _alternates(left) or _alternates(right)
     agreed = 0
@@ -163,14 +149,10 @@ def _equal_at_points(left: Any, right: Any, variables: list[Any]) -> bool:
 
 def _alternates(expression: Any) -> bool:
     """Return True for a power of a negative number with a variable in the exponent, as (-1)^n."""
-    import sympy
-
     return any(power.exp.free_symbols and power.base.is_negative for power in expression.atoms(sympy.Pow))
 
 
 def _points(variables: list[Any], integers: bool) -> list[dict[Any, Any]]:
-    import sympy
-
     points = []
     for shift in range(len(_POINTS)):
         point = {}
@@ -198,17 +180,18 @@ def _is_nonzero(expression: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    import sympy
-
     return bool(
         value.is_number and value.is_finite is not False and not value.has(sympy.nan, sympy.zoo, sympy.oo)
     ) and (len(value.atoms(sympy.Function)) == 0)
 
 
 def _is_close(left: Any, right: Any, digits: int = _DIGITS) -> bool:
-    import sympy
-
     size = max(abs(left), abs(right))
     # More digits tell smaller values from zero.
     noise = min(_NOISE, sympy.Float(10) ** (-digits // 2))
     return bool(abs(left - right) <= size * sympy.Float(10) ** (10 - digits)) or bool(size < noise)
+
+
+def is_scalar(value: Any) -> bool:
+    """Return True for an expression that is no matrix."""
+    return isinstance(value, sympy.Expr) and not isinstance(value, sympy.MatrixBase | sympy.MatrixExpr)

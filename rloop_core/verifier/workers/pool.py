@@ -34,8 +34,7 @@ _REDUCED_TIME = 0.2
 _MAX_DEATHS = 2
 """Worker deaths after which a pair is `error`."""
 
-_BUSY, _DONE, _LEFT, _NO_MEMORY, _DEAD, _OVERDUE = "busy", "done", "left", "no memory", "dead", "overdue"
-
+_BUSY, _DONE, _LEFT, _NO_MEMORY, _DEAD, _OVERDUE = range(6)  # states of a task
 
 _OUTCOMES = {
     EQUAL: CORRECT,
@@ -46,7 +45,7 @@ _OUTCOMES = {
 
 
 @dataclass(slots=True)
-class _Busy:
+class _Task:
     """A worker with a task: the indices of its undecided pairs, and the clock deadline of the first of them."""
 
     worker: Worker
@@ -100,7 +99,7 @@ class ComparisonPool:
             VerifierError: No worker starts.
         """
         call = _Call(pairs, self._timeout, deque(range(len(pairs))), [None] * len(pairs))
-        busy: dict[int, _Busy] = {}  # by file descriptor
+        busy: dict[int, _Task] = {}  # by file descriptor
         with selectors.DefaultSelector() as selector:
             try:
                 while call.waiting or busy:
@@ -112,7 +111,7 @@ class ComparisonPool:
                     self._drop(task.worker)
         return [outcome or Outcome(Verdict.error) for outcome in call.outcomes]
 
-    def _assign(self, worker: Worker, call: _Call, busy: dict[int, _Busy], selector: selectors.BaseSelector) -> None:
+    def _assign(self, worker: Worker, call: _Call, busy: dict[int, _Task], selector: selectors.BaseSelector) -> None:
         """Send the next few pairs to a worker."""
         count = max(1, min(_CHUNK, len(call.waiting) // (2 * self._size)))
         indices = deque(call.waiting.popleft() for _ in range(min(count, len(call.waiting))))
@@ -124,10 +123,10 @@ class ComparisonPool:
             call.waiting.extendleft(reversed(indices))
             return
         descriptor = worker.connection.fileno()
-        busy[descriptor] = _Busy(worker, indices, seconds, time.monotonic() + seconds * _CLOCK_FACTOR)
+        busy[descriptor] = _Task(worker, indices, seconds, time.monotonic() + seconds * _CLOCK_FACTOR)
         selector.register(descriptor, selectors.EVENT_READ)
 
-    def _collect(self, call: _Call, busy: dict[int, _Busy], selector: selectors.BaseSelector) -> None:
+    def _collect(self, call: _Call, busy: dict[int, _Task], selector: selectors.BaseSelector) -> None:
         """Wait until a worker reports or is overdue, and record the results."""
         if not busy:
             return
@@ -151,7 +150,7 @@ class ComparisonPool:
                 _settle(call, task, state, status, self._memory_mb)
             call.waiting.extendleft(reversed(task.indices))
 
-    def _receive(self, task: _Busy, call: _Call) -> str:
+    def _receive(self, task: _Task, call: _Call) -> int:
         """Record the verdicts that arrived, and return the state of the task."""
         codes = task.worker.receive()
         for byte in codes:
@@ -221,7 +220,7 @@ class ComparisonPool:
         self._idle, self._in_use, self._free = [], 0, threading.Condition()
 
 
-def _settle(call: _Call, task: _Busy, state: str, status: int, memory_mb: int) -> None:
+def _settle(call: _Call, task: _Task, state: int, status: int, memory_mb: int) -> None:
     """Decide the pair that was under way when its worker died or was killed."""
     index = task.indices.popleft()
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
