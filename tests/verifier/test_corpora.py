@@ -1,4 +1,4 @@
-"""The golds of real problem sets: each verifies, in other notations too, and none passes for another's."""
+"""Golds of real problem sets: each verifies, in other notations too, and no gold equals another problem's gold."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refused(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[tuple[str,
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_every_gold_verifies_against_itself(verifier: Verifier, name: str, size: int) -> None:
-    """Four golds of omni_math_rule lack closing braces and one has two answers: loading repairs what has one repair."""
+    """Four golds of omni_math_rule lack closing braces and one has two answers; loading repairs them."""
     pairs = [(acceptable_golds(problem.gold)[0], problem.gold) for problem in problems(name)]
     assert len(pairs) == size
     assert refused(verifier, pairs) == []
@@ -92,7 +92,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
 def test_golds_of_different_problems_are_not_taken_for_each_other(verifier: Verifier, every: int) -> None:
-    """Random pairs, and each gold with its neighbours in alphabetical order, which look most alike; or a twentieth."""
+    """Random pairs, and each gold with its neighbours in alphabetical order, which look alike; by default 1 in 20."""
     found = {
         latex_key(normalise(gold)): gold
         for name in ("math500", "minerva_math", "omni_math_rule")

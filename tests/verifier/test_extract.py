@@ -1,4 +1,4 @@
-"""Which piece of a completion is its answer."""
+"""Extract the answer of a completion."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ pytestmark = [
 
 @contextmanager
 def peaks_of(pid: int) -> Iterator[dict[int, int]]:
-    """Peak resident KiB of every process below this one, by pid, sampled ten times a second."""
+    """Sample the peak resident KiB of every descendant process, by pid, ten times a second."""
     peaks: dict[int, int] = {}
     stop = threading.Event()
 
@@ -54,7 +54,7 @@ def peaks_of(pid: int) -> Iterator[dict[int, int]]:
 
 @pytest.mark.parametrize(("hostile", "good"), [(230, 300), pytest.param(1000, 10_000, marks=pytest.mark.long)])
 def test_hostile_among_good_through_the_api(hostile: int, good: int) -> None:
-    """At least one of each: 61 wrappings, long texts and golds, 167 formulas."""
+    """At least one of each: 61 wrappings, long texts and golds, and 167 formulas."""
     cases = hostile_inputs.hostile_cases(hostile) + hostile_inputs.good_cases(good, engine_share=0.05)
     random.Random(5).shuffle(cases)
     assert compare("3\\sin^2 x+3\\cos^2 x+4", "7") is None  # so the share of the good cases does need the engine

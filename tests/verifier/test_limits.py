@@ -1,4 +1,4 @@
-"""What is refused before the engine sees it, and that no gold of the problem sets is."""
+"""The limits refuse what could take for ever, and no gold of the problem sets."""
 
 from __future__ import annotations
 

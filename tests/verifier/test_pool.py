@@ -1,4 +1,4 @@
-"""Hangs, crashes, threads, forks and kills: a bad item costs its verifier verdict, no process outlives its owner."""
+"""Hangs, crashes, threads, forks and kills: a bad item costs only its own verdict, no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EQUAL = ("\\boxed{\\sin^2 x+\\cos^2 x}", "1", True)
 
 
 def good(i: int) -> tuple[str, str, bool]:
-    """A pair that only the engine can decide."""
+    """Return a pair that only the engine can decide."""
     return f"\\boxed{{{i}\\sin^2 x+{i}\\cos^2 x}}", f"{i}", True
 
 
@@ -63,13 +63,13 @@ def verifier() -> Iterator[Verifier]:
 
 
 def processes() -> set[int]:
-    """Every worker of this process, busy or idle: children of its template."""
+    """Return the workers of this process, busy or idle: the children of its template."""
     template = spawning._template
     return descendants(template._process.pid) if template else set()
 
 
 def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
-    """Send the signal to the workers of this process, as soon as one computes, so many times."""
+    """Send a signal to the workers of this process when one of them computes; repeat that many times."""
 
     def work() -> None:
         seen: set[int] = set()
@@ -251,7 +251,7 @@ SCRIPT = textwrap.dedent(
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The script in a process of its verifier, where gmpy2 must not be imported: a power tower aborts its process."""
+    """Start the script in a new process, where importing gmpy2 fails: with gmpy2 a power tower aborts the process."""
     (tmp_path / "gmpy2.py").write_text("raise SystemExit('gmpy2 was imported')\n")
     script = tmp_path / "unguarded.py"
     script.write_text(SCRIPT)
@@ -303,7 +303,7 @@ RANK = textwrap.dedent(
 
 @pytest.mark.long
 def test_each_rank_of_a_distributed_run_has_its_own_workers(tmp_path: Path) -> None:
-    """Of every process that is true by `test_a_forked_child_starts_its_own_workers`; here beside torch's threads."""
+    """The same as for a forked child, beside the threads of torch.distributed."""
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}

@@ -1,4 +1,4 @@
-"""Generated pairs with known truth: no false positive, hardly a false negative; and laws of comparison."""
+"""Generated pairs with known truth: no false positive, few false negatives; comparison is symmetric and reflexive."""
 
 from __future__ import annotations
 
