@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rloop_core.errors import ProblemsError, RLoopError
-from rloop_core.verifier.lines import LineReader
-from rloop_core.verifier.stream import judgeable, parse_object
+from rloop_core.verifier.stream import LineReader, judgeable, parse_object
 
 STDIN = "-"
 _COLUMNS = ["problem_id", "sample", "completion", "gold", "finished"]

@@ -45,8 +45,7 @@ def command(
       {"id": 1, "correct": true, "verdict": "correct", "extracted": "1/2"}
     """
     from rloop_core.verifier import Verifier
-    from rloop_core.verifier.lines import LineReader
-    from rloop_core.verifier.stream import encode_row, verify_batch
+    from rloop_core.verifier.stream import LineReader, encode_row, verify_batch
 
     counts: dict[str, int] = {}
     reader = LineReader(source)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rloop_core.trajectories.success import CORRECT
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.read.normalise import normalise
 
 Votes: TypeAlias = tuple[int, ...]
 """Samples of each distinct wrong answer to one problem, most first."""

@@ -21,8 +21,8 @@ from rloop_core.problems.registry import (
     hub_source,
 )
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict
 from rloop_core.verifier.verifier import Verifier
 

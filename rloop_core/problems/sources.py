@@ -13,8 +13,8 @@ from rloop_core.errors import ProblemsError
 from rloop_core.json_text import check_text, parse_json
 from rloop_core.problems.registry import GOLD_COLUMNS, PROBLEM_COLUMNS
 from rloop_core.problems.templates import DAPO_AFTER, DAPO_BEFORE
-from rloop_core.verifier.extract import extract
-from rloop_core.verifier.golds import gold_text
+from rloop_core.verifier.read.extract import extract
+from rloop_core.verifier.read.normalise import gold_text
 
 Row = tuple[str, Any]
 """(place, row); place is "line 12", "row 12" or "entry 12", counted from 1."""

@@ -1,4 +1,9 @@
-"""R(tau): is the final answer of a completion right? Usable alone; see `judge` and `Verifier`.
+"""The verifier, R(tau): is the final answer of a completion right? Usable alone; see `judge` and `Verifier`.
+
+- `read`: find the answer in a completion; write answers and golds in one plain notation.
+- `compare`: exact comparison of numbers, units, words, structures and closed forms.
+- `engine`: comparison by math-verify and sympy of what is left.
+- `workers`: the killable processes in which the engine runs.
 
 Importing this package imports no math engine; worker processes do, when the first answer needs one.
 """

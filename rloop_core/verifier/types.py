@@ -1,11 +1,11 @@
-"""What the verifier says: six verdicts, and the judgement of one completion."""
+"""Types of the verifier: six verdicts, the outcome of one comparison, and the judgement of one completion."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 VERIFIER_VERSION = "2"
 """Changes whenever any verdict may change; part of every fingerprint that depends on verdicts."""
@@ -15,14 +15,14 @@ Gold: TypeAlias = "str | int | float | Sequence[str | int | float | None] | None
 
 
 class Verdict(StrEnum):
-    """The outcome for one completion. R(tau) = 1 for `correct` alone."""
+    """The verdict on one completion. R(tau) = 1 for `correct` alone."""
 
     correct = "correct"
     wrong = "wrong"
     no_answer = "no_answer"
     """No box and no `Answer:` line, or the last box was never closed."""
     truncated = "truncated"
-    """Generation stopped at its token budget, whatever the text holds."""
+    """Generation stopped at its token budget."""
     timeout = "timeout"
     """The comparison was killed at its time limit; never cached, so a later call may decide."""
     error = "error"
@@ -31,17 +31,37 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One completion, judged.
+    """The judgement of one completion.
 
     Attributes:
-        verdict: The outcome.
-        answer: The extracted answer as written (at most `limits.MAX_CHARS` characters), None when there is none.
-        boxes: Boxed answers opened in the completion, nested ones counted once.
-        reason: Why there is no verdict (timeout, error), or why it is `wrong` whatever the answer says (a limit, a
-            policy); None otherwise.
+        answer: The extracted answer as written (at most `limits.MAX_CHARS` characters), or None.
+        boxes: Number of boxes opened in the completion; nested boxes count as one.
+        reason: The cause of a timeout or error, or the limit or policy that makes the answer `wrong`; else None.
     """
 
     verdict: Verdict
     answer: str | None
     boxes: int
     reason: str | None = None
+
+
+class Outcome(NamedTuple):
+    """The verdict on one (answer, gold) pair, and its reason unless it was found by comparison."""
+
+    verdict: Verdict
+    reason: str | None = None
+
+
+CORRECT, WRONG = Outcome(Verdict.correct), Outcome(Verdict.wrong)
+
+
+def any_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """Combine several acceptable golds: one equal gold suffices; `wrong` needs all golds to be decided."""
+    order = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
+    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))
+
+
+def all_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """Combine several boxed answers to one gold: one wrong answer makes the completion wrong."""
+    order = (Verdict.wrong, Verdict.timeout, Verdict.error, Verdict.correct)
+    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))

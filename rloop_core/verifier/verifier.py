@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import atexit
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from rloop_core.errors import VerifierError
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.extract import extract
-from rloop_core.verifier.golds import acceptable_golds
+from rloop_core.verifier.compare.exact import compare
 from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
-from rloop_core.verifier.normalise import normalise
-from rloop_core.verifier.outcomes import CORRECT, WRONG, Outcome, all_of, any_of
 from rloop_core.verifier.policies import DEFAULT, Policies
-from rloop_core.verifier.pool import ComparisonPool
-from rloop_core.verifier.types import VERIFIER_VERSION, Gold, Judgement, Verdict
+from rloop_core.verifier.read.extract import extract
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise
+from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict, all_of, any_of
+from rloop_core.verifier.workers.pool import ComparisonPool
 
 _CACHE_SIZE = 200_000
+_DIGITS = re.compile("[0-9]+")
 
 
 class Verifier:
     """Judges completions against golds; a context manager, since it may own worker processes.
 
-    An item goes through: cut at chat markers; last balanced box, else last `Answer:` line; policies; limits; cache;
-    exact comparison; math engine in a killable process. Safe from several threads. No signal is used in the caller.
+    Steps: extract the answer (`read.extract`), apply policies, limits and cache, compare exactly, and otherwise ask the
+    math engine in a killable process. Safe from several threads. No signal is used in the caller.
 
     Args:
         workers: Processes for pairs that need the math engine; none is started before the first such pair.
@@ -50,46 +49,36 @@ class Verifier:
             )
         self._pool = ComparisonPool(workers, timeout, memory_mb, policies)
         self.policies = policies
-        self._cache: OrderedDict[tuple[str, str, str], Outcome] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
 
     def judge_many(self, items: Sequence[tuple[str, Gold, bool]]) -> list[Judgement]:
         """Judge (completion, gold, finished) items, order kept.
 
-        finished=False (no end-of-sequence within the token budget) is always `truncated`; the answer is recorded.
+        finished=False (no end-of-sequence within the token budget) is always `truncated`; the answer is still recorded.
         """
         judgements: list[Judgement | None] = []
-        waiting: list[tuple[int, str, int]] = []
-        asked: list[tuple[tuple[str, ...], Gold]] = []
-        policies = self.policies
+        undecided: list[tuple[int, str, int]] = []  # index, answer, boxes
+        comparisons: list[tuple[tuple[str, ...], Gold]] = []
         for index, (completion, gold, finished) in enumerate(items):
-            answer, boxes, refused, others = extract(completion, policies)
-            reason = None
+            answer, boxes, refused, others = extract(completion, self.policies)
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:
-                verdict, answer = Verdict.truncated, answer[:MAX_CHARS]
+                verdict = Verdict.truncated
             elif refused is not None:
-                verdict, answer, reason = Verdict.wrong, answer[:MAX_CHARS], refused
-            elif (
-                type(gold) is str
-                and not others
-                and answer.isdigit()
-                and gold.isdigit()
-                and answer.isascii()
-                and gold.isascii()
-            ):
-                # As text, so that a million digits cost no conversion; leading zeros (AIME's 025) do not count.
-                same = answer == gold or answer.lstrip("0") == gold.lstrip("0")
-                verdict, answer = Verdict.correct if same else Verdict.wrong, answer[:MAX_CHARS]
+                verdict = Verdict.wrong
+            elif type(gold) is str and not others and _DIGITS.fullmatch(answer) and _DIGITS.fullmatch(gold):
+                # Compared as text, which is fast for a million digits too; leading zeros (AIME's 025) do not count.
+                verdict = Verdict.correct if answer.lstrip("0") == gold.lstrip("0") else Verdict.wrong
             else:
-                waiting.append((index, answer, boxes))
-                asked.append(((answer, *others), gold))
+                undecided.append((index, answer, boxes))
+                comparisons.append(((answer, *others), gold))
                 judgements.append(None)
                 continue
-            judgements.append(Judgement(verdict, answer, boxes, reason))
-        if waiting:
-            for (index, answer, boxes), outcome in zip(waiting, self._decide(asked), strict=True):
-                judgements[index] = Judgement(outcome.verdict, answer[:MAX_CHARS], boxes, outcome.reason)
+            reason = refused if verdict is Verdict.wrong else None
+            judgements.append(Judgement(verdict, answer and answer[:MAX_CHARS], boxes, reason))
+        for (index, answer, boxes), outcome in zip(undecided, self._decide(comparisons), strict=True):
+            judgements[index] = Judgement(outcome.verdict, answer[:MAX_CHARS], boxes, outcome.reason)
         return [judgement for judgement in judgements if judgement is not None]
 
     def judge(self, completion: str, gold: Gold, *, finished: bool = True) -> Judgement:
@@ -97,21 +86,21 @@ class Verifier:
         return self.judge_many([(completion, gold, finished)])[0]
 
     def compare_many(self, pairs: Sequence[tuple[str, Gold]]) -> list[Verdict]:
-        """One verdict for each (extracted answer, gold) pair, order kept; equal pairs are compared once."""
+        """Return one verdict for each (extracted answer, gold) pair, order kept; equal pairs are compared once."""
         return [outcome.verdict for outcome in self._decide([((answer,), gold) for answer, gold in pairs])]
 
-    def _decide(self, asked: Sequence[tuple[tuple[str, ...], Gold]]) -> list[Outcome]:
-        """One outcome for each (answers, gold): all of the answers must equal one of the acceptable golds."""
+    def _decide(self, comparisons: Sequence[tuple[tuple[str, ...], Gold]]) -> list[Outcome]:
+        """Return one outcome for each (answers, gold): all of the answers must equal one of the acceptable golds."""
         plans: list[list[list[tuple[str, str]]] | Outcome] = []
         known: dict[tuple[str, str], Outcome] = {}
         undecided: list[tuple[str, str]] = []
-        for answers, gold in asked:
+        for answers, gold in comparisons:
             try:
                 golds = acceptable_golds(gold)
             except ValueError as error:
                 plans.append(Outcome(Verdict.error, str(error)[:200]))
                 continue
-            plan = [[(answer, one) for answer in answers] for one in golds]
+            plan = [[(answer, text) for answer in answers] for text in golds]
             plans.append(plan)
             for pair in (pair for pairs in plan for pair in pairs):
                 if pair not in known:
@@ -127,31 +116,31 @@ class Verifier:
         return [plan if isinstance(plan, Outcome) else _combined(plan, known) for plan in plans]
 
     def _without_engine(self, answer: str, gold: str) -> Outcome | None:
-        """The outcome by the cache, the limits or exact comparison; None when the engine must be asked."""
-        cached = self._cache.get((answer, gold, VERIFIER_VERSION))
+        """Decide by the cache, the limits or exact comparison; None when the engine must decide."""
+        cached = self._cache.get((answer, gold))
         if cached is not None:
             return cached
         if why := unreadable(gold):
             return Outcome(Verdict.error, f"the gold is {why}")
         if why := unreadable(answer):
             return CORRECT if answer == gold else Outcome(Verdict.wrong, f"the answer is {why}")
-        outcome = self._compared(normalise(answer), normalise(gold))
+        outcome = self._decide_exactly(normalise(answer), normalise(gold))
         if outcome is not None:
             self._remember((answer, gold), outcome)
         return outcome
 
-    def _compared(self, answer: str, gold: str) -> Outcome | None:
-        """The outcome for a normalised pair by exact comparison or by the limits of the engine."""
+    def _decide_exactly(self, answer: str, gold: str) -> Outcome | None:
+        """Decide a normalised pair by exact comparison or by the limits; None when the engine must decide."""
         if not gold.strip("${}[]()\\ .,;:~") and "\\{" not in gold:  # `\{\}` is the empty set
             return Outcome(Verdict.error, "the gold answer is empty")
         if not answer:
             return WRONG
         try:
-            same = compare(answer, gold, self.policies)
+            equal = compare(answer, gold, self.policies)
         except (RecursionError, ValueError, ArithmeticError):  # hostile text must not stop the caller
-            same = None
-        if same is not None:
-            return CORRECT if same else WRONG
+            equal = None
+        if equal is not None:
+            return CORRECT if equal else WRONG
         if why := beyond_limits(gold):
             return Outcome(Verdict.error, f"the gold has {why}")
         if why := beyond_limits(answer):
@@ -162,7 +151,7 @@ class Verifier:
         """Cache a decision. A timeout or an error decides nothing."""
         if outcome.verdict is not Verdict.correct and outcome.verdict is not Verdict.wrong:
             return
-        self._cache[(*pair, VERIFIER_VERSION)] = outcome  # each of these calls is atomic: no lock to lose in a fork
+        self._cache[pair] = outcome  # atomic, so no lock is needed
         if len(self._cache) > _CACHE_SIZE:
             self._cache.popitem(last=False)
 
@@ -173,14 +162,12 @@ class Verifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def _combined(plan: list[list[tuple[str, str]]], known: dict[tuple[str, str], Outcome]) -> Outcome:
-    """The outcome over every acceptable gold, for one answer or several that must agree."""
+    """Combine the outcomes of every acceptable gold, for one answer or several that must agree."""
     outcome = any_of([all_of([known[pair] for pair in pairs]) for pairs in plan])
     last_alone = any_of([known[pairs[0]] for pairs in plan])
     if outcome.verdict is Verdict.wrong and last_alone.verdict is Verdict.correct:

@@ -1,4 +1,4 @@
-"""How the cost of reading grows with the text, whatever machine reads it."""
+"""Check how the processor time of a function grows with the length of its text, on any machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TIMES = 16
 
 
 def grows_linearly(work: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
-    """Whether a text of `size` costs far less than 256 times as much processor time as one of a sixteenth of it."""
+    """Return True if 16 times the text takes far less than 256 times the processor time."""
     small = min(_seconds(work, text(size // _TIMES)) for _ in range(3))
     return any(_seconds(work, text(size)) < 5 * _TIMES * max(small, 1e-4) for _ in range(3))
 

@@ -1,4 +1,4 @@
-"""Inputs made to fool, hang or crash a verifier, and good ones to mix them with, each with its right verdicts."""
+"""Inputs made to fool, hang or crash a verifier, and good inputs, each with its acceptable verdicts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ AROUND = [
 
 
 def long_cases(size: int) -> Iterator[Case]:
-    """Megabytes of anything cost megabytes of reading."""
+    """Yield texts of that many characters."""
     yield Case("{" * size, "7", frozenset({"no_answer"}))
     yield Case("\\boxed{" * (size // 7), "7", frozenset({"no_answer"}))
     yield Case("\\boxed{" + "9" * size + "}", "7", frozenset({"wrong"}))
@@ -111,7 +111,7 @@ def long_cases(size: int) -> Iterator[Case]:
 
 
 def hostile_cases(count: int) -> list[Case]:
-    """So many cases: each formula as an answer and as a gold, in several wrappings; each trick around answers.
+    """Return `count` cases: each formula as an answer and as a gold, in several wrappings; each trick around answers.
 
     Long texts have 10 MiB among 500 cases and more, else 2 MiB.
     """
@@ -155,7 +155,7 @@ def hostile_cases(count: int) -> list[Case]:
 
 
 def good_cases(count: int, engine_share: float) -> list[Case]:
-    """Honest completions, half of them wrong; the share of them that exact comparison cannot decide."""
+    """Return ordinary completions, half of them wrong; `engine_share` of them need the engine."""
     draw = random.Random(4)
     cases = []
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Random numbers in random notations, and pairs of numbers that are equal or just not: for `random_pairs`."""
+"""Random numbers in random notations, and pairs of numbers that are equal or nearly equal, for `random_pairs`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def some_fraction(draw: random.Random, bound: int = 60) -> Fraction:
 
 
 def neighbour(draw: random.Random, value: Fraction) -> Fraction:
-    """Another fraction, close by or the one a slip gives."""
+    """Return another fraction: a close one, or the result of a common mistake."""
     candidates = [
         value + 1,
         value - 1,
@@ -36,7 +36,7 @@ def terminates(value: Fraction) -> bool:
 
 
 def as_decimal(value: Fraction) -> str:
-    """The finite decimal expansion."""
+    """Return the finite decimal expansion."""
     places = next(n for n in range(40) if (value * 10**n).denominator == 1)
     digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
     whole, fraction = (digits[:-places], digits[-places:]) if places else (digits, "")
@@ -44,7 +44,7 @@ def as_decimal(value: Fraction) -> str:
 
 
 def spelled(draw: random.Random, value: Fraction, *, bare: bool = False) -> str:
-    """A number in a random notation; bare leaves out notations that do not stand well inside a bracket or a product."""
+    """Write a number in a random notation; `bare` excludes notations that are ambiguous in a bracket or product."""
     sign = "-" if value < 0 else ""
     size = abs(value)
     top, bottom = size.numerator, size.denominator
@@ -156,7 +156,7 @@ def multiples_of_pi(draw: random.Random, equal: bool) -> tuple[str, str]:
 
 
 def approximations(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """Exact values against themselves, or against their decimals cut off somewhere."""
+    """Exact values against themselves, or against their truncated decimals."""
     gold, digits = draw.choice([
         ("\\pi", "3.14159265358979323846"),
         ("\\sqrt{2}", "1.41421356237309504880"),

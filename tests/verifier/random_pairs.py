@@ -1,4 +1,4 @@
-"""Random (answer, gold) pairs whose truth is known from how they are made.
+"""Random (answer, gold) pairs whose truth is known by construction.
 
 Each kind draws a value, writes it twice in random notations (equal), or writes it and a neighbour of it (unequal): the
 last digit changed, a sign, a bracket, the order, the unit, the case of a letter. The truth comes from exact fractions
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 def random_pairs(seed: int, count: int) -> Iterator[Pair]:
-    """count pairs of all kinds, about half of them equal."""
+    """Yield `count` pairs of all kinds, about half of them equal."""
     draw = random.Random(seed)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]
     for _ in range(count):
@@ -48,7 +48,7 @@ def random_pairs(seed: int, count: int) -> Iterator[Pair]:
 
 
 def _dressed(draw: random.Random, text: str) -> str:
-    """The text with formula delimiters, a full stop, or as it is."""
+    """Return the text unchanged, or with formula delimiters or a full stop."""
     return draw.choice(
         (text, text, text, text, f"${text}$", f"\\({text}\\)", f" {text} ", f"{text}.", f"\\displaystyle {text}")
     )
@@ -108,7 +108,7 @@ def lists_and_sets(draw: random.Random, equal: bool) -> tuple[str, str]:
 
 
 def guesses(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """A list of many numbers against one of them is wrong, in any dress."""
+    """A list of many numbers against one of them is wrong, in any notation."""
     values = _members(draw, draw.randint(2, 12))
     gold = draw.choice(values)
     if equal:
@@ -151,7 +151,7 @@ def unions(draw: random.Random, equal: bool) -> tuple[str, str]:
 
 
 def _terms(draw: random.Random, coefficients: list[int], name: str) -> str:
-    """A polynomial, lowest coefficient first, its terms in random order."""
+    """Write a polynomial (lowest coefficient first) with its terms in random order."""
     terms = []
     for power, coefficient in enumerate(coefficients):
         if coefficient:
@@ -372,7 +372,7 @@ def bases(draw: random.Random, equal: bool) -> tuple[str, str]:
 
 
 def strangers(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """Things of different kinds with the same numbers in them; equal ones are the same thing with spaces."""
+    """Answers of different kinds with the same numbers; equal pairs are the same answer with spaces."""
     a, b = draw.sample(range(1, 30), 2)
     low, high = min(a, b), max(a, b)
     things = [

@@ -1,4 +1,4 @@
-"""The golds of real problem sets: each verifies, in other notations too, and none passes for another's."""
+"""Golds of real problem sets: each verifies, in other notations too, and no gold equals another problem's gold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, load_problems
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.canonical_latex import key
-from rloop_core.verifier.golds import acceptable_golds
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.latex import latex_key
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SIZES = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 1319, "omni_math_rule": 2816}
@@ -36,7 +35,7 @@ def golds(name: str) -> list[str]:
 
 def correct(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[bool]:
     items = [(f"Therefore the answer is $\\boxed{{{answer}}}$.", gold, True) for answer, gold in pairs]
-    return [one.verdict is Verdict.correct for one in verifier.judge_many(items)]
+    return [judgement.verdict is Verdict.correct for judgement in verifier.judge_many(items)]
 
 
 def refused(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -45,7 +44,7 @@ def refused(verifier: Verifier, pairs: list[tuple[str, str]]) -> list[tuple[str,
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_every_gold_verifies_against_itself(verifier: Verifier, name: str, size: int) -> None:
-    """Four golds of omni_math_rule lack closing braces and one has two answers: loading repairs what has one repair."""
+    """Four golds of omni_math_rule lack closing braces and one has two answers; loading repairs them."""
     pairs = [(acceptable_golds(problem.gold)[0], problem.gold) for problem in problems(name)]
     assert len(pairs) == size
     assert refused(verifier, pairs) == []
@@ -93,9 +92,11 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.long)])
 def test_golds_of_different_problems_are_not_taken_for_each_other(verifier: Verifier, every: int) -> None:
-    """Random pairs, and each gold with its neighbours in alphabetical order, which look most alike; or a twentieth."""
+    """Random pairs, and each gold with its neighbours in alphabetical order, which look alike; by default 1 in 20."""
     found = {
-        key(normalise(gold)): gold for name in ("math500", "minerva_math", "omni_math_rule") for gold in golds(name)
+        latex_key(normalise(gold)): gold
+        for name in ("math500", "minerva_math", "omni_math_rule")
+        for gold in golds(name)
     }
     ordered = [gold for _, gold in sorted(found.items()) if not re.fullmatch(r"-?\d+|\\frac\{\d+\}\{\d+\}", gold)]
     draw = random.Random(0)

@@ -1,11 +1,11 @@
-"""Which piece of a completion is its answer."""
+"""Extract the answer of a completion."""
 
 from __future__ import annotations
 
 import pytest
 
 from rloop_core.verifier import Policies
-from rloop_core.verifier.extract import cut_at_marker, extract
+from rloop_core.verifier.read.extract import cut_at_marker, extract
 from tests.verifier.growth import grows_linearly
 
 BOXED = [

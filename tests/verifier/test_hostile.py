@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rloop_core.verifier import Verifier
-from rloop_core.verifier.compare import compare
+from rloop_core.verifier.compare.exact import compare
 from tests.processes import descendants
 from tests.verifier import hostile_inputs
 
@@ -28,7 +28,7 @@ pytestmark = [
 
 @contextmanager
 def peaks_of(pid: int) -> Iterator[dict[int, int]]:
-    """Peak resident KiB of every process below this one, by pid, sampled ten times a second."""
+    """Sample the peak resident KiB of every descendant process, by pid, ten times a second."""
     peaks: dict[int, int] = {}
     stop = threading.Event()
 
@@ -54,19 +54,19 @@ def peaks_of(pid: int) -> Iterator[dict[int, int]]:
 
 @pytest.mark.parametrize(("hostile", "good"), [(230, 300), pytest.param(1000, 10_000, marks=pytest.mark.long)])
 def test_hostile_among_good_through_the_api(hostile: int, good: int) -> None:
-    """At least one of each: 61 wrappings, long texts and golds, 167 formulas."""
+    """At least one of each: 61 wrappings, long texts and golds, and 167 formulas."""
     cases = hostile_inputs.hostile_cases(hostile) + hostile_inputs.good_cases(good, engine_share=0.05)
     random.Random(5).shuffle(cases)
     assert compare("3\\sin^2 x+3\\cos^2 x+4", "7") is None  # so the share of the good cases does need the engine
     with Verifier(workers=2, timeout=1.0) as verifier, peaks_of(os.getpid()) as peaks:
         judged = verifier.judge_many([(case.completion, case.gold, True) for case in cases])
     bad = [
-        (one.verdict.value, case.completion[:100], str(case.gold)[:100])
-        for case, one in zip(cases, judged, strict=True)
-        if one.verdict.value not in case.verdicts
+        (judgement.verdict.value, case.completion[:100], str(case.gold)[:100])
+        for case, judgement in zip(cases, judged, strict=True)
+        if judgement.verdict.value not in case.verdicts
     ]
     assert not bad
-    assert all(one.reason for one in judged if one.verdict.value in ("timeout", "error"))
+    assert all(judgement.reason for judgement in judged if judgement.verdict.value in ("timeout", "error"))
     assert peaks and max(peaks.values()) < GIB_KB
 
 

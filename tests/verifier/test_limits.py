@@ -1,4 +1,4 @@
-"""What is refused before the engine sees it, and that no gold of the problem sets is."""
+"""The limits refuse what could take for ever, and no gold of the problem sets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from rloop_core.errors import RLoopError
 from rloop_core.problems.sources import problem_and_gold
-from rloop_core.verifier.golds import acceptable_golds
 from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -67,8 +66,8 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
     ],
 )
 def test_what_could_take_for_ever_is_refused(text: str, reason: str) -> None:
-    found = beyond_limits(normalise(text))
-    assert found and any(part in found for part in reason.split("|")), found
+    refused = beyond_limits(normalise(text))
+    assert refused and any(part in refused for part in reason.split("|")), refused
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_ordinary_mathematics_is_not(text: str) -> None:
 
 
 def golds() -> list[str]:
-    found = []
+    every = []
     for path in sorted(DATA.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
@@ -110,8 +109,8 @@ def golds() -> list[str]:
                 texts = acceptable_golds(row["gold"]) if "gold" in row else [problem_and_gold(row)[1]]
             except (ValueError, RLoopError):
                 continue  # one example has no gold on purpose
-            found += texts
-    return found
+            every += texts
+    return every
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the problem sets are not at hand")

@@ -1,4 +1,4 @@
-"""Each policy, both ways, with the exact comparison and with the engine: whichever decides, the verdict is the same."""
+"""Each value of each policy, with the exact comparison and with the engine: both give the same verdict."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.engine import compare_in_engine
-from rloop_core.verifier.normalise import normalise
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.engine.compare import compare_in_engine
 from rloop_core.verifier.policies import DEFAULT, Policies
+from rloop_core.verifier.read.normalise import normalise
 
 
 def equal(answer: str, gold: str, policies: Policies = DEFAULT) -> bool:
-    """The verdict; an exact decision must be the engine's too."""
+    """Return the engine's verdict; an exact decision must agree with it."""
     answer, gold = normalise(answer), normalise(gold)
     exact, by_engine = compare(answer, gold, policies), compare_in_engine(answer, gold, policies)
     assert exact is None or exact is by_engine

@@ -1,4 +1,4 @@
-"""Hangs, crashes, threads, forks and kills: a bad item costs its own verdict, no process outlives its owner."""
+"""Hangs, crashes, threads, forks and kills: a bad item costs only its own verdict, no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from rloop_core.verifier import Verdict, Verifier, pool, spawning
-from rloop_core.verifier.compare import compare
+from rloop_core.verifier import Verdict, Verifier
+from rloop_core.verifier.compare.exact import compare
 from rloop_core.verifier.limits import beyond_limits
-from tests.processes import descendants
+from rloop_core.verifier.workers import pool, spawning
+from tests.processes import descendants, still_running
 
 # Passes the limits and keeps sympy busy far beyond any limit here.
 HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"
@@ -28,7 +30,7 @@ EQUAL = ("\\boxed{\\sin^2 x+\\cos^2 x}", "1", True)
 
 
 def good(i: int) -> tuple[str, str, bool]:
-    """A pair that only the engine can decide."""
+    """Return a pair that only the engine can decide."""
     return f"\\boxed{{{i}\\sin^2 x+{i}\\cos^2 x}}", f"{i}", True
 
 
@@ -54,31 +56,20 @@ def wait_until(true: Callable[[], bool], seconds: float = 120) -> bool:
     return true()
 
 
-def alive(pids: set[int]) -> set[int]:
-    left = set()
-    for pid in pids:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                left.add(pid)
-        except OSError:
-            continue
-    return left
-
-
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[Verifier]:
-    with Verifier(workers=1, timeout=0.5) as one:
-        yield one
+    with Verifier(workers=1, timeout=0.5) as verifier:
+        yield verifier
 
 
 def processes() -> set[int]:
-    """Every worker of this process, busy or idle: children of its template."""
+    """Return the workers of this process, busy or idle: the children of its template."""
     template = spawning._template
     return descendants(template._process.pid) if template else set()
 
 
 def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
-    """Send the signal to the workers of this process, as soon as one computes, so many times."""
+    """Send a signal to the workers of this process when one of them computes; repeat that many times."""
 
     def work() -> None:
         seen: set[int] = set()
@@ -95,16 +86,20 @@ def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
 
 def cpu_seconds(pid: int) -> float:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return float(times.user + times.system)
 
 
 def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: Verifier) -> None:
     hang = f"\\boxed{{{HANGS}}}"
     items = [good(2), (hang, "7", True), good(3)]
-    assert [one.verdict for one in verifier.judge_many(items)] == [Verdict.correct, Verdict.timeout, Verdict.correct]
+    assert [judgement.verdict for judgement in verifier.judge_many(items)] == [
+        Verdict.correct,
+        Verdict.timeout,
+        Verdict.correct,
+    ]
     started = time.perf_counter()
     assert verifier.judge(hang, "7").verdict is Verdict.timeout
     assert time.perf_counter() - started > 0.4, "a timeout is not kept"
@@ -113,21 +108,26 @@ def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: V
 def test_a_pair_whose_worker_is_killed_is_tried_once_more() -> None:
     items = [good(4), (f"\\boxed{{{HANGS}}}", "7", True), good(5), good(6)]
     for kills, expected in ((1, Verdict.timeout), (2, Verdict.error)):
-        with Verifier(timeout=1.0) as own:
+        with Verifier(timeout=1.0) as verifier:
             killer = when_busy(signal.SIGKILL, kills)
-            judged = own.judge_many(items)
+            judged = verifier.judge_many(items)
             killer.join()
-        assert [one.verdict for one in judged] == [Verdict.correct, expected, Verdict.correct, Verdict.correct]
+        assert [judgement.verdict for judgement in judged] == [
+            Verdict.correct,
+            expected,
+            Verdict.correct,
+            Verdict.correct,
+        ]
     assert judged[1].reason == "the comparison lost its process twice (SIGKILL)"
 
 
 def test_a_worker_that_stands_still_is_a_timeout_on_the_clock() -> None:
     items = [good(16), (f"\\boxed{{{HANGS}}}", "7", True), good(17)]
-    with Verifier(timeout=0.5) as own:
+    with Verifier(timeout=0.5) as verifier:
         stopper = when_busy(signal.SIGSTOP, 1)
-        judged = own.judge_many(items)
+        judged = verifier.judge_many(items)
         stopper.join()
-    assert [one.verdict for one in judged] == [Verdict.correct, Verdict.timeout, Verdict.correct]
+    assert [judgement.verdict for judgement in judged] == [Verdict.correct, Verdict.timeout, Verdict.correct]
     assert judged[1].reason == "the comparison was stopped after 2 s on the clock"
 
 
@@ -149,33 +149,34 @@ def test_a_killed_template_is_replaced(verifier: Verifier) -> None:
 
 
 def test_a_flood_of_hangs_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_PATIENCE", 2)
+    monkeypatch.setattr(pool, "_MAX_TIMEOUTS", 2)
     flood = [(f"\\boxed{{{HANGS_TOO % (5 + i)}}}", "7", True) for i in range(10)]
-    with Verifier(workers=2, timeout=0.5) as own:
-        judged = own.judge_many([good(8), *flood])
-    assert [one.verdict for one in judged] == [Verdict.correct, *[Verdict.timeout] * 10]
-    reasons = [one.reason for one in judged[1:]]
+    with Verifier(workers=2, timeout=0.5) as verifier:
+        judged = verifier.judge_many([good(8), *flood])
+    assert [judgement.verdict for judgement in judged] == [Verdict.correct, *[Verdict.timeout] * 10]
+    reasons = [judgement.reason for judgement in judged[1:]]
     full = {"the comparison was stopped after 0.5 s", "the comparison was stopped after 2 s on the clock"}
     assert sum(reason in full for reason in reasons) in range(2, 5)
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="cannot take another process's memory away")
 def test_a_worker_without_memory_costs_no_verdict() -> None:
-    with Verifier() as own:
-        own.judge(*EQUAL[:2])
-        (worker,) = own._pool._idle
+    with Verifier() as verifier:
+        verifier.judge(*EQUAL[:2])
+        (worker,) = verifier._pool._idle
         status = Path(f"/proc/{worker.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (size, size))
-        assert {one.verdict for one in own.judge_many([good(i) for i in range(100, 160)])} == {Verdict.correct}
-        assert [one.pid for one in own._pool._idle] != [worker.pid]  # it ran out, and another took over
+        judged = verifier.judge_many([good(i) for i in range(100, 160)])
+        assert {judgement.verdict for judgement in judged} == {Verdict.correct}
+        assert [worker.pid for worker in verifier._pool._idle] != [worker.pid]  # it ran out, and another took over
 
 
 def test_from_several_threads_at_once(verifier: Verifier) -> None:
     verdicts: list[Verdict] = []
 
     def work(offset: int) -> None:
-        verdicts.extend(one.verdict for one in verifier.judge_many([good(offset + i) for i in range(5)]))
+        verdicts.extend(judgement.verdict for judgement in verifier.judge_many([good(offset + i) for i in range(5)]))
 
     threads = [threading.Thread(target=work, args=(20 + 10 * i,)) for i in range(4)]
     for thread in threads:
@@ -190,13 +191,13 @@ def test_a_forgotten_verifier_leaves_no_process() -> None:
     forgotten = Verifier()
     forgotten.judge(*EQUAL[:2])
     (worker,) = forgotten._pool._idle
-    pid = worker.pid
+    process = psutil.Process(worker.pid)
     del forgotten, worker
     gc.collect()
-    assert wait_until(lambda: not alive({pid}))
+    assert not still_running([process])
     with Verifier() as other:
         other.judge(*good(95)[:2])
-    assert not Path(f"/proc/{pid}").exists()  # not even as a zombie
+    assert not process.is_running()  # not even as a zombie
 
 
 def test_no_signal_of_the_caller_is_touched(verifier: Verifier) -> None:
@@ -226,9 +227,9 @@ def test_a_forked_child_starts_its_own_workers(verifier: Verifier) -> None:
 
 
 def test_worker_memory_is_limited() -> None:
-    with Verifier(memory_mb=512) as own:
-        own.judge(*EQUAL[:2])
-        (worker,) = own._pool._idle
+    with Verifier(memory_mb=512) as verifier:
+        verifier.judge(*EQUAL[:2])
+        (worker,) = verifier._pool._idle
         limits = Path(f"/proc/{worker.pid}/limits").read_text()
     row = next(line for line in limits.splitlines() if line.startswith("Max address space"))
     assert str(512 * 2**20) in row
@@ -241,8 +242,8 @@ SCRIPT = textwrap.dedent(
     import sys
     from rloop_core.verifier import Verifier  # and no main guard: workers must not run this file again
     idle, busy = Verifier(timeout=600), Verifier(timeout=600)
-    for one in (idle, busy):
-        print(one.judge("\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}", "1").verdict.value, flush=True)
+    for verifier in (idle, busy):
+        print(verifier.judge("\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}", "1").verdict.value, flush=True)
     if len(sys.argv) > 1:
         busy.judge("\\\\boxed{%s}" % sys.argv[1], "7")
     """
@@ -250,7 +251,7 @@ SCRIPT = textwrap.dedent(
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The script in a process of its own, where gmpy2 must not be imported: a power tower aborts its process."""
+    """Start the script in a new process, where importing gmpy2 fails: with gmpy2 a power tower aborts the process."""
     (tmp_path / "gmpy2.py").write_text("raise SystemExit('gmpy2 was imported')\n")
     script = tmp_path / "unguarded.py"
     script.write_text(SCRIPT)
@@ -274,11 +275,12 @@ def test_no_process_idle_or_busy_survives_a_kill_of_the_owner(tmp_path: Path) ->
     process = start(tmp_path, HANGS)
     assert process.stdout and [process.stdout.readline() for _ in range(2)] == [b"correct\n"] * 2
     before = {pid: cpu_seconds(pid) for pid in descendants(process.pid)}
-    assert len(before) == 3, "the template, an idle worker and a busy one"
+    processes = [psutil.Process(pid) for pid in before]
+    assert len(processes) == 3, "the template, an idle worker and a busy one"
     assert wait_until(lambda: any(cpu_seconds(pid) > spent + 0.2 for pid, spent in before.items()))
     process.kill()
     process.wait()
-    assert wait_until(lambda: not alive(set(before))), alive(set(before))
+    assert still_running(processes) == []
 
 
 RANK = textwrap.dedent(
@@ -288,9 +290,9 @@ RANK = textwrap.dedent(
     from rloop_core.verifier import Verifier
 
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
-    with Verifier(timeout=60) as one:
+    with Verifier(timeout=60) as verifier:
         for i in range(2, 8):
-            judged = one.judge_many([(f"\\\\boxed{{{i}\\\\sin^2 x+{i}\\\\cos^2 x}}", f"{i}", True)])
+            judged = verifier.judge_many([(f"\\\\boxed{{{i}\\\\sin^2 x+{i}\\\\cos^2 x}}", f"{i}", True)])
             agreed = [None, None]
             dist.all_gather_object(agreed, judged[0].verdict.value)
             assert agreed == ["correct", "correct"], agreed
@@ -301,7 +303,7 @@ RANK = textwrap.dedent(
 
 @pytest.mark.long
 def test_each_rank_of_a_distributed_run_has_its_own_workers(tmp_path: Path) -> None:
-    """Of every process that is true by `test_a_forked_child_starts_its_own_workers`; here beside torch's threads."""
+    """The same as for a forked child, beside the threads of torch.distributed."""
     script = tmp_path / "rank.py"
     script.write_text(RANK)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}

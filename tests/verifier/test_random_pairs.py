@@ -1,4 +1,4 @@
-"""Generated pairs with known truth: no false positive, hardly a false negative; and laws of comparison."""
+"""Generated pairs with known truth: no false positive, few false negatives; comparison is symmetric and reflexive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ needs_workers = pytest.mark.process
 
 def verdicts(verifier: Verifier, pairs: list[Pair]) -> list[Verdict]:
     return [
-        one.verdict for one in verifier.judge_many([(f"So it is \\boxed{{{p.answer}}}.", p.gold, True) for p in pairs])
+        judgement.verdict
+        for judgement in verifier.judge_many([(f"So it is \\boxed{{{p.answer}}}.", p.gold, True) for p in pairs])
     ]
 
 

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from rloop_core.verifier import Verifier, stream, verify_stream
-from rloop_core.verifier import lines as line_reading
-from rloop_core.verifier.lines import LineReader
-from rloop_core.verifier.stream import verify_batch
+from rloop_core.verifier.stream import LineReader, verify_batch
 
 pytestmark = pytest.mark.process
 
@@ -105,7 +103,6 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 def test_a_line_beyond_the_limit_is_one_error_and_little_memory(
     verifier: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_reading, "MAX_LINE_BYTES", 3 * 2**20)
     monkeypatch.setattr(stream, "MAX_LINE_BYTES", 3 * 2**20)
     fine = b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"}'
     reader = reader_of(fine + b"\n" + b"x" * (30 * 2**20) + b"\n" + fine, tmp_path)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.verifier.compare import compare
-from rloop_core.verifier.golds import acceptable_golds, gold_text
+from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.compare.numbers import parse_number
 from rloop_core.verifier.limits import beyond_limits
-from rloop_core.verifier.normalise import normalise
-from rloop_core.verifier.numbers import number
+from rloop_core.verifier.read.normalise import acceptable_golds, gold_text, normalise
 
 
 def equal(answer: str, gold: str) -> bool | None:
@@ -72,6 +71,35 @@ EQUAL = [
     ("\\left( 3, 4 \\right)", "(3,4)"),
     ("\\dfrac{\\pi}{2}", "\\frac{\\pi}{2}"),
     ("\\boxed{7}", "7"),
+    ("\\sqrt{8}", "2\\sqrt{2}"),
+    ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}"),
+    ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}"),
+    ("\\frac{1+i}{1-i}", "i"),
+    ("i^2", "-1"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("7+0\\cdot x", "7"),
+    ("3\\frac{5}{2}", "7.5"),
+    ("\\frac{3\\pi}{4}", "0.75\\pi"),
+    ("5!", "120"),
+    ("\\binom{5}{2}", "10"),
+    ("x(x-2)", "x^2-2x"),
+    ("0.\\overline{3}", "\\frac{1}{3}"),
+    ("0.1\\overline{6}", "1/6"),
+    ("0.(142857)", "1/7"),
+    ("0.333...", "\\frac13"),
+    ("0.142857142857...", "\\frac17"),
+    ("٣", "3"),
+    ("33\\frac{1}{3}\\%", "\\frac13"),
+    ("½π", "\\frac{\\pi}{2}"),
+    ("60º", "60^\\circ"),
+    ("\u211d", "(-\\infty,\\infty)"),
+    ("x ∈ [1,2]", "[1,2]"),
+    ("3\u00d710⁸", "3e8"),
+    ("\uff15\uff10\uff05", "0.5"),
+    ("\\{4\\}\\cup\\{-2\\}", "\\{-2,4\\}"),
+    ("\\{x : x > 3\\}", "(3,\\infty)"),
+    ("Tuesday", "tuesday"),
+    ("11,\\! 111,\\! 100", "11111100"),
 ]
 DIFFERENT = [
     ("43", "42"),
@@ -88,8 +116,19 @@ DIFFERENT = [
     ("\\text{yes}", "\\text{no}"),
     ("5 \\text{ million}", "5"),
     ("\\frac{1}{2}", "\\frac{2}{1}"),
+    ("(x+1)^2", "x^2+2x+2"),
+    ("x_1", "x_2"),
+    ("x", "X"),
+    ("2x", "2"),
+    ("5²", "52"),
+    ("1,2", "12"),
+    ("\\sqrt{2}", "1.41421356237309504880"),
+    ("\\pi^2", "\\pi"),
+    ("0.333...", "0.333"),
+    ("\\{x : x > 3\\}", "[3,\\infty)"),
+    ("seat", "east"),
 ]
-LEFT_OPEN = [
+UNDECIDED = [
     ("1 2", "12"),
     ("\\frac{1}{0}", "1"),
     ("\\sin 2x", "2\\sin x\\cos x"),
@@ -112,49 +151,6 @@ DECORATED = [
     "7\\quad",
     "\uff17",
 ]
-BOTH_WAYS = [
-    ("\\sqrt{8}", "2\\sqrt{2}", True),
-    ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}", True),
-    ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}", True),
-    ("\\frac{1+i}{1-i}", "i", True),
-    ("i^2", "-1", True),
-    ("(x+1)^2", "x^2+2x+1", True),
-    ("(x+1)^2", "x^2+2x+2", False),
-    ("7+0\\cdot x", "7", True),
-    ("3\\frac{5}{2}", "7.5", True),
-    ("\\frac{3\\pi}{4}", "0.75\\pi", True),
-    ("5!", "120", True),
-    ("\\binom{5}{2}", "10", True),
-    ("x(x-2)", "x^2-2x", True),
-    ("x_1", "x_2", False),
-    ("x", "X", False),
-    ("2x", "2", False),
-    ("5²", "52", False),
-    ("1,2", "12", False),
-    ("\\sqrt{2}", "1.41421356237309504880", False),
-    ("\\pi^2", "\\pi", False),
-    ("0.\\overline{3}", "\\frac{1}{3}", True),
-    ("0.1\\overline{6}", "1/6", True),
-    ("0.(142857)", "1/7", True),
-    ("0.333...", "\\frac13", True),
-    ("0.142857142857...", "\\frac17", True),
-    ("0.333...", "0.333", False),
-    ("٣", "3", True),
-    ("33\\frac{1}{3}\\%", "\\frac13", True),
-    ("½π", "\\frac{\\pi}{2}", True),
-    ("1½", "1.5", True),
-    ("60º", "60^\\circ", True),
-    ("\u211d", "(-\\infty,\\infty)", True),
-    ("x ∈ [1,2]", "[1,2]", True),
-    ("3\u00d710⁸", "3e8", True),
-    ("\uff15\uff10\uff05", "0.5", True),
-    ("\\{4\\}\\cup\\{-2\\}", "\\{-2,4\\}", True),
-    ("\\{x : x > 3\\}", "(3,\\infty)", True),
-    ("\\{x : x > 3\\}", "[3,\\infty)", False),
-    ("seat", "east", False),
-    ("Tuesday", "tuesday", True),
-    ("11,\\! 111,\\! 100", "11111100", True),
-]
 
 
 @pytest.mark.parametrize(
@@ -162,14 +158,13 @@ BOTH_WAYS = [
     [
         *((*pair, True) for pair in EQUAL),
         *((*pair, False) for pair in DIFFERENT),
-        *((*pair, None) for pair in LEFT_OPEN),
+        *((*pair, None) for pair in UNDECIDED),
         *((answer, gold, gold == "7") for answer in DECORATED for gold in ("7", "8")),
-        *BOTH_WAYS,
-        *((gold, answer, same) for answer, gold, same in BOTH_WAYS),
     ],
 )
 def test_numbers_and_formulas_in_any_notation_need_no_engine(answer: str, gold: str, same: bool | None) -> None:
     assert equal(answer, gold) is same
+    assert equal(gold, answer) is same
 
 
 small = st.integers(-9, 9)
@@ -264,7 +259,7 @@ def test_unequal_values_are_never_equal(left: Fraction, right: Fraction, data: s
 def test_any_text_is_read_without_an_exception(text: str) -> None:
     plain = normalise(text)
     assert normalise(plain) is not None
-    number(plain)
+    parse_number(plain)
     compare(plain, "7")
     beyond_limits(plain)
 

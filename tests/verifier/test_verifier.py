@@ -101,7 +101,7 @@ def test_order_is_kept_among_fast_slow_and_undecided_items(verifier: Verifier) -
             (f"\\boxed{{{i}/2}}", "0.25"),
         ]
         items.append((*kind[i % 4], True))
-    verdicts = [one.verdict.value for one in verifier.judge_many(items)]
+    verdicts = [judgement.verdict.value for judgement in verifier.judge_many(items)]
     assert verdicts == ["correct", "correct", "no_answer", "wrong"] * 15
     assert verifier.judge_many([]) == []
 
@@ -115,7 +115,7 @@ def test_over_long_answers_are_wrong_at_once_and_recorded_by_their_beginning(ver
 def test_integers_need_no_process() -> None:
     items = [(f"adding {i} and 1 gives \\boxed{{{i + 1}}}", str(i + 1), True) for i in range(2_000)]
     with Verifier() as fresh:
-        assert {one.verdict for one in fresh.judge_many(items)} == {Verdict.correct}
+        assert {judgement.verdict for judgement in fresh.judge_many(items)} == {Verdict.correct}
         assert fresh._pool._idle == []
 
 
@@ -148,7 +148,7 @@ def test_collected_examples(verifier: Verifier) -> None:
     judgements = verifier.judge_many([(row["completion"], row["gold"], True) for row in rows])
     bad = [
         row["id"]
-        for row, one in zip(rows, judgements, strict=True)
-        if (one.verdict is Verdict.correct) != row["expected"]
+        for row, judgement in zip(rows, judgements, strict=True)
+        if (judgement.verdict is Verdict.correct) != row["expected"]
     ]
     assert not bad

@@ -294,21 +294,21 @@ _EXPERTS = (
 _VERIFIER = (
     Wrong(
         "first-box",
-        "rloop_core/verifier/boxes.py",
-        "last = (begun, token.start(), token.end())",
-        "last = last or (begun, token.start(), token.end())",
+        "rloop_core/verifier/read/extract.py",
+        "last = (start, token.start(), token.end())",
+        "last = last or (start, token.start(), token.end())",
         "An intermediate result is judged instead of the answer.",
     ),
     Wrong(
         "cut-box-answers",
-        "rloop_core/verifier/boxes.py",
-        "    if last is None or unclosed > last[1]:\n",
+        "rloop_core/verifier/read/extract.py",
+        "    if last is None or content_start > last[1]:\n",
         "    if last is None:\n",
         "A completion that was cut inside its box is judged by an earlier one.",
     ),
     Wrong(
         "imagined-turns-count",
-        "rloop_core/verifier/extract.py",
+        "rloop_core/verifier/read/extract.py",
         'text = cut_at_marker(completion) if "<" in completion or "[" in completion else completion',
         "text = completion",
         "What follows the end of the policy's turn is judged.",
@@ -330,9 +330,9 @@ _VERIFIER = (
     ),
     Wrong(
         "timeout-is-wrong",
-        "rloop_core/verifier/pool.py",
-        "call.outcomes[place] = Outcome(Verdict.timeout, ",
-        "call.outcomes[place] = Outcome(Verdict.wrong, ",
+        "rloop_core/verifier/workers/pool.py",
+        "call.outcomes[index] = Outcome(Verdict.timeout, ",
+        "call.outcomes[index] = Outcome(Verdict.wrong, ",
         "An undecided comparison counts, and is cached, as a wrong answer.",
     ),
 )

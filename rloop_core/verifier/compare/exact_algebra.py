@@ -12,38 +12,38 @@ from math import gcd, isqrt
 from typing import TypeAlias
 
 Monomial: TypeAlias = tuple[tuple[str, int], ...]
-Key: TypeAlias = tuple[int, int, Monomial]
-Form: TypeAlias = dict[Key, Fraction]
+Term: TypeAlias = tuple[int, int, Monomial]
+Form: TypeAlias = dict[Term, Fraction]
 """(power of pi, squarefree number under the root, variables with their powers) -> coefficient, never 0."""
 
 MAX_TERMS = 80
 _MAX_BITS = 6000
 _MAX_RADICAND = 10**12
 _MAX_POWER = 5000
-_ONE: Key = (0, 1, ())
+_ONE: Term = (0, 1, ())
 
 
 class TooComplexError(ValueError):
-    """The value is no such sum, or too large a one."""
+    """The value is no such sum, or the sum is too large."""
 
 
 def rational(value: Fraction | int) -> Form:
-    """A rational number."""
+    """Return a rational number."""
     return {_ONE: Fraction(value)} if value else {}
 
 
 def pi() -> Form:
-    """The circle's number."""
+    """Return pi."""
     return {(1, 1, ()): Fraction(1)}
 
 
 def variable(name: str) -> Form:
-    """A variable of that name."""
+    """Return a variable."""
     return {(0, 1, ((name, 1),)): Fraction(1)}
 
 
 def add(left: Form, right: Form, sign: int = 1) -> Form:
-    """left + sign * right."""
+    """Return left + sign * right."""
     total = dict(left)
     for term, value in right.items():
         total[term] = total.get(term, Fraction(0)) + sign * value
@@ -51,7 +51,7 @@ def add(left: Form, right: Form, sign: int = 1) -> Form:
 
 
 def multiply(left: Form, right: Form) -> Form:
-    """The product."""
+    """Return the product."""
     if len(left) * len(right) > 4 * MAX_TERMS:
         raise TooComplexError
     total: Form = {}
@@ -64,7 +64,7 @@ def multiply(left: Form, right: Form) -> Form:
 
 
 def power(base: Form, exponent: int) -> Form:
-    """The power with an integer exponent.
+    """Return the power with an integer exponent.
 
     Raises:
         TooComplexError: 0 to a negative power, or a result beyond the limits.
@@ -87,7 +87,7 @@ def power(base: Form, exponent: int) -> Form:
 
 
 def inverse(form: Form) -> Form:
-    """1 / form: of one term, or of a number without different powers of pi, by conjugates."""
+    """Return 1 / form, of one term, or by conjugates of a number with a single power of pi."""
     factor = rational(1)
     for _ in range(6):
         if len(form) == 1:
@@ -96,14 +96,14 @@ def inverse(form: Form) -> Form:
             return multiply(factor, over)
         if not form or any(term[2] for term in form) or len({term[0] for term in form}) > 1:
             break
-        mark = _mark(next(term[1] for term in form if term[1] != 1))
-        conjugate = {term: -value if _has(term[1], mark) else value for term, value in form.items()}
+        divisor = _least_factor(next(term[1] for term in form if term[1] != 1))
+        conjugate = {term: -value if _divides(term[1], divisor) else value for term, value in form.items()}
         factor, form = multiply(factor, conjugate), multiply(form, conjugate)
     raise TooComplexError
 
 
 def square_root(form: Form) -> Form:
-    """The root of a rational number."""
+    """Return the square root of a rational number."""
     if not form:
         return {}
     if len(form) > 1 or _ONE not in form:
@@ -114,7 +114,7 @@ def square_root(form: Form) -> Form:
 
 
 def as_rational(form: Form) -> Fraction | None:
-    """The rational number that the form is, None when it is none."""
+    """Return the form as a rational number; None if it is none."""
     if not form:
         return Fraction(0)
     return form[_ONE] if len(form) == 1 and _ONE in form else None
@@ -132,7 +132,7 @@ def _bits(value: Fraction) -> int:
 
 
 def _root_product(left: int, right: int) -> tuple[int, int]:
-    """sqrt(left) * sqrt(right) as factor * sqrt(root)."""
+    """Return (factor, root) with sqrt(left) * sqrt(right) = factor * sqrt(root)."""
     common = gcd(left, right)
     root = abs(left) * abs(right) // common**2
     if left < 0 and right < 0:
@@ -149,8 +149,8 @@ def _product(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted((name, count) for name, count in powers.items() if count))
 
 
-def _mark(root: int) -> int:
-    """-1 for an imaginary root, else its least prime."""
+def _least_factor(root: int) -> int:
+    """Return -1 for an imaginary root, else its least prime."""
     if root < 0:
         return -1
     prime = 2
@@ -161,13 +161,13 @@ def _mark(root: int) -> int:
     return prime
 
 
-def _has(root: int, mark: int) -> bool:
-    return root < 0 if mark == -1 else root % mark == 0
+def _divides(root: int, divisor: int) -> bool:
+    return root < 0 if divisor == -1 else root % divisor == 0
 
 
 @lru_cache(maxsize=4096)
 def _squarefree(number: int) -> tuple[int, int]:
-    """(a, b) with number = a^2 b and b squarefree."""
+    """Return (a, b) with number = a^2 b and b squarefree."""
     if isqrt(number) ** 2 == number:
         return isqrt(number), 1
     if number > _MAX_RADICAND:

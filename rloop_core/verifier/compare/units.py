@@ -1,9 +1,9 @@
 """Units of measurement: SI with its prefixes, everyday and American ones, money, angles, temperatures.
 
-`unit` reads words and symbols with powers and quotients (`km/h`, `m s^{-2}`, `kg m^2`, `square feet`, `miles per
+`parse_unit` reads words and symbols with powers and quotients (`km/h`, `m s^{-2}`, `kg m^2`, `square feet`, `miles per
 hour`) into a dimension and an exact factor. Everything after the first `/` divides, as physicists write J/kg K. Months
-and years are a dimension of their own, since a year has no exact number of days. Words that are no known unit (apples,
-people) become a unit of words, singular and plural alike; words that only count (`units`, `total`) are no unit at all.
+and years have a dimension of their own, since a year has no exact number of days. Words that are no known unit (apples,
+people) become a unit of words, singular and plural alike; words that only count (`units`, `total`) are no unit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Dimension = tuple[tuple[str, int], ...]
 
 
 class Unit(NamedTuple):
-    """value_in_base = value * factor * pi**pi + offset; an unknown unit has words and no dimension."""
+    """A unit: value in base units = value * factor * pi**pi + offset. An unknown unit has words and no dimension."""
 
     dimension: Dimension = ()
     factor: Fraction = Fraction(1)
@@ -116,14 +116,14 @@ _PLURALS = {
 }  # fmt: skip
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
-_ANY_CASE = _set("km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
-_COUNTING = _set("unit total approximately approx about exactly in of the a an altogether each only")
+_ANY_CASE = _words("km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
+_COUNTING = _words("unit total approximately approx about exactly in of the a an altogether each only")
 _COUNTING_PLAIN = frozenset(("unit", "total"))
-_NEVER = _set(
+_NEVER = _words(
     "or and not no none plus minus over mod modulo choose divided by is are root if for where when infinity infinite "
     "pi with otherwise all any every"
 )
@@ -133,8 +133,8 @@ _SCALES = {
 _TOKEN = re.compile(
     r"\s*(?:([A-Za-zΩÅ$¢€£¥₹][A-Za-z.'\-]*)\s*(?:\^\s*\{?\s*\(?([+-]?\d)\)?\s*\}?|([+-]?\d)(?!\d))?|([/*()]))"
 )
-# Letters in a formula are variables; only these symbols are taken for units there, and words of four letters.
-_PLAIN_SYMBOLS = _set(
+# Letters in a formula are variables, except these symbols and words of four letters or more.
+_PLAIN_SYMBOLS = _words(
     "mm cm dm km nm kg ml mL ft lb lbs mph kph kmh kmph yd mi hr hrs sec secs min mins yr yrs wk oz gal rad Hz kHz MHz "
     "GHz kJ kW kWh kPa eV keV MeV mol MB GB TB kB KB USD EUR GBP degC degF"
 )
@@ -154,8 +154,8 @@ def _dimension(text: str) -> Dimension:
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[str, Unit]:
-    """Every symbol and word, prefixed ones included."""
+def _all_units() -> dict[str, Unit]:
+    """Return the unit of every symbol and word, including those with a prefix."""
     known: dict[str, Unit] = {}
     prefixed: dict[str, Unit] = {}
     for line in _TABLE.strip().splitlines():
@@ -179,22 +179,17 @@ def _known() -> dict[str, Unit]:
     return prefixed | known
 
 
-def scale(word: str) -> int | None:
-    """The factor of a scale word (`million`), None for any other."""
-    return _SCALES.get(word.casefold().removesuffix("s"))
-
-
 @lru_cache(maxsize=4096)
-def unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[int, Unit | None] | None:
-    """The scale and the unit that the words and symbols mean; None when they are no unit.
+def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[int, Unit | None] | None:
+    """Return the factor of the scale words and the unit; None when the text is no unit.
 
     Args:
         text: Words, symbols, powers, `/`, `per`; no LaTeX commands.
-        plain: The text stood in a formula, not in `\\text{}`: only names that cannot be variables count.
-        weak: With plain, single letters and the like count too: the other side has a unit.
+        plain: The text is part of a formula, not of `\\text{}`: only names that cannot be variables are units.
+        weak: With `plain`, single letters are units too, because the other side has a unit.
     """
-    factor, signs, power_next = 1, 1, 1
-    found: list[tuple[str, Unit | None, int]] = []
+    factor, sign_of_powers, next_power = 1, 1, 1
+    parts: list[tuple[str, Unit | None, int]] = []
     at = 0
     text = text.strip()
     weak = weak or _METRES_PER_SECOND.fullmatch(text) is not None
@@ -205,32 +200,32 @@ def unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[int, Un
         at = match.end()
         name, power, digit, sign = match.groups()
         if sign is not None:
-            signs = -1 if sign == "/" else signs
+            sign_of_powers = -1 if sign == "/" else sign_of_powers
             continue
         name = name.rstrip(".,-'") or name
         lower = name.casefold()
         if lower == "per":
-            signs = -1
+            sign_of_powers = -1
         elif lower in _ODD_POWER:
-            power_next = _ODD_POWER[lower]
-        elif lower in _POWER_AFTER and found:
-            found[-1] = (*found[-1][:2], found[-1][2] * _POWER_AFTER[lower])
-        elif scale(name) is not None and not found:
-            factor *= scale(name) or 1
+            next_power = _ODD_POWER[lower]
+        elif lower in _POWER_AFTER and parts:
+            parts[-1] = (*parts[-1][:2], parts[-1][2] * _POWER_AFTER[lower])
+        elif lower.removesuffix("s") in _SCALES and not parts:
+            factor *= _SCALES[lower.removesuffix("s")]
         elif lower in _NEVER:
             return None
         elif lower.removesuffix("s") not in (_COUNTING_PLAIN if plain else _COUNTING) or text == "in":
-            one = _lookup(name)
-            # What divides a unit is a unit too: km/h.
-            if plain and not _stands_in_formula(name, one, weak or (signs < 0 and bool(found))):
+            unit = _lookup(name)
+            # A name that divides a unit is a unit too: km/h.
+            if plain and not _is_unit_in_formula(name, unit, weak or (sign_of_powers < 0 and bool(parts))):
                 return None
-            found.append((_stem(lower), one, signs * power_next * int(power or digit or 1)))
-            power_next = 1
-    return factor, _combined(found)
+            parts.append((_stem(lower), unit, sign_of_powers * next_power * int(power or digit or 1)))
+            next_power = 1
+    return factor, _combined(parts)
 
 
 def _lookup(name: str) -> Unit | None:
-    known = _known()
+    known = _all_units()
     if name in known:
         return known[name]
     lower = name.casefold()
@@ -241,9 +236,9 @@ def _lookup(name: str) -> Unit | None:
     return None
 
 
-def _stands_in_formula(name: str, one: Unit | None, weak: bool) -> bool:
-    """Whether letters in a formula are a unit rather than variables."""
-    if one is not None:
+def _is_unit_in_formula(name: str, unit: Unit | None, weak: bool) -> bool:
+    """Return True if letters in a formula are a unit rather than variables."""
+    if unit is not None:
         return weak or name in _PLAIN_SYMBOLS or len(name) > 3 or not name.isascii() or name == "day"
     lower = name.casefold()
     return lower in _PLURALS or lower in ("ways", "eggs") or (len(name) > 3 and lower.endswith("s"))
@@ -253,20 +248,20 @@ def _stem(word: str) -> str:
     return _PLURALS.get(word, word if len(word) < 4 else word.removesuffix("s"))
 
 
-def _combined(found: list[tuple[str, Unit | None, int]]) -> Unit | None:
-    """The product; a unit of words as soon as one of them is unknown; None when nothing is left."""
-    if not found:
+def _combined(parts: list[tuple[str, Unit | None, int]]) -> Unit | None:
+    """Multiply (name, unit, power) parts; a unit of words if one of them is unknown; None for no parts."""
+    if not parts:
         return None
-    if any(one is None for _, one, _ in found):
-        return Unit(words=frozenset(stem for stem, _, _ in found))
     powers: dict[str, int] = {}
     factor, pi = Fraction(1), 0
-    for _, one, power in found:
-        assert one is not None
-        factor *= one.factor**power
-        pi += one.pi * power
-        for base, exponent in one.dimension:
+    for _, unit, power in parts:
+        if unit is None:
+            return Unit(words=frozenset(stem for stem, _, _ in parts))
+        factor *= unit.factor**power
+        pi += unit.pi * power
+        for base, exponent in unit.dimension:
             powers[base] = powers.get(base, 0) + exponent * power
-    offset = found[0][1].offset if len(found) == 1 and found[0][1] and found[0][2] == 1 else Fraction(0)
+    _, first, power = parts[0]
+    offset = first.offset if first and len(parts) == 1 and power == 1 else Fraction(0)
     dimension = tuple(sorted((base, power) for base, power in powers.items() if power))
     return Unit(dimension, factor, offset, pi)

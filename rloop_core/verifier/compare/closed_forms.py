@@ -1,8 +1,8 @@
-"""Reads formulas of numbers, roots, pi, i and variables, and compares them exactly and at once.
+"""Compare formulas of numbers, roots, pi, i and variables by their normal forms.
 
-`(x+1)^2` is `x^2+2x+1`, `\\frac{1}{\\sqrt{2}}` is `\\frac{\\sqrt{2}}{2}`, `2+3i` is `3i+2`, in a fraction of a
-millisecond, and what has another normal form is unequal for certain. What does not fit (functions, symbolic exponents,
-quotients of polynomials) and whatever two readers could read differently (`1/2x`, `f(x)`) is left to the math engine.
+`(x+1)^2` is `x^2+2x+1`, `\\frac{1}{\\sqrt{2}}` is `\\frac{\\sqrt{2}}{2}`, `2+3i` is `3i+2`. Different normal forms are
+unequal. Other formulas (functions, symbolic exponents, quotients of polynomials) and ambiguous ones (`1/2x`, `f(x)`)
+are left to the math engine. This needs no process: data sets use it to compare the golds of repeated problems.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial
 
-from rloop_core.verifier import exact_algebra
-from rloop_core.verifier.canonical_latex import clean
-from rloop_core.verifier.exact_algebra import Form, TooComplexError
+from rloop_core.verifier.compare import exact_algebra
+from rloop_core.verifier.compare.exact_algebra import Form, TooComplexError
+from rloop_core.verifier.compare.latex import canonical_latex
 from rloop_core.verifier.policies import Policies
 
 _MAX_CHARS = 300
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     r"\s*(?:(\d+(?:\.\d+)?|\.\d+)|([A-Za-z](?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?)"
     r"|(\\[A-Za-z]+)(_(?:[A-Za-z0-9]|\{[A-Za-z0-9]+\}))?|([-+*/^(){}\[\]!]))"
 )
-_WORD = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{3,}|\\frac\{d|[a-zA-Z]'|\d[eE][+-]?\d")
+_UNSUPPORTED = re.compile(r"(?<!\\)(?<![A-Za-z\\])[A-Za-z]{3,}|\\frac\{d|[a-zA-Z]'|\d[eE][+-]?\d")
 _GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|phi|varphi|chi|psi"
     r"|omega|Gamma|Delta|Theta|Lambda|Xi|Sigma|Phi|Psi|Omega|ell)(?:_.*)?"
@@ -34,8 +34,8 @@ _OPENING = {"(": ")", "{": "}", "[": "]"}
 _MAX_FACTORIAL = 400
 
 
-def equal_forms(answer: str, gold: str, policies: Policies) -> bool | None:
-    """Whether two formulas are equal; None when one of them is beyond this reader."""
+def compare_closed_forms(answer: str, gold: str, policies: Policies) -> bool | None:
+    """Return whether two formulas are equal; None when this module cannot parse one of them."""
     left = _form(answer, policies.mixed_numbers)
     right = _form(gold, policies.mixed_numbers) if left is not None else None
     if left is None or right is None:
@@ -47,11 +47,11 @@ def equal_forms(answer: str, gold: str, policies: Policies) -> bool | None:
 
 @lru_cache(maxsize=16384)
 def _form(text: str, mixed_numbers: str) -> Form | None:
-    text = clean(text)
-    if len(text) > _MAX_CHARS or _WORD.search(text):
+    text = canonical_latex(text)
+    if len(text) > _MAX_CHARS or _UNSUPPORTED.search(text):
         return None
     try:
-        return _Reader(_tokens(text), mixed_numbers == "sum").whole()
+        return _Parser(_tokens(text), mixed_numbers == "sum").whole()
     except (TooComplexError, ZeroDivisionError):
         return None
 
@@ -68,29 +68,29 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-class _Reader:
-    """Recursive descent over the tokens."""
+class _Parser:
+    """A recursive-descent parser."""
 
     def __init__(self, tokens: list[str], mixed: bool) -> None:
         self._tokens = tokens
-        self._at = 0
+        self._position = 0
         self._mixed = mixed
         self._depth = 0
 
     def whole(self) -> Form:
         form = self._sum()
-        if self._at != len(self._tokens):
+        if self._position != len(self._tokens):
             raise TooComplexError
         return form
 
     def _next(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._tokens[self._position] if self._position < len(self._tokens) else ""
 
     def _take(self, expected: str = "") -> str:
         word = self._next()
         if not word or (expected and word != expected):
             raise TooComplexError
-        self._at += 1
+        self._position += 1
         return word
 
     def _sum(self) -> Form:
@@ -133,13 +133,13 @@ class _Reader:
         return self._factor()
 
     def _factor(self) -> Form:
-        start = self._at
+        start = self._position
         form = self._base()
         word = self._tokens[start]
         if word.isdigit() and self._next() == "\\frac":
             return self._mixed_number(form)
         if len(word) == 1 and word.isalpha() and self._next() == "(":
-            inside = self._tokens[self._at + 2 : self._at + 3]
+            inside = self._tokens[self._position + 2 : self._position + 3]
             if word in _FUNCTIONS or inside == [")"] or inside == []:
                 raise TooComplexError  # f(x)
         while self._next() in ("^", "!"):
@@ -168,12 +168,12 @@ class _Reader:
         return exact_algebra.rational(factorial(int(value)))
 
     def _mixed_number(self, whole: Form) -> Form:
-        """3\\frac{1}{2}: a sum where the policy says so and both parts are plain integers, else a product."""
+        """Read 3\\frac{1}{2}: a sum where the policy says so and both parts are plain integers, else a product."""
         self._take()
-        argument = self._at
+        argument = self._position
         top, bottom = self._group(), self._group()
         fraction = exact_algebra.multiply(top, exact_algebra.inverse(bottom))
-        plain = all(re.fullmatch(r"\d+|[{}]", word) for word in self._tokens[argument : self._at])
+        plain = all(re.fullmatch(r"\d+|[{}]", word) for word in self._tokens[argument : self._position])
         value = exact_algebra.as_rational(fraction)
         if self._next() in ("^", "!"):
             raise TooComplexError
@@ -201,14 +201,13 @@ class _Reader:
             return self._command(word)
         if not word[0].isalpha():
             raise TooComplexError
-        return exact_algebra.variable(word.replace("{", "").replace("}", ""))
+        return exact_algebra.variable(re.sub("[{}]", "", word))
 
     def _command(self, word: str) -> Form:
         if word == "\\pi":
             return exact_algebra.pi()
         if word == "\\frac":
-            top, bottom = self._group(), self._group()
-            return exact_algebra.multiply(top, exact_algebra.inverse(bottom))
+            return exact_algebra.multiply(self._group(), exact_algebra.inverse(self._group()))
         if word == "\\sqrt" and self._next() == "{":
             return exact_algebra.square_root(self._group())
         if word == "\\sqrt" and re.fullmatch(r"\d", self._next()):
@@ -216,7 +215,7 @@ class _Reader:
         if word == "\\binom":
             return self._binomial()
         if _GREEK.fullmatch(word):
-            return exact_algebra.variable(word.replace("{", "").replace("}", ""))
+            return exact_algebra.variable(re.sub("[{}]", "", word))
         raise TooComplexError
 
     def _binomial(self) -> Form:

@@ -1,4 +1,4 @@
-"""One spelling for formulas that are set differently and mean the same: the cheapest comparison there is."""
+"""Canonical LaTeX: one spelling for formulas that are set differently and mean the same. Names of variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SPACING = re.compile(
     r"|\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z]))"
 )
 _SPACE = re.compile(r"\s+")
-_SPELLINGS = (
+_CANONICAL = (
     (re.compile(r"^\\(?:approx|simeq)(?![A-Za-z])"), ""),
     (re.compile(r"\\(?:[hv]space|h?phantom|tag)\*?\{[^{}]*\}"), " "),
     (re.compile(r"\\(?:text)?color\s*\{[^{}]*\}"), ""),
@@ -39,15 +39,24 @@ _FRACTION_DIGIT_GROUP = re.compile(r"\\frac\s*(\w)\s*\{")
 _FRACTION_GROUP_DIGIT = re.compile(r"\\frac\s*(\{[^{}]*\})\s*(\w)")
 _INNER_SPACE = re.compile(r"(?<!\d) | (?!\d)")
 _BRACED = re.compile(r"([\^_])\{(\w)\}")
+_LETTER = (
+    r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|varepsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|psi|omega|zeta"
+    r"|eta|kappa|xi|chi|Delta|Omega|Phi|Gamma|Theta|Lambda|ell))"
+)
+_SUFFIX = r"(?:_(?:\w|\{[^{}]*\}|\\\w+))?'*(?:\^(?:\*|\\prime|\{\\prime\}))?(?:\([A-Za-z0-9, \\]*\))?"
+_NAME = re.compile(
+    rf"{_LETTER}{_SUFFIX}|[A-Z]{{2,4}}|\|[A-Z]{{2}}\||\[[A-Z]{{3,4}}\]|m\\angle\s*[A-Z]+|\([A-Za-z](?:, ?[A-Za-z])*\)"
+    r"|\\(?:angle|overline|triangle|text|mathrm|mathbf|vec|hat|bar|dot)\s*\{?[A-Za-z ]+\}?(?:_\w)?"
+)
 
 
 @lru_cache(maxsize=65536)
-def clean(text: str) -> str:
-    """The text with single spaces, no sizing or spacing commands, and one spelling of each command."""
+def canonical_latex(text: str) -> str:
+    """Return the text with single spaces, no sizing or spacing commands, and one spelling of each command."""
     if "\\" in text or "~" in text:
         text = _SPACING.sub(" ", text)
         if "\\" in text:
-            for pattern, spelling in _SPELLINGS:
+            for pattern, spelling in _CANONICAL:
                 text = pattern.sub(spelling, text)
             if "\\frac" in text:
                 text = _FRACTION_DIGITS.sub(r"\\frac{\1}{\2}", text)
@@ -56,13 +65,18 @@ def clean(text: str) -> str:
     return _SPACE.sub(" ", text).strip()
 
 
-def squeezed(text: str) -> str:
-    """Clean text without the spaces that carry no meaning: all but those between two digits."""
+def remove_spaces(text: str) -> str:
+    """Remove the spaces without meaning, that is all except those between two digits, from canonical LaTeX."""
     return _INNER_SPACE.sub("", text)
 
 
 @lru_cache(maxsize=65536)
-def key(text: str) -> str:
-    """What two texts share when they are the same as written. Case is kept, since X is not x."""
-    text = _BRACED.sub(r"\1\2", squeezed(clean(text)))
+def latex_key(text: str) -> str:
+    """Return a key that is equal for two texts that are the same as written. X and x have different keys."""
+    text = _BRACED.sub(r"\1\2", remove_spaces(canonical_latex(text)))
     return _PRIMES.sub(lambda m: "'" * m.group().count("prime"), text) if "\\prime" in text else text
+
+
+def is_name(text: str) -> bool:
+    """Return True for the left side of `x = 5`: x, a_1, f(x), AB, \\angle A, |AB|, P(A)."""
+    return _NAME.fullmatch(text) is not None

@@ -1,9 +1,9 @@
-"""Workers without the caller's state: one template process per caller, started clean, forks them in milliseconds.
+"""Start workers: one template process per caller, started with a clean state, forks them in milliseconds.
 
-Starting Python and importing the engine costs more than a second, too much for every worker that is killed. Forking the
+Starting Python and importing the engine takes more than a second, too long for every worker that is killed. Forking the
 caller would copy its threads' locks, its GPU and its `__main__`. So a fresh interpreter imports the engine once and
-forks from there. It has a single thread, which makes both the forks and the workers' death with it safe; it ends when
-its socket closes, which the kernel does when the caller ends, however that happens.
+forks from there. It has a single thread, so forks are safe and workers die with it. It ends when its socket closes,
+which the kernel does when the caller ends.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import weakref
 from typing import Any
 
 from rloop_core.errors import VerifierError
-from rloop_core.verifier.worker import COUNT, READY, REPLY, REQUEST
+from rloop_core.verifier.workers.worker import COUNT, READY, REPLY, REQUEST, receive_exactly
 
 _START_SECONDS = 120.0
 _ANSWER_SECONDS = 30.0
 _ATTEMPTS = 6
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from rloop_core.verifier.worker import template_main; template_main(int(sys.argv[2]))"
+    "from rloop_core.verifier.workers.worker import template_main; template_main(int(sys.argv[2]))"
 )
 
 
 class WorkerGoneError(Exception):
-    """The worker's end of the connection is closed, or it does not read."""
+    """The worker has closed its connection, or does not read."""
 
 
 def _does_not_start(reason: str) -> VerifierError:
@@ -48,12 +48,12 @@ class Template:
 
     Raises:
         VerifierError: The engine cannot be imported.
-        OSError: The process ended, or did not answer, while it started.
+        OSError: The process ended or did not answer while it started.
     """
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        # A file in the working directory must not stand in for a module, and equal inputs must hash alike.
+        # -P: a file in the working directory must not replace a module. PYTHONHASHSEED: hashes must not vary.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "MPMATH_NOGMPY": "1", "SYMPY_GROUND_TYPES": "python"}
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         with theirs:
@@ -69,7 +69,7 @@ class Template:
         self._lock = threading.Lock()
         self.link.settimeout(_START_SECONDS)
         try:
-            reason = self._exactly(COUNT.unpack(self._exactly(COUNT.size))[0]).decode("utf-8", "replace")
+            reason = self._receive(COUNT.unpack(self._receive(COUNT.size))[0]).decode("utf-8", "replace")
         except OSError:
             self.end()
             raise
@@ -79,14 +79,14 @@ class Template:
             raise _does_not_start(reason)
 
     def fork(self, connection: socket.socket) -> int:
-        """The pid of a new worker that serves the connection.
+        """Fork a worker that serves the connection; return its pid.
 
         Raises:
             OSError: The template is gone, or the system has no room for a process.
         """
         with self._lock:
             socket.send_fds(self.link, [REQUEST.pack(b"F", 0)], [connection.fileno()])
-            pid: int = REPLY.unpack(self._exactly(REPLY.size))[0]
+            pid: int = REPLY.unpack(self._receive(REPLY.size))[0]
         if not pid:
             raise OSError("the system starts no more processes")
         return pid
@@ -96,9 +96,9 @@ class Template:
         try:
             with self._lock:
                 self.link.sendall(REQUEST.pack(b"E", pid))
-                status: int = REPLY.unpack(self._exactly(REPLY.size))[0]
+                status: int = REPLY.unpack(self._receive(REPLY.size))[0]
         except OSError:
-            _discard_template(self)  # a late answer would be taken for that of the next request
+            _discard_template(self)  # a late reply would be read as that of the next request
             return 0
         return status
 
@@ -108,18 +108,15 @@ class Template:
         self._process.kill()
         self._process.wait()
 
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            more = self.link.recv(count - len(parts))
-            if not more:
-                raise ConnectionResetError("the process ended while it started")
-            parts += more
-        return bytes(parts)
+    def _receive(self, count: int) -> bytes:
+        data = receive_exactly(self.link, count)
+        if data is None:
+            raise ConnectionResetError("the process ended while it started")
+        return data
 
 
 class Worker:
-    """One worker, idle or with a task.
+    """A worker process, idle or with a task.
 
     Args:
         policies: What counts as the same answer, as JSON.
@@ -130,7 +127,7 @@ class Worker:
     """
 
     def __init__(self, policies: dict[str, Any], memory_mb: int) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):  # somebody may kill the template, or the worker while it starts
+        for attempt in range(1, _ATTEMPTS + 1):  # the template or the worker may be killed from outside
             try:
                 self._start(policies, memory_mb)
                 return
@@ -156,7 +153,7 @@ class Worker:
             raise
 
     def send(self, message: dict[str, Any]) -> None:
-        """Hand over one message.
+        """Send one message.
 
         Raises:
             WorkerGoneError: The worker cannot take it.
@@ -168,20 +165,20 @@ class Worker:
             raise WorkerGoneError("a worker takes no task") from error
 
     def receive(self) -> bytes:
-        """What the worker has said: one byte a pair, no bytes once it is gone."""
+        """Receive result codes, one byte a pair; no bytes once the worker is gone."""
         try:
             return self.connection.recv(4096)
         except OSError:
             return b""
 
-    def is_there(self) -> bool:
-        """Whether an idle worker still waits for a task: it has said nothing and its connection is open."""
+    def is_idle(self) -> bool:
+        """Return True if the worker still waits for a task: nothing was received and the connection is open."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         return not poll.poll(0)
 
     def end(self) -> int:
-        """Kill it, whatever it does, and return its wait status; 0 when that is not known."""
+        """Kill the worker and return its wait status; 0 if that is unknown."""
         self.connection.close()
         return self._template.end_worker(self.pid)
 
@@ -212,7 +209,7 @@ def _discard_template(failed: Template | None = None) -> None:
 
 
 def _forget_parent() -> None:
-    """In a forked child: let go of the parent's template and workers, whose connections it would keep open."""
+    """Close the connections to the parent's template and workers, in a forked child."""
     global _template, _template_lock
     _template_lock = threading.Lock()
     template, _template = _template, None

@@ -1,15 +1,13 @@
-"""Numerals of every usual notation, as exact fractions.
+"""Read numerals of every usual notation as exact fractions. Nothing is rounded: 0.333 is not 1/3.
 
 - Integers, leading zeros and signs; decimals with or without digits on either side of the point; `1.23e-4`, `1.23E-4`,
   `1.23\\times10^{-4}` (`\\cdot` and `*` too), `10^{-4}`; `\\frac{3}{4}`, `\\frac34`, `3/4`; `75\\%`.
-- Mixed numbers `1\\frac{1}{2}` and `1 1/2` are sums by default, products by policy (`mixed_numbers`). After a whole
-  number an improper fraction is no mixed number: `3\\frac{5}{2}` has no value here.
-- A bar, dots or brackets repeat digits: `0.\\overline{3}`, `0.\\dot{3}` and `0.(3)` are 1/3. So is `0.333...`, where
-  the digits before the dots show the repetition (three times, or twice for a block of three and more); `3.141...` has
-  no value.
-- Thousands (policy `thousands`): `1,000.5` by default. By `point` a point before groups of three digits separates
-  thousands and a comma between digits is the decimal sign: 1.000,5. By `none` a comma always separates list entries.
-- Number words are words. Nothing is ever rounded: 0.333 is not 1/3, and no float appears.
+- Mixed numbers `1\\frac{1}{2}` and `1 1/2` are sums by default, products by policy (`mixed_numbers`). An improper
+  fraction makes no mixed number: `3\\frac{5}{2}` is not read here.
+- A bar, dots or brackets repeat digits: `0.\\overline{3}`, `0.\\dot{3}` and `0.(3)` are 1/3. So is `0.333...`, if the
+  digits show the repetition three times (twice for three digits and more); `3.141...` is not read.
+- Thousands (policy `thousands`): `1,000.5` by default. `point`: a point before groups of three digits separates
+  thousands, and a comma between digits is the decimal sign: 1.000,5. `none`: a comma always separates list entries.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from rloop_core.verifier.canonical_latex import clean, squeezed
+from rloop_core.verifier.compare.latex import canonical_latex, remove_spaces
 from rloop_core.verifier.limits import MAX_DIGITS
 from rloop_core.verifier.policies import DEFAULT, Policies
 
@@ -50,7 +48,7 @@ _MAX_VALUE_CHARS = 3 * MAX_DIGITS
 
 
 class Value(NamedTuple):
-    """An exact number, whether it was written as a percentage, and whether as a decimal or a power of ten."""
+    """An exact number; `percent` and `decimal` (or power of ten) say how it was written."""
 
     number: Fraction
     percent: bool
@@ -58,27 +56,27 @@ class Value(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def number(text: str, policies: Policies = DEFAULT) -> Value | None:
-    """The exact value of a numeral; None for all else (units too: see `quantities`)."""
+def parse_number(text: str, policies: Policies = DEFAULT) -> Value | None:
+    """Return the exact value of a numeral; None for any other text, units included (see `quantities`)."""
     if len(text) > _MAX_VALUE_CHARS or not any(char.isdigit() for char in text):
         return None
     if text.isascii() and text.isdigit():
         return Value(Fraction(int(text)), False) if len(text) <= MAX_DIGITS else None
-    text = clean(without_groups(text, policies))
+    text = canonical_latex(remove_thousands(text, policies))
     percent = _PERCENT.search(text)
     if percent:
         text = text[: percent.start()].rstrip()
-    mixed = _MIXED.fullmatch(text)
-    if mixed:
-        return _mixed(mixed.group(1), mixed.group(2), mixed.group(3), mixed.group(4), bool(percent), policies)
-    text = squeezed(text)
+    if mixed := _MIXED.fullmatch(text):
+        sign, whole, top, bottom = mixed.groups()
+        return _mixed(sign, whole, top, bottom, bool(percent), policies)
+    text = remove_spaces(text)
     while len(text) > 2 and (text[0], text[-1]) in (("(", ")"), ("{", "}")):
         text = text[1:-1]
-    return _plain(text, bool(percent), policies)
+    return _parse_plain(text, bool(percent), policies)
 
 
 def equal_values(answer: Value, gold: Value, policies: Policies) -> bool:
-    """Whether two numbers agree, with percent signs and tolerance as the policies say."""
+    """Return True if two numbers are equal under the policies for percent signs and tolerance."""
     left, right = answer.number, gold.number
     tolerance = Fraction(str(policies.tolerance)) if policies.tolerance and (answer.decimal or gold.decimal) else None
     if policies.percent == "strict":
@@ -90,11 +88,10 @@ def equal_values(answer: Value, gold: Value, policies: Policies) -> bool:
     return _close(left / 100, right, tolerance) if answer.percent else _close(left, right / 100, tolerance)
 
 
-def without_groups(text: str, policies: Policies = DEFAULT) -> str:
-    """The text with thousands separators taken out, and with decimal points for decimal commas.
+def remove_thousands(text: str, policies: Policies = DEFAULT) -> str:
+    """Remove thousands separators, and write decimal commas as points.
 
-    `(1,234)` and `\\{1,234\\}` hold two entries; `(1,000, 2,000)` holds two as well, since its spaces show which commas
-    separate.
+    `(1,234)` and `\\{1,234\\}` have two entries. So does `(1,000, 2,000)`: its spaces show which commas separate.
     """
     if policies.thousands == "point":
         if "." not in text and "," not in text:
@@ -103,12 +100,9 @@ def without_groups(text: str, policies: Policies = DEFAULT) -> str:
         return _DECIMAL_COMMA.sub(".", text)
     if policies.thousands == "none" or "," not in text:
         return text
-    found = list(_COMMA_GROUPS.finditer(text))
-    if not found:
-        return text
-    spaced = bool(_SEPARATOR.search(text))
+    spaced = _SEPARATOR.search(text) is not None
     pieces, at, depth = [], 0, 0
-    for match in found:
+    for match in _COMMA_GROUPS.finditer(text):
         before = text[at : match.start()]
         if not spaced:
             for bracket in _OPENING.finditer(before):
@@ -124,36 +118,33 @@ def _close(answer: Fraction, gold: Fraction, tolerance: Fraction | None) -> bool
     return answer == gold or (tolerance is not None and abs(answer - gold) <= tolerance * abs(gold))
 
 
-def _plain(text: str, percent: bool, policies: Policies) -> Value | None:
-    match = _DECIMAL.fullmatch(text)
-    if match:
+def _parse_plain(text: str, percent: bool, policies: Policies) -> Value | None:
+    if match := _DECIMAL.fullmatch(text):
         sign, digits, *exponents = match.groups()
-        written = next((part for part in exponents if part), None)
-        exponent = int(written or 0)
-        value = _exact(digits)
+        exponent_digits = next((part for part in exponents if part), None)
+        exponent = int(exponent_digits or 0)
+        value = _decimal_value(digits)
         if value is None or abs(exponent) > MAX_DIGITS:
             return None
         if exponent:
             value *= Fraction(10) ** exponent
-        return Value(-value if sign == "-" else value, percent, "." in digits or written is not None)
-    match = _TEN.fullmatch(text)
-    if match:
+        return Value(-value if sign == "-" else value, percent, "." in digits or exponent_digits is not None)
+    if match := _TEN.fullmatch(text):
         exponent = int(next(part for part in match.groups()[1:] if part))
         power = Fraction(10) ** exponent if abs(exponent) <= MAX_DIGITS else None
         return None if power is None else Value(-power if match.group(1) == "-" else power, percent, True)
-    match = _FRAC.fullmatch(text)
-    if match:
+    if match := _FRAC.fullmatch(text):
         sign, whole, top, bottom = match.groups()
         return _mixed(sign, whole, top, bottom, percent, policies)
-    match = _SLASH.fullmatch(text)
-    if match:
-        return _mixed(match.group(1), "", match.group(2), match.group(3), percent, policies)
+    if match := _SLASH.fullmatch(text):
+        sign, top, bottom = match.groups()
+        return _mixed(sign, "", top, bottom, percent, policies)
     match = _REPEATING.fullmatch(text)
     return _repeating(match, percent) if match else None
 
 
-def _exact(digits: str) -> Fraction | None:
-    """A signed decimal numeral, exactly."""
+def _decimal_value(digits: str) -> Fraction | None:
+    """Return the exact value of a signed decimal numeral; None for too many digits."""
     digits = digits.removesuffix(".")
     if len(digits) > MAX_DIGITS:
         return None
@@ -161,10 +152,10 @@ def _exact(digits: str) -> Fraction | None:
 
 
 def _mixed(sign: str, whole: str, top: str, bottom: str, percent: bool, policies: Policies) -> Value | None:
-    """whole + top/bottom with one sign; None for a zero denominator or an improper fraction after a whole number."""
+    """Return whole + top/bottom; None for a zero denominator or an improper fraction after a whole number."""
     if len(whole) > MAX_DIGITS:
         return None
-    numerator, denominator = _exact(top), _exact(bottom)
+    numerator, denominator = _decimal_value(top), _decimal_value(bottom)
     if numerator is None or denominator is None or denominator == 0:
         return None
     value = numerator / denominator
@@ -178,7 +169,7 @@ def _mixed(sign: str, whole: str, top: str, bottom: str, percent: bool, policies
 
 
 def _repeating(match: re.Match[str], percent: bool) -> Value | None:
-    """a.b(c) is a.b + c / (10^len(b) (10^len(c) - 1))."""
+    """Return the value of a.b(c): a.b + c / (10^len(b) (10^len(c) - 1))."""
     sign, whole, fixed, barred, dotted, bracketed, dots_sign, dots_whole, shown = match.groups()
     block = barred or dotted or bracketed
     if shown is not None:

@@ -1,12 +1,12 @@
-"""Comparisons in killable processes, so that one hostile answer costs its own verdict and no other.
+"""Compare pairs in killable processes, so that a hostile answer costs only its own verdict.
 
-A worker takes several pairs at once and says each verdict as it is decided, so a death concerns one pair, the one under
-way. What the pool promises:
+A worker takes several pairs at once and reports each verdict when it is decided, so a death concerns only the pair
+under way.
 
-- A pair that takes its worker's life (memory, a crash, somebody's kill) is tried once more in a fresh worker, since it
-  may not be to blame; then it is `error`. A pair that takes too long is not: a second try would double its cost.
-- Seconds are of processor time, so that a busy machine changes no verdict; on the clock it may be four times that.
-- A flood of slow pairs ends: after a few timeouts in one call the rest of its pairs get a fifth of the time.
+- A pair whose worker dies (memory, a crash, a kill from outside) is tried once more in a fresh worker, then it is
+  `error`. A pair that takes too long is not tried again.
+- Seconds are of processor time, so a busy machine changes no verdict; four times as many seconds may pass on the clock.
+- After a few timeouts in one call the rest of its pairs get a fifth of the time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,20 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rloop_core.verifier.outcomes import CORRECT, WRONG, Outcome
 from rloop_core.verifier.policies import DEFAULT, Policies
-from rloop_core.verifier.spawning import Worker, WorkerGoneError
-from rloop_core.verifier.types import Verdict
-from rloop_core.verifier.worker import EQUAL, FAILED, LEAVING, NO_MEMORY, TOO_DEEP, TOO_SLOW, UNEQUAL
+from rloop_core.verifier.types import CORRECT, WRONG, Outcome, Verdict
+from rloop_core.verifier.workers.spawning import Worker, WorkerGoneError
+from rloop_core.verifier.workers.worker import EQUAL, FAILED, LEAVING, NO_MEMORY, TOO_DEEP, TOO_SLOW, UNEQUAL
 
 _CHUNK = 32
 _CLOCK_FACTOR = 4.0
-_PATIENCE = 8
-"""Timeouts in one call, after which its other pairs get less time."""
-_HURRY = 0.2
-_LIVES = 2
-"""Workers that a pair may cost before it is given up."""
+_MAX_TIMEOUTS = 8
+"""Timeouts in one call after which its other pairs get less time."""
+_REDUCED_TIME = 0.2
+_MAX_DEATHS = 2
+"""Worker deaths after which a pair is `error`."""
 
-_BUSY, _DONE, _LEFT, _NO_MEMORY, _DEAD, _OVERDUE = "busy", "done", "left", "no memory", "dead", "overdue"
-
+_BUSY, _DONE, _LEFT, _NO_MEMORY, _DEAD, _OVERDUE = range(6)  # states of a task
 
 _OUTCOMES = {
     EQUAL: CORRECT,
@@ -47,18 +45,18 @@ _OUTCOMES = {
 
 
 @dataclass(slots=True)
-class _Busy:
-    """A worker with a task: the places of its pairs that are undecided, and when the first of them is overdue."""
+class _Task:
+    """A worker with a task: the indices of its undecided pairs, and the clock deadline of the first of them."""
 
     worker: Worker
-    places: deque[int]
+    indices: deque[int]
     seconds: float
     deadline: float
 
 
 @dataclass(slots=True)
 class _Call:
-    """What one call still has to decide."""
+    """The state of one call of `compare_many`."""
 
     pairs: Sequence[tuple[str, str]]
     seconds: float
@@ -67,9 +65,9 @@ class _Call:
     deaths: dict[int, int] = field(default_factory=dict)
     timeouts: int = 0
 
-    def allowance(self) -> float:
-        """Processor seconds for the next pairs."""
-        return self.seconds if self.timeouts < _PATIENCE else self.seconds * _HURRY
+    def time_limit(self) -> float:
+        """Processor seconds for each of the next pairs."""
+        return self.seconds if self.timeouts < _MAX_TIMEOUTS else self.seconds * _REDUCED_TIME
 
 
 class ComparisonPool:
@@ -90,18 +88,18 @@ class ComparisonPool:
         self._memory_mb = memory_mb
         self._policies = policies.model_dump(mode="json")
         self._idle: list[Worker] = []
-        self._out = 0  # workers in use or starting
+        self._in_use = 0  # workers in use or starting
         self._free = threading.Condition()
         _pools.add(self)
 
     def compare_many(self, pairs: Sequence[tuple[str, str]]) -> list[Outcome]:
-        """One outcome a pair, in order: correct, wrong, timeout, or error with its reason.
+        """Return one outcome a pair, in order: correct, wrong, timeout, or error with its reason.
 
         Raises:
-            VerifierError: Workers do not start at all.
+            VerifierError: No worker starts.
         """
         call = _Call(pairs, self._timeout, deque(range(len(pairs))), [None] * len(pairs))
-        busy: dict[int, _Busy] = {}  # by file descriptor
+        busy: dict[int, _Task] = {}  # by file descriptor
         with selectors.DefaultSelector() as selector:
             try:
                 while call.waiting or busy:
@@ -113,33 +111,33 @@ class ComparisonPool:
                     self._drop(task.worker)
         return [outcome or Outcome(Verdict.error) for outcome in call.outcomes]
 
-    def _assign(self, worker: Worker, call: _Call, busy: dict[int, _Busy], selector: selectors.BaseSelector) -> None:
-        """Hand the next few pairs to a worker."""
+    def _assign(self, worker: Worker, call: _Call, busy: dict[int, _Task], selector: selectors.BaseSelector) -> None:
+        """Send the next few pairs to a worker."""
         count = max(1, min(_CHUNK, len(call.waiting) // (2 * self._size)))
-        places = deque(call.waiting.popleft() for _ in range(min(count, len(call.waiting))))
-        seconds = call.allowance()
+        indices = deque(call.waiting.popleft() for _ in range(min(count, len(call.waiting))))
+        seconds = call.time_limit()
         try:
-            worker.send({"seconds": seconds, "pairs": [call.pairs[place] for place in places]})
+            worker.send({"seconds": seconds, "pairs": [call.pairs[index] for index in indices]})
         except WorkerGoneError:
             self._drop(worker)
-            call.waiting.extendleft(reversed(places))
+            call.waiting.extendleft(reversed(indices))
             return
         descriptor = worker.connection.fileno()
-        busy[descriptor] = _Busy(worker, places, seconds, time.monotonic() + seconds * _CLOCK_FACTOR)
+        busy[descriptor] = _Task(worker, indices, seconds, time.monotonic() + seconds * _CLOCK_FACTOR)
         selector.register(descriptor, selectors.EVENT_READ)
 
-    def _collect(self, call: _Call, busy: dict[int, _Busy], selector: selectors.BaseSelector) -> None:
-        """Wait until a worker has said something or is overdue, and note it."""
+    def _collect(self, call: _Call, busy: dict[int, _Task], selector: selectors.BaseSelector) -> None:
+        """Wait until a worker reports or is overdue, and record the results."""
         if not busy:
             return
         now = time.monotonic()
-        patience = max(0.0, min(task.deadline for task in busy.values()) - now)
-        heard = {key.fd for key, _ in selector.select(patience)}
-        # Who was overdue before and is silent still; this thread itself may have been held up since it last listened.
-        overdue = [fd for fd, task in busy.items() if task.deadline <= now and fd not in heard]
-        for descriptor in [*heard, *overdue]:
+        seconds = max(0.0, min(task.deadline for task in busy.values()) - now)
+        readable = {key.fd for key, _ in selector.select(seconds)}
+        # Workers overdue before this read and still silent: this thread itself may have been delayed.
+        overdue = [fd for fd, task in busy.items() if task.deadline <= now and fd not in readable]
+        for descriptor in [*readable, *overdue]:
             task = busy[descriptor]
-            state = self._listen(task, call) if descriptor in heard else _OVERDUE
+            state = self._receive(task, call) if descriptor in readable else _OVERDUE
             if state == _BUSY:
                 continue
             del busy[descriptor]
@@ -148,39 +146,39 @@ class ComparisonPool:
                 self._give_back(task.worker)
                 continue
             status = self._drop(task.worker)
-            if state != _LEFT and task.places:
+            if state != _LEFT and task.indices:
                 _settle(call, task, state, status, self._memory_mb)
-            call.waiting.extendleft(reversed(task.places))
+            call.waiting.extendleft(reversed(task.indices))
 
-    def _listen(self, task: _Busy, call: _Call) -> str:
-        """Note the verdicts that arrived, and say how it stands with the task."""
-        said = task.worker.receive()
-        for code in said:
-            one = bytes([code])
-            if one == LEAVING:
+    def _receive(self, task: _Task, call: _Call) -> int:
+        """Record the verdicts that arrived, and return the state of the task."""
+        codes = task.worker.receive()
+        for byte in codes:
+            code = bytes([byte])
+            if code == LEAVING:
                 return _LEFT
-            if one == NO_MEMORY:
+            if code == NO_MEMORY:
                 return _NO_MEMORY
-            if one not in _OUTCOMES or not task.places:
-                return _DEAD  # what talks like this is no worker of ours any more
-            call.outcomes[task.places.popleft()] = _OUTCOMES[one]
+            if code not in _OUTCOMES or not task.indices:
+                return _DEAD  # the worker no longer follows the protocol
+            call.outcomes[task.indices.popleft()] = _OUTCOMES[code]
         task.deadline = time.monotonic() + task.seconds * _CLOCK_FACTOR
-        if not said:
+        if not codes:
             return _DEAD
-        return _BUSY if task.places else _DONE
+        return _BUSY if task.indices else _DONE
 
     def _take(self, wait: bool) -> Worker | None:
-        """An idle worker or a new one; None when all are taken, and `wait` says not to wait for one."""
+        """Return an idle or new worker; when all are in use, wait for one, or return None if not `wait`."""
         with self._free:
             while True:
                 if self._idle:
                     worker = self._idle.pop()
-                    if worker.is_there():
-                        self._out += 1
+                    if worker.is_idle():
+                        self._in_use += 1
                         return worker
                     worker.end()
-                elif self._out < self._size:
-                    self._out += 1
+                elif self._in_use < self._size:
+                    self._in_use += 1
                     break
                 elif not wait:
                     return None
@@ -189,25 +187,25 @@ class ComparisonPool:
         try:
             return Worker(self._policies, self._memory_mb)
         except BaseException:
-            self._left()
+            self._release()
             raise
 
     def _give_back(self, worker: Worker) -> None:
         with self._free:
             self._idle.append(worker)
-        self._left()
+        self._release()
 
     def _drop(self, worker: Worker) -> int:
-        """End a worker that was taken; its wait status."""
+        """End a worker in use and return its wait status."""
         try:
             return worker.end()
         finally:
-            self._left()
+            self._release()
 
-    def _left(self) -> None:
-        """One worker fewer is in use: another thread may take it, or start one."""
+    def _release(self) -> None:
+        """Count one worker fewer in use, and wake a thread that waits for one."""
         with self._free:
-            self._out -= 1
+            self._in_use -= 1
             self._free.notify()
 
     def close(self) -> None:
@@ -218,27 +216,27 @@ class ComparisonPool:
             worker.end()
 
     def forget(self) -> None:
-        """In a forked child: the workers are the parent's."""
-        self._idle, self._out, self._free = [], 0, threading.Condition()
+        """Forget the workers, in a forked child: they belong to the parent."""
+        self._idle, self._in_use, self._free = [], 0, threading.Condition()
 
 
-def _settle(call: _Call, task: _Busy, state: str, status: int, memory_mb: int) -> None:
-    """Decide about the pair that was under way when its worker died or had to be killed."""
-    place = task.places.popleft()
+def _settle(call: _Call, task: _Task, state: int, status: int, memory_mb: int) -> None:
+    """Decide the pair that was under way when its worker died or was killed."""
+    index = task.indices.popleft()
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if state == _OVERDUE or (state == _DEAD and by_signal == TOO_SLOW):
         call.timeouts += 1
         spent = f"{task.seconds * _CLOCK_FACTOR:g} s on the clock" if state == _OVERDUE else f"{task.seconds:g} s"
-        call.outcomes[place] = Outcome(Verdict.timeout, f"the comparison was stopped after {spent}")
+        call.outcomes[index] = Outcome(Verdict.timeout, f"the comparison was stopped after {spent}")
         return
-    call.deaths[place] = call.deaths.get(place, 0) + 1
-    if call.deaths[place] < _LIVES:
-        task.places.appendleft(place)
+    call.deaths[index] = call.deaths.get(index, 0) + 1
+    if call.deaths[index] < _MAX_DEATHS:
+        task.indices.appendleft(index)
         return
     cause = f"needed more than {memory_mb} MiB" if state == _NO_MEMORY else "lost its process twice"
     if state == _DEAD and by_signal:
         cause += f" ({signal.Signals(by_signal).name})"
-    call.outcomes[place] = Outcome(Verdict.error, f"the comparison {cause}")
+    call.outcomes[index] = Outcome(Verdict.error, f"the comparison {cause}")
 
 
 _pools: weakref.WeakSet[ComparisonPool] = weakref.WeakSet()

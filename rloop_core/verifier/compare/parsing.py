@@ -1,7 +1,7 @@
-"""The outer structure of an answer: lists, sets, tuples, intervals, unions, matrices, equations and inequalities.
+"""Parse the outer structure of an answer: lists, sets, tuples, intervals, unions, matrices, equations, inequalities.
 
-Only brackets, commas and relation signs at the top level are read here; what is inside stays text (`Leaf`) until it is
-compared. `\\pm` becomes both signs: `1 \\pm \\sqrt{2}` is a list of two, `(\\pm 1, 0)` of two points.
+Only brackets, commas and relation signs at the top level are parsed; the text inside (`Leaf`) is not. `\\pm` becomes
+both signs: `1 \\pm \\sqrt{2}` is a list of two, `(\\pm 1, 0)` of two points.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
-from rloop_core.verifier.canonical_latex import clean, key
-from rloop_core.verifier.names import is_name
-from rloop_core.verifier.numbers import without_groups
+from rloop_core.verifier.compare.latex import canonical_latex, is_name, latex_key
+from rloop_core.verifier.compare.numbers import remove_thousands
 from rloop_core.verifier.policies import Policies
 
 MAX_NESTING = 12
@@ -42,13 +41,13 @@ _FLIPPED = {">": "<", "\\ge": "\\le", "<": ">", "\\le": "\\ge"}
 
 
 class Leaf(NamedTuple):
-    """A formula or words, not looked into."""
+    """A formula or words."""
 
     text: str
 
 
 class Group(NamedTuple):
-    """Several things: `kind` is list, set, union, tuple (with its two brackets) or matrix (`left` its columns)."""
+    """Several items: a list, set, union, tuple (`left` and `right` are its brackets) or matrix (`left`: columns)."""
 
     kind: str
     items: tuple[Shape, ...]
@@ -57,42 +56,42 @@ class Group(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """`x = 5`, `0 \\le x < 1`, `x \\in [0, 1]`: the signs, and the texts between them."""
+    """`x = 5`, `0 \\le x < 1`, `x \\in [0, 1]`: the relation signs, and the texts between them."""
 
     signs: tuple[str, ...]
     parts: tuple[str, ...]
 
 
 Shape: TypeAlias = Leaf | Group | Relation
+_Mark: TypeAlias = tuple[str, int, int]
+"""A sign, its start and its end."""
 
 
-def parse(text: str, policies: Policies) -> Shape:
-    """The structure of a normalised answer."""
+def parse_structure(text: str, policies: Policies) -> Shape:
+    """Return the structure of a normalised answer."""
     return _parse(text, policies, 0) if _STRUCTURAL.search(text) or text.startswith("{") else Leaf(text)
 
 
 @lru_cache(maxsize=8192)
 def _parse(text: str, policies: Policies, depth: int) -> Shape:
-    text = clean(text)
+    text = canonical_latex(text)
     if depth == 0:
-        text = _AND.sub(", ", clean(without_groups(text, policies))).strip(" ,;")
+        text = _AND.sub(", ", canonical_latex(remove_thousands(text, policies))).strip(" ,;")
     if depth > MAX_NESTING:
         return Leaf(text)
     below = depth + 1
-    marks = _top_level(text) if any(char.isalnum() for char in text) else []  # a sign alone relates nothing
-    separators = [mark for mark in marks if mark[0] in (",", ";")]
-    if any(mark[0] == ";" for mark in separators):
-        separators = [mark for mark in separators if mark[0] == ";"]
+    marks = _top_level(text) if any(char.isalnum() for char in text) else []  # signs alone
+    separators = _separators(marks)
     if separators:
-        return _list(_cut(text, separators), policies, below)
+        return _list(_split_at(text, separators), policies, below)
     relations = [mark for mark in marks if mark[0] in _RELATIONS]
     if relations and "\\cup" not in (mark[0] for mark in marks):
-        return Relation(tuple(mark[0] for mark in relations), tuple(_cut(text, relations)))
+        return Relation(tuple(mark[0] for mark in relations), tuple(_split_at(text, relations)))
     unions = [mark for mark in marks if mark[0] == "\\cup"]
     if unions:
         if relations and relations[0][0] in ("=", "\\in") and relations[0][1] < unions[0][1] and len(relations) == 1:
-            return Relation((relations[0][0],), tuple(_cut(text, relations)))
-        parts = tuple(_parse(part, policies, below) for part in _cut(text, unions))
+            return Relation((relations[0][0],), tuple(_split_at(text, relations)))
+        parts = tuple(_parse(part, policies, below) for part in _split_at(text, unions))
         if all(isinstance(part, Group) and part.kind == "set" for part in parts):
             return Group("set", tuple(item for part in parts if isinstance(part, Group) for item in part.items))
         return Group("union", parts)
@@ -100,7 +99,7 @@ def _parse(text: str, policies: Policies, depth: int) -> Shape:
 
 
 def _single(text: str, policies: Policies, below: int) -> Shape:
-    """The structure of a text without separators, relations or unions at the top level."""
+    """Return the structure of a text without separators, relations or unions at the top level."""
     if text.startswith("\\{") and text.endswith("\\}") and _encloses(text):
         inner = text[2:-2].strip()
         condition = _CONDITION.fullmatch(inner)
@@ -127,20 +126,18 @@ def _single(text: str, policies: Policies, below: int) -> Shape:
     if french and (french.group(1), french.group(3)) != ("[", "]"):
         text = f"{'(' if french.group(1) == ']' else '['}{french.group(2)}{')' if french.group(3) == '[' else ']'}"
     for left, right in (("(", ")"), ("[", "]"), ("{", "}"), ("\\langle", "\\rangle")):
-        opens = next((one for one in ("(", "[") if text.startswith(one)), left) if left in "([" else left
-        closes = next((one for one in (")", "]") if text.endswith(one)), right) if right in ")]" else right
+        opens = next((sign for sign in "([" if text.startswith(sign)), left) if left in "([" else left
+        closes = next((sign for sign in ")]" if text.endswith(sign)), right) if right in ")]" else right
         if not (text.startswith(opens) and text.endswith(closes) and len(text) > len(opens) + len(closes)):
             continue
         if not _encloses(text):
             continue
         inner = text[len(opens) : -len(closes)].strip()
-        separators = [mark for mark in _top_level(inner) if mark[0] in (",", ";")]
-        if any(mark[0] == ";" for mark in separators):
-            separators = [mark for mark in separators if mark[0] == ";"]
+        separators = _separators(_top_level(inner))
         if opens == "{" or (opens == "(" and closes == ")" and not separators):
             return _parse(inner, policies, below)
         if separators:
-            parts = _cut(inner, separators)
+            parts = _split_at(inner, separators)
             pair = ("(", ")") if opens == "\\langle" else (opens, closes)
             return Group("tuple", tuple(_parse(part, policies, below) for part in parts), *pair)
         return Leaf(text)
@@ -154,11 +151,11 @@ def _list(parts: list[str], policies: Policies, below: int) -> Shape:
 
 def _set(inner: str, policies: Policies, below: int) -> Group:
     marks = [mark for mark in _top_level(inner) if mark[0] in (",", ";")]
-    return Group("set", _items(_cut(inner, marks) if inner else [], policies, below))
+    return Group("set", _items(_split_at(inner, marks) if inner else [], policies, below))
 
 
 def _items(parts: list[str], policies: Policies, below: int) -> tuple[Shape, ...]:
-    """The entries; one with `\\pm` gives one for each sign."""
+    """Return the entries; an entry with `\\pm` gives one for each sign."""
     items: list[Shape] = []
     for part in parts:
         if not part:
@@ -170,45 +167,44 @@ def _items(parts: list[str], policies: Policies, below: int) -> tuple[Shape, ...
 
 
 def _both_signs(text: str) -> list[str]:
-    """The text with each choice of signs; all `\\pm` and `\\mp` of one text go together when there is an `\\mp`."""
-    found = list(_SIGNS.finditer(text))
-    if len(found) > _MAX_SIGNS:
+    """Return the text with each choice of signs; in a text with `\\mp`, all signs change together."""
+    signs = list(_SIGNS.finditer(text))
+    if len(signs) > _MAX_SIGNS:
         return [text]
-    tied = any(match.group() == "\\mp" for match in found)
-    choices = [(one,) * len(found) for one in (True, False)] if tied else product((True, False), repeat=len(found))
+    tied = any(match.group() == "\\mp" for match in signs)
+    choices = [(plus,) * len(signs) for plus in (True, False)] if tied else product((True, False), repeat=len(signs))
     texts: dict[str, str] = {}
     for choice in choices:
         pieces, at = [], 0
-        for match, plus in zip(found, choice, strict=True):
+        for match, plus in zip(signs, choice, strict=True):
             before = text[at : match.start()]
             positive = plus == (match.group() == "\\pm")
             first = not before.strip() or before.rstrip().endswith(("(", "{", "[", ",", "="))
             pieces += [before, ("" if first else "+") if positive else "-"]
             at = match.end()
         signed = ("".join(pieces) + text[at:]).strip()
-        texts.setdefault(key(signed), signed)
+        texts.setdefault(latex_key(signed), signed)
     return list(texts.values())
 
 
 def _walk(text: str) -> Iterator[tuple[str, int, int, int]]:
-    """(sign, start, end, depth of brackets after it) of each token."""
+    """Yield (sign, start, end, depth of brackets after it) of each token."""
     depth = 0
     for token in _TOKEN.finditer(text):
         sign = token.group()
-        depth += 1 if _opens(sign) else -1 if _closes(sign) else 0
+        if sign in _OPEN or sign.startswith("\\begin"):
+            depth += 1
+        elif _closes(sign):
+            depth -= 1
         yield sign, token.start(), token.end(), depth
-
-
-def _opens(sign: str) -> bool:
-    return sign in _OPEN or sign.startswith("\\begin")
 
 
 def _closes(sign: str) -> bool:
     return sign in _CLOSE or sign.startswith("\\end")
 
 
-def _top_level(text: str) -> list[tuple[str, int, int]]:
-    """(sign, start, end) of separators, relations and unions outside all brackets."""
+def _top_level(text: str) -> list[_Mark]:
+    """Return the separators, relations and unions outside all brackets."""
     return [
         (sign, start, end)
         for sign, start, end, depth in _walk(text)
@@ -216,8 +212,14 @@ def _top_level(text: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def _cut(text: str, marks: list[tuple[str, int, int]]) -> list[str]:
-    """The pieces between the marks."""
+def _separators(marks: list[_Mark]) -> list[_Mark]:
+    """Return the semicolons, or the commas where there are none."""
+    semicolons = [mark for mark in marks if mark[0] == ";"]
+    return semicolons or [mark for mark in marks if mark[0] == ","]
+
+
+def _split_at(text: str, marks: list[_Mark]) -> list[str]:
+    """Return the texts between the marks."""
     pieces, at = [], 0
     for _, start, end in marks:
         pieces.append(text[at:start].strip())
@@ -226,12 +228,12 @@ def _cut(text: str, marks: list[tuple[str, int, int]]) -> list[str]:
 
 
 def _encloses(text: str) -> bool:
-    """Whether the first bracket closes at the very end."""
+    """Return True if the first bracket closes at the end of the text."""
     return next((end == len(text) for sign, _, end, depth in _walk(text) if depth == 0 and _closes(sign)), False)
 
 
 def as_interval(shape: Shape, policies: Policies) -> tuple[str, Shape] | None:
-    """(name, interval) of an inequality `a < x \\le b` or `x > a` in one name; None for all else."""
+    """Return (name, interval) of an inequality `a < x \\le b` or `x > a` in one name; None for anything else."""
     if not isinstance(shape, Relation) or not set(shape.signs) <= _FLIPPED.keys() or len(shape.parts) > 3:
         return None
     signs, parts = rising(shape)
@@ -248,11 +250,13 @@ def as_interval(shape: Shape, policies: Policies) -> tuple[str, Shape] | None:
         name, left = parts[1], (parts[0], "(" if signs[0] == "<" else "[")
     else:
         return None
-    return key(name), Group("tuple", (parse(left[0], policies), parse(right[0], policies)), left[1], right[1])
+    return latex_key(name), Group(
+        "tuple", (parse_structure(left[0], policies), parse_structure(right[0], policies)), left[1], right[1]
+    )
 
 
 def rising(shape: Relation) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The inequality with `<` and `\\le` alone; no signs when it turns round midway."""
+    """Return the inequality with `<` and `\\le` only; None instead of the signs when it mixes directions."""
     if all(sign in ("<", "\\le") for sign in shape.signs):
         return shape.signs, shape.parts
     if all(sign in (">", "\\ge") for sign in shape.signs):

@@ -1,0 +1,242 @@
+"""Find the final answer in a completion: the last balanced box, else the last `Answer:` line, else `#### 7`.
+
+Only the policy's own turn is read, up to the first chat or stop marker. If it contains `</think>`, the text after the
+last one is read first. Every pass is linear in the text's length. The answer is returned as written.
+
+Policies:
+
+- `boxes`: `last` takes the last box. `single` refuses a completion with several boxes (nested boxes count as one).
+  `agreeing` also returns the other boxes, and each must equal the gold for the verdict `correct`.
+- `text_after`: `refuse` refuses letters and digits after the answer. Punctuation, closing braces, tags, and the end of
+  a formula or an environment are allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import NamedTuple
+
+from rloop_core.verifier.policies import DEFAULT, Policies
+
+_MAX_BOXES = 16
+"""Different box contents that are kept of one text."""
+
+_INVISIBLE = "\u200b-\u200f\u2060\ufeff"
+_BOX_COMMAND = r"\\(?:boxed|f(?:rame)?box)(?![A-Za-z])"
+_FIRST_BOX = re.compile(_BOX_COMMAND)
+# A backslash before the command is a line break or a doubled escape; the box counts either way.
+_BOX_TOKEN = re.compile(rf"{_BOX_COMMAND}[\s{_INVISIBLE}]*\{{?|\\(?={_BOX_COMMAND})|\\.|[{{}}]", re.DOTALL)
+_BARE_FORMULA = re.compile(r"([^\n$]{1,40}?)(?:\$|\\\)|\\\])")
+_BARE_VALUE = re.compile(r"([+-]?\d+(?:[.,/]\d+)*%?|[A-Za-z](?![A-Za-z]))")
+
+
+class _Boxes(NamedTuple):
+    """The boxes of a text: `\\boxed{...}`, `\\fbox{...}`, `\\framebox{...}`, `\\boxed 7`.
+
+    Attributes:
+        opened: Number of boxes opened; nested boxes count as one.
+        last: Content of the outermost box that closes last; None when the last box is empty or never closes.
+        end: Position in the text where that box ends.
+        contents: The different contents, at most _MAX_BOXES + 1.
+    """
+
+    opened: int
+    last: str | None
+    end: int
+    contents: tuple[str, ...]
+
+
+def _find_boxes(text: str) -> _Boxes:
+    """Return the outermost boxes of the text. Prose that only mentions the command opens none."""
+    first = _FIRST_BOX.search(text)
+    if first is None:
+        return _Boxes(0, None, 0, ())
+    open_braces: list[int] = []  # for a box, the start of its content; -1 for any other brace
+    open_boxes = count = 0
+    content_start = -1  # of the latest box
+    last: tuple[int, int, int] | None = None  # start and end of the content, end of the box
+    contents: dict[str, None] = {}
+    for token in _BOX_TOKEN.finditer(text, first.start()):
+        word = token.group()
+        if word == "{":
+            open_braces.append(-1)
+        elif word == "}":
+            start = open_braces.pop() if open_braces else -1
+            if start >= 0:
+                open_boxes -= 1
+                last = (start, token.start(), token.end())  # an enclosing box closes later
+                if not open_boxes:
+                    _keep(contents, text[start : token.start()])
+        elif word.startswith(("\\boxed", "\\fbox", "\\framebox")):
+            if word.endswith("{"):
+                count += not open_boxes
+                content_start = token.end()
+                open_braces.append(content_start)
+                open_boxes += 1
+                continue
+            bare = _BARE_FORMULA.match(text, token.end()) or _BARE_VALUE.match(text, token.end())
+            if bare and bare.group(1).strip():
+                count += not open_boxes
+                last, content_start = (bare.start(1), bare.end(1), bare.end()), token.end()
+                _keep(contents, bare.group(1))
+            elif token.end() == len(text):
+                count, content_start = count + (not open_boxes), token.end()
+    if last is None or content_start > last[1]:
+        return _Boxes(count, None, len(text), tuple(contents))
+    return _Boxes(count, text[last[0] : last[1]].strip() or None, last[2], tuple(contents))
+
+
+def _keep(contents: dict[str, None], content: str) -> None:
+    if len(contents) <= _MAX_BOXES:
+        contents[content.strip()] = None
+
+
+_HEADER = re.compile(r"\banswers?[ \t]*(?:\([^()\n]{0,40}\)[ \t]*)?[*_]*[ \t]*[:\uff1a]", re.IGNORECASE)
+_HASHES = re.compile(r"^####[ \t]*([-+]?\$?\d[\d.,/]*%?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(r"[^\n\r]*")
+_DELIMITERS_ONLY = re.compile(r"[\s*_`$\\\[\](){}>#~-]*")
+_FENCE = re.compile(r"(?:```|~~~)[^`~]*")
+_BLANK = re.compile(r"\s*")
+_LEAD = re.compile(
+    r"(?:(?:so|thus|hence|therefore|then)\b[ ,]*)?(?:the|my|our)\s+(?:(?:final|correct)\s+)*"
+    r"answer\s*(?:is|=|:)\s*:?\s*",
+    re.IGNORECASE,
+)
+# Text after the answer on the same line: a new sentence or a reason.
+_EXPLANATION = re.compile(r"[.!?;]\s+(?=[A-Z])|[,;]?\s+(?:[Bb]ecause|[Ss]ince|which|where|so that)\b")
+_FORMULA = re.compile(r"\$\$?[^$]*\$\$?|\\\(.*?\\\)|\\\[.*?\\\]")
+_MAX_LINE = 4000
+
+
+class _AnswerLine(NamedTuple):
+    """The answer of an `Answer:` line, the position where the line ends, and whether text follows the answer on it."""
+
+    answer: str | None
+    end: int
+    more: bool
+
+
+def _find_answer_line(text: str) -> _AnswerLine | None:
+    """Return the last answer line, or None. Its answer is None when no text follows the colon."""
+    header = _last(_HEADER, text) if ":" in text or "\uff1a" in text else None
+    if header is None:
+        hashes = _last(_HASHES, text) if "####" in text else None
+        return _AnswerLine(hashes.group(1), hashes.end(), False) if hashes else None
+    at = header.end()
+    while at < len(text):
+        blank = _BLANK.match(text, at)
+        line = _LINE.match(text, blank.end() if blank else at)
+        assert line is not None  # matches anywhere
+        if not (_DELIMITERS_ONLY.fullmatch(line.group()) or _FENCE.fullmatch(line.group())):
+            answer, more = _clean_answer_line(line.group())
+            return _AnswerLine(answer, line.end(), more)
+        at = line.end() + 1
+    return _AnswerLine(None, len(text), False)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    matches = deque(pattern.finditer(text), maxlen=1)
+    return matches.pop() if matches else None
+
+
+def _clean_answer_line(line: str) -> tuple[str | None, bool]:
+    """Strip emphasis, `The final answer is`, and any explanation; also return whether there was an explanation."""
+    answer = _strip_emphasis(line)
+    if len(answer) > _MAX_LINE:
+        return answer, False  # beyond every limit: always `wrong`
+    lead = _LEAD.match(answer)
+    if lead:
+        answer = _strip_emphasis(answer[lead.end() :])
+    masked = _FORMULA.sub(lambda formula: "x" * len(formula.group()), answer)
+    tail = _EXPLANATION.search(masked)
+    if tail and tail.start():
+        return _strip_emphasis(answer[: tail.start()]) or None, True
+    return answer or None, False
+
+
+def _strip_emphasis(text: str) -> str:
+    text = text.strip("*_ \t").removeprefix("}").strip("*_ \t")
+    # `\textbf{Answer: 7}` leaves the closing brace of the command.
+    while text.endswith("}") and text.count("}") > text.count("{"):
+        text = text[:-1].rstrip("*_ \t")
+    return text
+
+
+# A template marker ends the policy's own turn.
+_MARKER = re.compile(
+    r"<[|\uff5c][^|\uff5c<>\n]{1,40}[|\uff5c]>|</?s>|</?eos>|<(?:start|end)_of_turn>|\[/?INST\]", re.IGNORECASE
+)
+# Text decoded with special tokens may begin with one.
+_TURN_START = re.compile(
+    r"(?:\s*(?:<s>|<bos>|<\|(?:begin_of_text|startoftext)\|>"
+    r"|(?:<\|(?:im_start|start_header_id)\|>|<start_of_turn>)\s*(?:assistant|model)\b(?:<\|end_header_id\|>)?"
+    r"|<[|\uff5c]assistant[|\uff5c]>))+",
+    re.IGNORECASE,
+)
+_THOUGHT_END = "</think>"
+_WORDS_AFTER = "words after the answer"
+_WORDLESS = re.compile(r"(?:\\(?:end|begin)\{\w+\*?\}|\\[^A-Za-z0-9]|</?\w+>|[^\w\\<]|_)*+")
+
+
+class Extraction(NamedTuple):
+    """The final answer of a completion.
+
+    Attributes:
+        answer: As written; None when there is no box and no answer line, or when the last box is unclosed (a prefix of
+            an answer may be right by chance).
+        boxes: Number of boxes opened; nested boxes count as one.
+        refused: Why a policy makes the completion wrong; None when no policy does.
+        others: Other boxed answers, which must equal the gold too; only with `boxes: agreeing`.
+    """
+
+    answer: str | None
+    boxes: int
+    refused: str | None = None
+    others: tuple[str, ...] = ()
+
+
+def cut_at_marker(completion: str) -> str:
+    """Return the completion up to its first chat or stop marker, ignoring markers at its start."""
+    turn_start = _TURN_START.match(completion)
+    start = turn_start.end() if turn_start else 0
+    marker = _MARKER.search(completion, start)
+    return completion[start : marker.start() if marker else len(completion)]
+
+
+def extract(completion: str, policies: Policies = DEFAULT) -> Extraction:
+    """Return the final answer of a completion, and why a policy refuses it."""
+    text = cut_at_marker(completion) if "<" in completion or "[" in completion else completion
+    if _THOUGHT_END in text:
+        after_thoughts = _final_answer(text[text.rindex(_THOUGHT_END) + len(_THOUGHT_END) :], policies)
+        if after_thoughts is not None:
+            return after_thoughts
+    return _final_answer(text, policies) or Extraction(None, 0)
+
+
+def _final_answer(text: str, policies: Policies) -> Extraction | None:
+    """Return the answer of a text; None when it has neither a box nor an answer line."""
+    boxes = _find_boxes(text)
+    if boxes.opened:
+        if boxes.last is None:
+            return Extraction(None, boxes.opened)
+        refused: str | None = None
+        if policies.boxes == "single" and boxes.opened > 1:
+            refused = f"{boxes.opened} boxed answers"
+        elif policies.boxes == "agreeing" and len(boxes.contents) > _MAX_BOXES:
+            refused = "boxed answers that differ"
+        elif policies.text_after == "refuse" and _has_words(text, boxes.end):
+            refused = _WORDS_AFTER
+        others = tuple(content for content in boxes.contents if content != boxes.last)
+        return Extraction(boxes.last, boxes.opened, refused, others if policies.boxes == "agreeing" else ())
+    line = _find_answer_line(text)
+    if line is None:
+        return None
+    strict = policies.text_after == "refuse"
+    return Extraction(line.answer, 0, _WORDS_AFTER if strict and (line.more or _has_words(text, line.end)) else None)
+
+
+def _has_words(text: str, start: int) -> bool:
+    """Return True if letters or digits follow after this position."""
+    wordless = _WORDLESS.match(text, start)
+    return wordless is None or wordless.end() < len(text)

@@ -1,0 +1,165 @@
+"""Write answers and golds in one plain notation without changing their meaning; read golds of any stored type."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rloop_core.verifier.types import Gold
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
+_SUBSCRIPT_RUN = re.compile("[₀-₉]+")
+# NFKC would turn these into plain letters or accents.
+_BEFORE_NFKC = str.maketrans({
+    "º": "°", "˚": "°", "\u2032": "'", "\u211d": "\\mathbb{R}", "\u2124": "\\mathbb{Z}", "\u2115": "\\mathbb{N}"
+})  # fmt: skip
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
+_INVISIBLE = re.compile("[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u00ad\u200b-\u200f\u2060\ufeff]")
+_SYMBOLS = {
+    "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\u2014": "-", "\u2044": "/", "\u2215": "/",
+    "\u00d7": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "π": "\\pi ", "√": "\\sqrt ", "∞": "\\infty ",
+    "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "\u222a": "\\cup ", "∩": "\\cap ", "°": "^\\circ ",
+    "∅": "\\emptyset ", "∈": "\\in ", "⟨": "\\langle ", "⟩": "\\rangle ",
+    "⌊": "\\lfloor ", "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ",
+    "θ": "\\theta ", "\u03b1": "\\alpha ", "β": "\\beta ",
+}  # fmt: skip
+_SYMBOL = re.compile("[" + "".join(_SYMBOLS) + "]")
+_DIGIT_GROUP = re.compile(r"(?<=\d)(?:\\[,;:! ]|~|\{,\}|\\thinspace)(?=\d{3}(?!\d))")
+_SPACED_COMMA = re.compile(r"(?<=\d),\\!\s*(?=\d{3}(?!\d))")
+_SPACED_GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
+_DECORATION = re.compile(r"\\(?:displaystyle|textstyle|!|limits)(?![A-Za-z])")
+_SPACE = re.compile(r"\s+")
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
+
+
+@lru_cache(maxsize=65536)
+def normalise(text: str) -> str:
+    """Return the answer in ASCII LaTeX where possible: NFKC, no wrappers, no final stop, no spaced digit groups.
+
+    Superscripts, subscripts and vulgar fractions are rewritten before NFKC, which would turn 5² into 52.
+    """
+    if not text.isascii():
+        text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
+        text = _SUBSCRIPT_RUN.sub(lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
+        text = unicodedata.normalize("NFKC", _VULGAR.sub(_latex_fraction, text.translate(_BEFORE_NFKC)))
+        text = "".join(str(unicodedata.decimal(char, char)) for char in text)
+        text = _SYMBOL.sub(lambda m: _SYMBOLS[m.group()], text)
+    text = _SPACED_COMMA.sub(",", text)
+    text = _SPACE.sub(" ", _DECORATION.sub("", _INVISIBLE.sub("", text))).strip()
+    text = _DIGIT_GROUP.sub("", _unwrap(text))
+    return text.replace(" ", "") if _SPACED_GROUPS.fullmatch(text) else text
+
+
+def _latex_fraction(sign: re.Match[str]) -> str:
+    """Write a character such as ½ as a LaTeX fraction."""
+    top, bottom = unicodedata.normalize("NFKC", sign.group()).split("\u2044")
+    return f"\\frac{{{top}}}{{{bottom}}}"
+
+
+def _unwrap(text: str) -> str:
+    """Remove formula delimiters, emphasis, boxes and final punctuation around the whole text."""
+    while True:
+        before = text
+        for left, right in _WRAPPERS:
+            size = len(left) + len(right)
+            if len(text) > size and text.startswith(left) and text.endswith(right):
+                inner = text[len(left) : -len(right)]
+                # The last dollar of `\$5$` opens nothing, and that of `$1$ and $2$` belongs to another formula.
+                if left not in inner.replace("\\$", "") and not inner.endswith("\\"):
+                    text = inner.strip()
+        if text.endswith((".", ",", ";")) and not text.endswith("..") and not text.endswith(("\\,", "\\;", "\\.")):
+            text = text[:-1].rstrip()
+        for tail in ("\\,", "\\;", "\\ ", "\\"):
+            if text.endswith(tail) and not text.endswith("\\\\"):
+                text = text[: -len(tail)].rstrip()
+        text = _unbox(text)
+        if text == before:
+            return text
+
+
+def _unbox(text: str) -> str:
+    """Return the content of a box that is the whole text; any other text unchanged."""
+    for command in ("\\boxed", "\\fbox"):
+        rest = text[len(command) :].lstrip()
+        if not text.startswith(command) or not rest.startswith("{") or not rest.endswith("}"):
+            continue
+        depth = 0
+        for token in _BRACES.finditer(rest):
+            depth += {"{": 1, "}": -1}.get(token.group(), 0)
+            if depth == 0:
+                return rest[1:-1].strip() if token.end() == len(rest) else text
+    return text
+
+
+# A JSON or Python reader turns an unescaped \\f, \\b or \\t into one character; other golds escape commands twice.
+_LOST_ESCAPE = re.compile(r"(?:\x0c|(?<![A-Za-z\\]))rac(?=\{)|\x08(?=inom\{|oxed\{|eta\b)|\t(?=imes\b|ext\{|heta\b)")
+_LOST_LETTERS = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t", "r": "\\fr"}
+_TWICE_ESCAPED = re.compile(r"\\\\(?=(?:frac|sqrt|pi|circ|text|left|right|cdot|times|binom)(?![a-z]))")
+_OR = re.compile(r"\s+OR\s+")
+_BOX_AT_THE_END = re.compile(r"\\boxed\{([^{}]*)\}[^A-Za-z]*$")
+
+
+def gold_text(value: object) -> str:
+    """Return one gold answer as text: 5.0 is "5", "...#### 18" is "18"; boxes and dollars around it are removed.
+
+    Leading zeros stay (AIME's 025). Damage with only one possible cause is repaired: closing braces missing at the end,
+    a `\\frac` whose `\\f` became a form feed, commands escaped twice.
+
+    Raises:
+        ValueError: The value is missing, empty, not finite, or of an unsupported type.
+    """
+    if isinstance(value, bool) or value is None:
+        raise ValueError("the gold answer is missing" if value is None else "a truth value is no gold answer")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"the gold answer {value} is not finite")
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    if not isinstance(value, str):
+        raise ValueError(f"a gold answer cannot be of type {type(value).__name__}")
+    text = _repair(value.rsplit("####", 1)[-1])
+    if text.startswith(("$", "\\boxed", "\\(", "\\[")):
+        text = normalise(text)
+    if not text:
+        raise ValueError("the gold answer is empty")
+    return text
+
+
+def acceptable_golds(gold: Gold) -> list[str]:
+    """Return every acceptable answer as text: the members of a list, the formulas of `$a$ OR $b$`, or the one gold.
+
+    Raises:
+        ValueError: The list is empty, or a gold is unusable.
+    """
+    if isinstance(gold, Sequence) and not isinstance(gold, str | bytes):
+        if not gold:
+            raise ValueError("the list of gold answers is empty")
+        return [gold_text(member) for member in gold]
+    if isinstance(gold, str) and gold.count("$") >= 4 and gold.strip().endswith("$"):
+        formulas = _OR.split(gold.strip())
+        if len(formulas) > 1 and all(formula.startswith("$") and formula.endswith("$") for formula in formulas):
+            return [*map(gold_text, formulas), gold_text(gold)]
+    return [gold_text(gold)]
+
+
+def _repair(text: str) -> str:
+    """Repair damage where only one repair is possible."""
+    text = _LOST_ESCAPE.sub(lambda m: _LOST_LETTERS[m.group()[0]] + m.group()[1:], text).strip()
+    if "\\\\" in text and "\\begin" not in text:
+        text = _TWICE_ESCAPED.sub(r"\\", text)
+    if text.count("{") != text.count("}"):
+        depth = 0
+        for token in _BRACES.finditer(text):
+            depth += {"{": 1, "}": -1}.get(token.group(), 0)
+            if depth < 0:
+                return text
+        text += "}" * depth
+    sentence = _BOX_AT_THE_END.search(text)
+    return sentence.group(1) if sentence and text[0].isalpha() else text

@@ -1,0 +1,1 @@
+"""Killable processes that run the math engine: the pool, the processes' start, and their main functions."""
