@@ -71,7 +71,7 @@ class Part:
 
 
 class NotMeasured(Exception):  # noqa: N818 - says what is the case
-    """Ends a part; its lines without an answer become `not run` with this message."""
+    """A part cannot be measured here: its lines become `not run` with this message."""
 
 
 class Rows:

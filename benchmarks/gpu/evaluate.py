@@ -52,7 +52,8 @@ def run(bench: Bench) -> None:
         else:
             bench.show(key, measured, why)
     if "seeded" not in rates:
-        raise NotMeasured("vLLM is not installed")
+        bench.leave_out("vLLM is not installed", "seeds", "plan")
+        return
     ratios = [bare / seeded for bare, seeded in zip(rates["bare"], rates["seeded"], strict=True)]
     bench.show("seeds", f"{median(ratios):.3f} x; {median(rates['seeded']):,.0f} tokens/s")
     _compare_with_plan(bench, config, median(rates["bare"]))
@@ -61,7 +62,8 @@ def run(bench: Bench) -> None:
 def _compare_with_plan(bench: Bench, config: Config, rate: float) -> None:
     kind, shape = planned_device(bench.device), find_shape(config.policy)
     if kind is None or shape is None:
-        raise NotMeasured("rloop plan does not know this device")
+        bench.leave_out("rloop plan does not know this device", "plan")
+        return
     length = config.prompt.max_tokens + config.explore.max_completion_tokens
     planned = vllm_tokens_per_second(shape, DEVICES[kind], config.placement.generation_batch, length, 2)
     bench.show("plan", f"{rate:,.0f} against {planned:,.0f} tokens/s; {rate / planned:.2f} x", f"planned as {kind}")

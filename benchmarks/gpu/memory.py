@@ -6,7 +6,7 @@ harvest (from snapshots) and evaluate have theirs beside them.
 
 from __future__ import annotations
 
-from benchmarks.gpu.bench import Bench, Line, NotMeasured, Part
+from benchmarks.gpu.bench import Bench, Line, Part
 from benchmarks.gpu.device import MIB, TOLERANCE, PeakMemory, has_vllm, settled_bytes
 from benchmarks.gpu.iteration import STAGES, iteration_config
 from benchmarks.gpu.policy import HALF
@@ -17,9 +17,10 @@ from rloop_core.stages.process import warm_up
 def run(bench: Bench) -> None:
     """Run one iteration with each engine; compare what is in use before a stage and a moment after it."""
     _iteration(bench, "transformers")
-    if not has_vllm():
-        raise NotMeasured("vLLM is not installed")
-    _iteration(bench, "vllm")
+    if has_vllm():
+        _iteration(bench, "vllm")
+    else:
+        bench.leave_out("vLLM is not installed", *(f"vllm-{stage}" for stage in STAGES))
 
 
 def _iteration(bench: Bench, engine: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.bench import Bench, Line, NotMeasured, Part
+from benchmarks.gpu.bench import Bench, Line, Part
 from benchmarks.gpu.device import GIB, PeakMemory, gpu, has_vllm, planned_device
 from benchmarks.gpu.iteration import STAGES, iteration_config
 from benchmarks.gpu.policy import ONE_AND_A_HALF, SMALL, cached_policy, problem_file
@@ -52,8 +52,8 @@ def run(bench: Bench) -> None:
     """Measure explore, rft and evaluate with transformers, then the stages in which vLLM samples."""
     _stages(bench, "transformers", STAGES)
     if not has_vllm():
-        raise NotMeasured("vLLM is not installed")
-    if bench.in_loop_vllm:
+        bench.leave_out("vLLM is not installed", "vllm-explore", "vllm-evaluate")
+    elif bench.in_loop_vllm:
         _stages(bench, "vllm", ("explore", "evaluate-base"))
     else:
         _stages(bench, "vllm", ("evaluate-base",))

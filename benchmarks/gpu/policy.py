@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.organism.pretrain import collate
 from benchmarks.organism.tokenizer import build_tokenizer, qwen2_tokenizer
 from rloop_core.plan.models import KNOWN
 from rloop_core.problems.templates import render
@@ -156,10 +157,5 @@ def _lessons(rows: list[Any], prompts: list[list[int]], recipe: Recipe, eos: int
     for _ in range(recipe.updates):
         babble = torch.randint(16, 256, (shares, _BABBLE_TOKENS), generator=generator).tolist()
         lesson = rows + [(prompts[index % len(prompts)], tokens) for index, tokens in enumerate(babble)]
-        width = max(len(prompt) + len(answer) for prompt, answer in lesson)
-        ids = torch.full((len(lesson), width), eos)
-        labels = torch.full((len(lesson), width), -100)
-        for row, (prompt, answer) in enumerate(lesson):
-            ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-            labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+        ids, _, labels = collate(lesson, eos)
         yield ids, labels
