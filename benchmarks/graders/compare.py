@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,10 @@ def cases(rows: list[Row], graders: Iterable[Grader], log: Callable[[str], None]
                 log(f"rloop: {len(shaped)} rows {form}")
                 verdicts[form] = list(run_rloop(requests))
             log(f"{grader.name}: {len(shaped)} rows {form}")
-            python, name = grader.python(), grader.name
-            path = ROOT / "replies" / f"{name}-{grader.version}.jsonl"
-            replies = kept_replies(path, requests, lambda new, python=python, name=name: run_grader(python, name, new))
+            path = ROOT / "replies" / f"{grader.name}-{grader.version}.jsonl"
+            replies = kept_replies(path, requests, partial(run_grader, grader.python(), grader.name))
             compared += [
-                Case(name, form, row, theirs, ours)
+                Case(grader.name, form, row, theirs, ours)
                 for row, theirs, ours in zip(shaped, replies, verdicts[form], strict=True)
             ]
     return compared
