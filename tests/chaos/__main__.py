@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _play_in_processes(options: argparse.Namespace) -> int:
-    """Play with several processes, and with an S3 server if options."""
+    """Play with several processes, and with an S3 server if `--swift` is given."""
     seeds = _seeds(options)
     arguments = ["--real"] if options.real else []
     arguments += ["--s3-share", str(options.s3_share), "--together", str(options.together)]
