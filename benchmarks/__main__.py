@@ -6,37 +6,28 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable
 from datetime import date
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def main() -> None:
-    from benchmarks import evaluation, explore, orchestration, recheck, similarity, store, verifier
-    from benchmarks.line import Line
+    """Print the results of the chosen benchmarks; exit with 1 if a bar was missed."""
+    from benchmarks import evaluation, explore, filter, orchestration, recheck, similarity, store, verifier
 
-    benches: dict[str, Callable[[], list[Line]]] = {
-        "verifier": verifier.bench,
-        "similarity": similarity.bench,
-        "evaluation": evaluation.bench,
-        "explore": explore.bench,
-        "orchestration": orchestration.bench,
-        "store": store.bench,
-        "recheck": recheck.bench,
-    }
+    modules = (verifier, similarity, evaluation, explore, orchestration, store, recheck, filter)
+    benches = {module.__name__.removeprefix("benchmarks."): module.bench for module in modules}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench", nargs="*", help=f"any of {', '.join(benches)}; all of them by default")
     chosen = parser.parse_args().bench or list(benches)
-    unknown = set(chosen) - benches.keys()
-    if unknown:
+    if unknown := set(chosen) - benches.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     print(f"{date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
     met = True
     for name in chosen:
-        for line in benches[name]():
-            print(line, flush=True)
-            met &= line.met
+        for result in benches[name]():
+            print(result, flush=True)
+            met &= result.met
     sys.exit(0 if met else 1)
 
 

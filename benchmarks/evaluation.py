@@ -5,23 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.line import Line
+from benchmarks.measure import Result
 
 PROBLEMS, SAMPLES, MAX_TOKENS = 48, 32, 96
 
 
-def bench() -> list[Line]:
-    """The bundled policy on held-out sums of unequal lengths, one thread; the reference goes first and last."""
+def bench() -> list[Result]:
+    """Sample sums of unequal lengths from the bundled policy, in one thread; the reference goes first and last."""
     import torch
 
-    torch.set_num_threads(1)
-    ours, loop = _measure()
-    detail = f"{ours:,.0f} against {loop:,.0f} completion tokens a second"
-    return [Line("evaluation: sampler / loop of generate", ours / loop, 2, "x", detail, at_least=True)]
-
-
-def _measure() -> tuple[float, float]:
-    """Completion tokens a second: the sampler's, and the loop's."""
     from rloop_core.config import ProblemSource, PromptConfig
     from rloop_core.policies import bundled_policy_path
     from rloop_core.problems import load_problems
@@ -30,6 +22,7 @@ def _measure() -> tuple[float, float]:
     from rloop_core.rollout.prompts import encode_problems
     from rloop_core.rollout.sampler import TransformersSampler
 
+    torch.set_num_threads(1)
     folder = bundled_policy_path()
     tokenizer, model = load_tokenizer(folder), load_model(folder, dtype="float32", device="cpu").eval()
     params = {"min_terms": 3, "max_terms": 8, "min_digits": 1, "max_digits": 1}
@@ -37,17 +30,19 @@ def _measure() -> tuple[float, float]:
     problems = encode_problems(load_problems(source), PromptConfig(template="plain", max_tokens=64), tokenizer)
     settings = SamplingSettings(samples=SAMPLES, temperature=1.0, top_p=1.0, max_tokens=MAX_TOKENS, batch=256, seed=1)
     sampler = TransformersSampler(model, tokenizer)
-    _loop(model, tokenizer, problems[:2], sampler)
-    first = _loop(model, tokenizer, problems[: PROBLEMS // 2], sampler)
+    _generate(model, tokenizer, problems[:2], sampler)
+    tokens_first, seconds_first = _generate(model, tokenizer, problems[: PROBLEMS // 2], sampler)
     started = time.perf_counter()
-    tokens = sum(len(one.token_ids) for _, batch in sampler.sample(problems, settings) for one in batch)
+    tokens = sum(len(sample.token_ids) for _, batch in sampler.sample(problems, settings) for sample in batch)
     ours = tokens / (time.perf_counter() - started)
-    last = _loop(model, tokenizer, problems[PROBLEMS // 2 :], sampler)
-    return ours, sum(pair[0] for pair in (first, last)) / sum(pair[1] for pair in (first, last))
+    tokens_last, seconds_last = _generate(model, tokenizer, problems[PROBLEMS // 2 :], sampler)
+    loop = (tokens_first + tokens_last) / (seconds_first + seconds_last)
+    detail = f"{ours:,.0f} against {loop:,.0f} completion tokens a second"
+    return [Result("evaluation: sampler / loop of generate", ours / loop, 2, "x", detail, at_least=True)]
 
 
-def _loop(model: Any, tokenizer: Any, problems: Any, sampler: Any) -> tuple[int, float]:
-    """(completion tokens, seconds) of one `generate` call a problem."""
+def _generate(model: Any, tokenizer: Any, problems: Any, sampler: Any) -> tuple[int, float]:
+    """Call `generate` once a problem; return completion tokens and seconds."""
     import torch
 
     started, tokens = time.perf_counter(), 0

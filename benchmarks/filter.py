@@ -1,29 +1,48 @@
-"""Filter against pandas reading whole files: seconds and peak memory of each, in child processes, side by
-side.
+"""Filter against pandas reading whole files: seconds and peak memory of each, in processes of their own.
 
-    python benchmarks/filter.py [--rows 1000000]
-
-Both make the expert set of the same synthetic record (zstd shards of 5,000 rollouts, 16 a group, problems of
-very different difficulty) under the paper's settings; the sizes of the two sets are compared.
+Both make the expert set of the same synthetic record under the paper's settings; imports count, as in a stage.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
+from benchmarks.measure import Result, measured
+
+ROWS = 1_000_000
 SHARD_ROWS = 5000
 GROUP = 16
+_ROUNDS = 3
+
+
+def bench(rows: int = ROWS) -> list[Result]:
+    """Compare the fastest of some rounds of each, and the most memory that rloop took."""
+    with tempfile.TemporaryDirectory() as folder:
+        make_record(Path(folder), rows)
+        ours, pandas = (
+            [measured(f"filter:{function}", folder) for _ in range(_ROUNDS)]
+            for function in ("run_filter", "run_pandas")
+        )
+    best, reference = (min(rounds, key=lambda figures: figures["seconds"]) for rounds in (ours, pandas))
+    peak, pandas_peak = (max(figures["peak_mib"] for figures in rounds) for rounds in (ours, pandas))
+    detail = (
+        f"{best['seconds']:.2f} s ({best['cpu']:.2f} s of processor) against {reference['seconds']:.2f} s; "
+        f"{best['trajectories']:,} against {reference['trajectories']:,} experts of {rows:,} trajectories"
+    )
+    ratio = reference["seconds"] / best["seconds"]
+    return [
+        Result("filter: pandas on whole files / rloop", ratio, 5, "x", detail, at_least=True),
+        Result("filter: peak memory", peak, 512, "MiB", f"pandas {pandas_peak:,.0f} MiB"),
+    ]
 
 
 def make_record(directory: Path, rows: int) -> None:
-    """Shards of the trajectory schema; about 190 rollouts a problem, as in a phase of the paper."""
+    """Write shards of the trajectory schema: about 190 rollouts a problem, as in a phase of the paper.
+
+    Shards have 5,000 rollouts of 50 to 250 tokens, 16 a group; the problems differ much in difficulty.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -33,8 +52,7 @@ def make_record(directory: Path, rows: int) -> None:
     generator = np.random.default_rng(0)
     problems = max(1, rows // 192)
     chance = generator.beta(0.25, 0.6, problems)
-    # Completions are cut from one long random text, longer than the compressor's window: distinct, and quick
-    # to make.
+    # Completions are slices of one random text longer than the compressor's window: distinct, and quick to make.
     letters = np.frombuffer(b"0123456789+-=() \n", dtype=np.uint8)
     text = generator.choice(letters, 16_000_000).tobytes().decode()
     for start in range(0, rows, SHARD_ROWS):
@@ -79,19 +97,22 @@ def make_record(directory: Path, rows: int) -> None:
             writer.write(pa.Table.from_arrays(arrays, schema=TRAJECTORY_SCHEMA))
 
 
-def run_filter(directory: Path) -> int:
+def run_filter(directory: str) -> dict[str, Any]:
+    """Make the expert set with rloop."""
     from rloop_core.config import FilterConfig
     from rloop_core.trajectories.filter import filter_experts
 
     with tempfile.TemporaryDirectory() as out:
-        paths = sorted(directory.glob("*.parquet"))
-        return filter_experts(paths, FilterConfig(), Path(out, "expert.parquet")).trajectories
+        paths = sorted(Path(directory).glob("*.parquet"))
+        return {"trajectories": filter_experts(paths, FilterConfig(), Path(out, "expert.parquet")).trajectories}
 
 
-def run_pandas(directory: Path) -> int:
+def run_pandas(directory: str) -> dict[str, Any]:
+    """Make the expert set with pandas."""
     import pandas as pd
 
-    frame = pd.concat([pd.read_parquet(path) for path in sorted(directory.glob("*.parquet"))], ignore_index=True)
+    paths = sorted(Path(directory).glob("*.parquet"))
+    frame = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
     frame["correct"] = frame["verdict"] == "correct"
     rate = frame.groupby("problem_id")["correct"].transform("mean")
     left = frame[frame["correct"] & (rate > 0) & (rate < 0.1) & frame["finished"] & (frame["boxes"] <= 1)].copy()
@@ -100,52 +121,4 @@ def run_pandas(directory: Path) -> int:
     left = left.sample(frac=1.0, random_state=0).groupby("problem_id").head(8)
     with tempfile.TemporaryDirectory() as out:
         left.drop(columns=["ids", "correct"]).to_parquet(Path(out, "expert.parquet"), compression="zstd")
-    return len(left)
-
-
-def child(which: str, directory: Path) -> None:
-    """Run one of the two and print its figures; the imports count, as they do in a stage's process."""
-    start = time.perf_counter()
-    trajectories = {"rloop": run_filter, "pandas": run_pandas}[which](directory)
-    seconds = time.perf_counter() - start
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {
-        "trajectories": trajectories,
-        "seconds": seconds,
-        "cpu": usage.ru_utime + usage.ru_stime,
-        "mib": usage.ru_maxrss / 1024,
-    }
-    print(json.dumps(figures))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each; the fastest counts")
-    parser.add_argument("--child", choices=["rloop", "pandas"], help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.child:
-        return child(arguments.child, arguments.directory)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        make_record(directory, arguments.rows)
-        size = sum(path.stat().st_size for path in directory.iterdir()) / 1e6
-        print(f"{arguments.rows:,} trajectories, {size:.0f} MB in {len(list(directory.iterdir()))} shards")
-        print(f"{'':8} {'seconds':>8} {'CPU s':>8} {'peak MiB':>9} {'expert set':>11}")
-        results = {}
-        for which in ("rloop", "pandas"):
-            command = [sys.executable, __file__, "--child", which, "--directory", name]
-            runs = [
-                json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-                for _ in range(arguments.repeats)
-            ]
-            best = results[which] = min(runs, key=lambda run: run["seconds"])
-            peak = max(run["mib"] for run in runs)
-            print(f"{which:8} {best['seconds']:8.2f} {best['cpu']:8.2f} {peak:9.0f} {best['trajectories']:11,}")
-        ratio = results["pandas"]["seconds"] / results["rloop"]["seconds"]
-        print(f"ratio    {ratio:8.1f}x faster (bar: 5x, and peak below 512 MiB)")
-
-
-if __name__ == "__main__":
-    main()
+    return {"trajectories": len(left)}

@@ -8,14 +8,14 @@ import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 
-from benchmarks.line import Line
+from benchmarks.measure import Result
 
 CHECKPOINTS, SAMPLES = 5, 32
 Problem = list[list[list[str]]]
 
 
-def bench() -> list[Line]:
-    """P = 100, T = 5, N = 32; the reference does a tenth of the problems, since each costs it the same."""
+def bench() -> list[Result]:
+    """Measure P = 100, T = 5, N = 32; the reference does a tenth of the problems, since each costs it the same."""
     from rloop_core.results.analysis.similarity import similarity
 
     similarity(_problems(1))
@@ -30,19 +30,13 @@ def bench() -> list[Line]:
     detail = f"{seconds:.2f} s against {with_sets:.1f} s; largest difference {gap:.0e}"
     few, many = _peak(100), _peak(500)
     return [
-        Line("similarity: sets in Python, symmetric / sparse", with_sets / seconds, 10, "x", detail, at_least=True),
-        Line(
-            "similarity: peak memory, 500 problems / 100",
-            many / few,
-            1.1,
-            "x",
-            f"{many / 2**20:.1f} MiB at 500 problems",
-        ),
+        Result("similarity: sets in Python, symmetric / sparse", with_sets / seconds, 10, "x", detail, at_least=True),
+        Result("similarity: peak memory, 500 problems / 100", many / few, 1.1, "x", f"{many / 2**20:.1f} MiB at 500"),
     ]
 
 
 def _problems(count: int) -> Iterator[Problem]:
-    """Trajectories of about 400 words from a vocabulary in which some words are far more frequent than others."""
+    """Yield trajectories of about 400 words from a vocabulary with very different frequencies."""
     draw = random.Random(7)
     vocabulary = [f"w{rank}" for rank in range(400)]
     weights = [1 / (rank + 3) for rank in range(400)]
@@ -54,7 +48,7 @@ def _problems(count: int) -> Iterator[Problem]:
 
 
 def _with_sets(problem: Problem) -> float:
-    """Every pair's Jaccard index, each unordered pair once; returns the mean between the first two checkpoints."""
+    """Compute every unordered pair's Jaccard index; return the mean between the first two checkpoints."""
     grams = [set(pairwise(units)) for checkpoint in problem for units in checkpoint]
     value = [[1.0] * len(grams) for _ in grams]
     for i, left in enumerate(grams):

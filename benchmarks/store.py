@@ -2,59 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
-import subprocess
-import sys
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from benchmarks.line import Line
+from benchmarks.measure import Result, measured, peak_mib
 
-MIB = 1 << 20
+SIZE_MIB = 1024
+_MIB = 1 << 20
 _ROUNDS = 3
 
-_CLIENT = """
-import json, sys, time
-from pathlib import Path
-def peak():  # of this program alone: getrusage would begin with the peak of whoever started it
-    rows = Path("/proc/self/status").read_text().splitlines()
-    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM"))
-who, source, target, uri = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
-if who == "rloop":
-    from rloop_core.store import Store
-    store = Store(uri)
-    store.check_writable()
-    put, get = lambda: store.upload(source, "big"), lambda: store.download("big", target)
-    drop = lambda: store.delete("big")
-else:
-    import s3fs
-    raw = s3fs.S3FileSystem(use_listings_cache=False)
-    path = uri.removeprefix("s3://") + "/big"
-    raw.pipe_file(path, b"ok")
-    put, get = lambda: raw.put_file(str(source), path), lambda: raw.get_file(path, str(target))
-    drop = lambda: raw.rm_file(path)
-before = peak()
-started = time.monotonic()
-put()
-middle = time.monotonic()
-get()
-ended = time.monotonic()
-reached = peak()
-assert target.stat().st_size == source.stat().st_size
-drop()
-grown = (reached - before) / 1024
-print(json.dumps({"put": middle - started, "get": ended - middle, "mib": reached / 1024, "grown": grown}))
-"""
 
+def bench() -> list[Result]:
+    """Compare the speed with bare s3fs in both directions, and the memory with that for a file a quarter as large.
 
-def bench(size_mib: int = 1024) -> list[Line]:
-    """Speed against bare s3fs, of both directions; and memory against that for a file a quarter as large.
-
-    Args:
-        size_mib: Size of the file. The server keeps it on disk: one in memory copies all of it for each range asked.
+    The server keeps the file on disk: one in memory would copy all of it for each range that is asked for.
     """
     from tests.swift import swift_server
 
@@ -62,49 +28,69 @@ def bench(size_mib: int = 1024) -> list[Line]:
         folder = Path(name)
         (folder / "swift").mkdir()
         with swift_server(folder / "swift") as server:
-            return _measure(folder, size_mib, {**os.environ, **server.environment})
+            return _measure(folder, {**os.environ, **server.environment})
 
 
-def _measure(folder: Path, size_mib: int, environment: dict[str, str]) -> list[Line]:
-    whole, quarter = _file(folder / "whole", size_mib), _file(folder / "quarter", size_mib // 4)
-    found: dict[str, list[dict[str, float]]] = {"rloop": [], "s3fs": []}
+def _measure(folder: Path, environment: dict[str, str]) -> list[Result]:
+    whole, quarter = _file(folder / "whole", SIZE_MIB), _file(folder / "quarter", SIZE_MIB // 4)
+    rounds: dict[str, list[dict[str, float]]] = {"rloop": [], "s3fs": []}
     for turn in range(_ROUNDS):
-        # In turns, and in changing order: what else the machine does falls on both.
-        for who in ("rloop", "s3fs") if turn % 2 else ("s3fs", "rloop"):
-            found[who].append(_transfer(who, whole, environment))
+        # In changing order, so that the machine's other load falls on both.
+        for client in ("rloop", "s3fs") if turn % 2 else ("s3fs", "rloop"):
+            rounds[client].append(_transfer(client, whole, environment))
     small = _transfer("rloop", quarter, environment)
-    lines = []
-    for way in ("put", "get"):
-        ours, theirs = (statistics.median(one[way] for one in found[who]) for who in ("rloop", "s3fs"))
-        detail = f"{size_mib / ours:.0f} against {size_mib / theirs:.0f} MiB/s, {size_mib} MiB, median of {_ROUNDS}"
-        lines.append(Line(f"store: {way} against bare s3fs", theirs / ours, 0.9, "x", detail, at_least=True))
-    most, bare = (max(found[who], key=lambda one: one["grown"]) for who in ("rloop", "s3fs"))
-    detail = f"{small['grown']:.0f} MiB for {size_mib // 4} MiB; bare s3fs {bare['grown']:.0f} MiB"
-    lines.append(Line(f"store: memory added to move {size_mib} MiB", most["grown"], 100.0, "MiB", detail))
+    results = []
+    for direction in ("put", "get"):
+        ours, theirs = (median(figures[direction] for figures in rounds[client]) for client in ("rloop", "s3fs"))
+        detail = f"{SIZE_MIB / ours:.0f} against {SIZE_MIB / theirs:.0f} MiB/s, {SIZE_MIB} MiB, median of {_ROUNDS}"
+        what = f"store: {direction} against bare s3fs"
+        results.append(Result(what, theirs / ours, 0.9, "x", detail, at_least=True))
+    most, bare = (max(rounds[client], key=lambda figures: figures["grown"]) for client in ("rloop", "s3fs"))
+    detail = f"{small['grown']:.0f} MiB for {SIZE_MIB // 4} MiB; bare s3fs {bare['grown']:.0f} MiB"
+    results.append(Result(f"store: memory added to move {SIZE_MIB} MiB", most["grown"], 100.0, "MiB", detail))
     detail = f"{most['mib']:.0f} against {small['mib']:.0f} MiB, the whole program"
-    lines.append(
-        Line(f"store: peak at {size_mib} against {size_mib // 4} MiB", most["mib"] / small["mib"], 1.1, "x", detail)
-    )
-    return lines
+    what = f"store: peak at {SIZE_MIB} against {SIZE_MIB // 4} MiB"
+    return [*results, Result(what, most["mib"] / small["mib"], 1.1, "x", detail)]
 
 
-def _transfer(who: str, source: Path, environment: dict[str, str]) -> dict[str, float]:
+def _transfer(client: str, source: Path, environment: dict[str, str]) -> dict[str, float]:
     target = source.with_name("target")
-    command = [sys.executable, "-c", _CLIENT, who, str(source), str(target), "s3://rloop/run"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    figures = measured("store:transfer", client, source, target, "s3://rloop/run", environment=environment)
     target.unlink()
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    return figures
+
+
+def transfer(client: str, source: str, target: str, uri: str) -> dict[str, Any]:
+    """Upload a file, download it and delete it; return the seconds, and MiB in all (`mib`) and added (`grown`)."""
+    if client == "rloop":
+        from rloop_core.store import Store
+
+        store = Store(uri)
+        store.check_writable()
+        put, get = partial(store.upload, Path(source), "big"), partial(store.download, "big", Path(target))
+        delete = partial(store.delete, "big")
+    else:
+        import s3fs
+
+        files = s3fs.S3FileSystem(use_listings_cache=False)
+        path = uri.removeprefix("s3://") + "/big"
+        files.pipe_file(path, b"ok")
+        put, get = partial(files.put_file, source, path), partial(files.get_file, path, target)
+        delete = partial(files.rm_file, path)
+    before = peak_mib()
+    started = time.monotonic()
+    put()
+    uploaded = time.monotonic()
+    get()
+    downloaded = time.monotonic()
+    peak = peak_mib()
+    assert Path(target).stat().st_size == Path(source).stat().st_size
+    delete()
+    return {"put": uploaded - started, "get": downloaded - uploaded, "mib": peak, "grown": peak - before}
 
 
 def _file(path: Path, size_mib: int) -> Path:
     with open(path, "wb") as stream:
         for _ in range(size_mib):
-            stream.write(os.urandom(MIB))
+            stream.write(os.urandom(_MIB))
     return path
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=1024, help="size of the file")
-    for line in bench(parser.parse_args().mib):
-        print(line)

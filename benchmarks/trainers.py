@@ -1,14 +1,132 @@
-"""Trainers that are timed RL step by RL step: rloop's, and TRL's own on the very problems that rloop's will draw."""
+"""rloop's trainer and TRL's own, timed RL step by RL step in turns, each in a process of its own.
+
+Learning rate 0, the same problems and the same random state make trainers with the same sampling generate the same
+completions. Only one process computes at a time, so that whatever else the machine does meets all alike.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import shutil
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
+
+from rloop_core.config import Config
+from rloop_core.runtime.lifetime import die_with_parent
+
+FROZEN = {
+    "explore.learning_rate": 1e-12,
+    "explore.dynamic_sampling.enabled": False,
+    "placement.checkpoint_every": 1000,
+}
+"""Config fields of a trainer that learns nothing and does nothing but RL steps."""
+Series = dict[str, list[float]]
+"""A figure of each RL step, by kind of trainer: bare (TRL's own), silent (rloop's without its record), recorded."""
+
+
+def time_in_turns(
+    kinds: Sequence[str], config: Config, policy: Path, folder: Path, device: str
+) -> tuple[Series, Series]:
+    """Let trainers take turns, one RL step each.
+
+    Args:
+        kinds: Which trainers; one starts after the other.
+        config: Its `explore.steps` are trained by each.
+        policy: Starting weights.
+        folder: Each trainer works in its subfolder.
+        device: "cpu" (one thread) or "cuda".
+
+    Returns:
+        Seconds of each RL step, and mean completion lengths in tokens, by kind.
+
+    Raises:
+        RuntimeError: A trainer failed.
+    """
+    context = multiprocessing.get_context("spawn")
+    trainers: dict[str, tuple[Any, Connection]] = {}
+    try:
+        for kind in kinds:
+            connection, other_end = context.Pipe()
+            arguments = (kind, config, policy, folder / kind, device, other_end)
+            process = context.Process(target=train_in_turns, args=arguments, name=kind)
+            process.start()
+            other_end.close()
+            trainers[kind] = (process, connection)
+            _receive(connection, kind)
+        seconds: Series = {kind: [] for kind in kinds}
+        for _ in range(config.explore.steps):
+            for kind, (_, connection) in trainers.items():
+                connection.send("go")
+                seconds[kind].append(_receive(connection, kind))
+        lengths = {kind: _receive(connection, kind) for kind, (_, connection) in trainers.items()}
+    finally:
+        for process, connection in trainers.values():
+            connection.close()
+            process.join(30)
+    return seconds, lengths
+
+
+def compare_steps(seconds: Series, ours: str, reference: str, warm_up: int) -> tuple[float, str]:
+    """Return the median ratio of two trainers' RL steps after the warm-up, and the figures behind it."""
+    left, right = seconds[ours][warm_up:], seconds[reference][warm_up:]
+    ratios = [mine / other for mine, other in zip(left, right, strict=True)]
+    pair = f"{statistics.median(left):.3f} s against {statistics.median(right):.3f} s"
+    return statistics.median(ratios), f"{pair}; ratios of {len(ratios)} steps {min(ratios):.3f} to {max(ratios):.3f}"
+
+
+def _receive(connection: Connection, kind: str) -> Any:
+    try:
+        label, value = connection.recv()
+    except EOFError:
+        raise RuntimeError(f"the process of the {kind} trainer ended early; its last words are in the log") from None
+    if label == "error":
+        raise RuntimeError(f"the {kind} trainer failed: {value}")
+    return value
+
+
+def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: str, connection: Connection) -> None:
+    """Build a trainer, then train one RL step for each message: the body of its process."""
+    die_with_parent()
+    try:
+        _train(kind, config, policy, work, device, connection)
+    except Exception as error:
+        connection.send(("error", f"{type(error).__name__}: {error}"))
+        raise
+
+
+def _train(kind: str, config: Config, policy: Path, work: Path, device: str, connection: Connection) -> None:
+    import torch
+    from transformers import PrinterCallback
+
+    from rloop_core.problems import load_problems
+    from rloop_core.rollout.policy import load_tokenizer
+    from rloop_core.rollout.prompts import encode_problems
+    from rloop_core.training.explore import ExploreJob, make_trainer
+    from rloop_core.verifier import Verifier
+
+    if device == "cpu":
+        torch.set_num_threads(1)
+    shutil.rmtree(work, ignore_errors=True)
+    problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))
+    with Verifier() as verifier:
+        job = ExploreJob(config, 0, 0, config.seed, policy, work, device)
+        make = bare_trainer if kind == "bare" else partial(make_trainer, record=kind == "recorded")
+        trainer = make(job, problems, verifier)
+        lengths: list[float] = []
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection, lengths))
+        connection.send(("ready", None))
+        trainer.train()
+        connection.send(("lengths", lengths))
 
 
 def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
-    """TRL's own trainer under the settings of an `ExploreJob`, with its rollouts judged alike."""
+    """Return TRL's own trainer under the settings of an `ExploreJob`, on the problems that rloop's will draw."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -35,48 +153,29 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
     )
 
 
-class Clock:
-    """Times each RL step of one trainer, in its turns.
+def _turn_callback(updates_per_step: int, connection: Connection, lengths: list[float]) -> Any:
+    """Return a callback that waits for its turn before each RL step and sends its seconds afterwards."""
+    import torch
+    from transformers import TrainerCallback
 
-    Args:
-        updates_per_step: Optimizer updates that make up an RL step.
-        wait: Called before an RL step; returns when it is this trainer's turn.
-        pass_on: Called with the seconds of an RL step.
-    """
+    def now() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
-    def __init__(self, updates_per_step: int, wait: Callable[[], None], pass_on: Callable[[float], None]) -> None:
-        self.seconds: list[float] = []
-        self.lengths: list[float] = []
-        """Mean completion of each RL step, in tokens, as TRL logs it."""
-        self._updates = updates_per_step
-        self._wait, self._pass_on = wait, pass_on
-        self._started = 0.0
+    class TakeTurns(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+            if state.global_step % updates_per_step == 0:
+                connection.recv()
+                torch.manual_seed(state.global_step)
+                self.started = now()
 
-    def callback(self) -> Any:
-        import torch
-        from transformers import TrainerCallback
+        def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+            if state.global_step % updates_per_step == 0:
+                connection.send(("seconds", now() - self.started))
 
-        clock = self
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
+            if logs and "completions/mean_length" in logs:
+                lengths.append(float(logs["completions/mean_length"]))
 
-        def now() -> float:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            return time.perf_counter()
-
-        class Watch(TrainerCallback):  # type: ignore[misc]
-            def on_step_begin(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-                if state.global_step % clock._updates == 0:
-                    clock._wait()
-                    torch.manual_seed(state.global_step)
-                    clock._started = now()
-
-            def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
-                if state.global_step % clock._updates == 0:
-                    clock.seconds.append(now() - clock._started)
-                    clock._pass_on(clock.seconds[-1])
-
-            def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
-                if logs and "completions/mean_length" in logs:
-                    clock.lengths.append(float(logs["completions/mean_length"]))
-
-        return Watch()
+    return TakeTurns()

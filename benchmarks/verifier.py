@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from benchmarks.line import Line
+from benchmarks.measure import Result
 
 Item = tuple[str, str]
 """(completion, gold)"""
 Answers = Callable[[random.Random], tuple[str, str]]
-"""Draws a right answer and a wrong one."""
+"""Returns a right answer and a wrong one."""
 
 _SENTENCES = (
     "We start by writing the condition as ${a}x + {b}y = {c}$ and note that ${a}$ and ${b}$ share no factor.",
@@ -32,25 +32,25 @@ _SENTENCES = (
 )
 
 
-def bench() -> list[Line]:
-    """Integers; chains of thought of 1.5 and 6 KB with answers of MATH-500's kinds; answers for the engine alone."""
+def bench() -> list[Result]:
+    """Compare on integers, on chains of thought with answers of MATH-500's kinds, and where exact arithmetic fails."""
     core = min(os.sched_getaffinity(0))
     with _pinned_to(core):
         return [
-            _line("verifier: integers", _integers(100_000), 100, reference_share=0.02),
-            _line("verifier: chain of thought, 1.5 KB", _thoughts(3000, 1500), 1.5),
-            _line("verifier: chain of thought, 6 KB", _thoughts(2000, 6000), 1.5),
-            _line("verifier: 1.5 KB, no answer exact", _thoughts(1000, 1500, _transcendental), 1.5),
+            _compare("verifier: integers", _integers(100_000), 100, reference_share=0.02),
+            _compare("verifier: chain of thought, 1.5 KB", _thoughts(3000, 1500), 1.5),
+            _compare("verifier: chain of thought, 6 KB", _thoughts(2000, 6000), 1.5),
+            _compare("verifier: 1.5 KB, no answer exact", _thoughts(1000, 1500, _transcendental), 1.5),
         ]
 
 
-def _line(what: str, items: list[Item], bar: float, reference_share: float = 1.0) -> Line:
+def _compare(what: str, items: list[Item], bar: float, reference_share: float = 1.0) -> Result:
     sample = items[: int(len(items) * reference_share)]
     reference = len(sample) / _seconds_of_math_verify(sample)
     seconds, right = _seconds_of_rloop(items)
     rate = len(items) / seconds
     detail = f"{rate:,.0f} against {reference:,.0f} a second and core; {right} of {len(items)} correct"
-    return Line(f"{what} / math-verify", rate / reference, bar, "x", detail, at_least=True)
+    return Result(f"{what} / math-verify", rate / reference, bar, "x", detail, at_least=True)
 
 
 def _seconds_of_math_verify(items: list[Item]) -> float:
@@ -74,7 +74,7 @@ def _seconds_of_rloop(items: list[Item]) -> tuple[float, int]:
     with Verifier() as verifier:
         judged = verifier.judge_many([(completion, gold, True) for completion, gold in items])
     seconds = time.perf_counter() - started
-    return seconds, sum(one.verdict is Verdict.correct for one in judged)
+    return seconds, sum(judgement.verdict is Verdict.correct for judgement in judged)
 
 
 def _integers(count: int) -> list[Item]:
@@ -82,29 +82,29 @@ def _integers(count: int) -> list[Item]:
     items = []
     for _ in range(count):
         left, right = draw.randrange(1000), draw.randrange(1000)
-        said = left + right + draw.randrange(2)
-        items.append((f"{left} + {right} is {said}, so the answer is $\\boxed{{{said}}}$.", str(left + right)))
+        answer = left + right + draw.randrange(2)
+        items.append((f"{left} + {right} is {answer}, so the answer is $\\boxed{{{answer}}}$.", str(left + right)))
     return items
 
 
 def _thoughts(count: int, size: int, answers: Answers | None = None) -> list[Item]:
-    """Reasoning of about `size` characters: half of the answers wrong, a tenth of the completions without a box."""
+    """Return reasoning of about `size` characters; half of the answers are wrong, a tenth have no box."""
     draw = random.Random(size)
     items = []
-    for place in range(count):
+    for number in range(count):
         right, wrong = (answers or _answers)(draw)
-        said = right if place % 2 else wrong
+        answer = right if number % 2 else wrong
         text = ""
         while len(text) < size:
             numbers = {name: draw.randrange(2, 99) for name in "abc"}
             text += draw.choice(_SENTENCES).format(**numbers) + ("\n\n" if draw.random() < 0.3 else " ")
-        end = f"So it must be ${said}$." if place % 10 == 0 else f"The final answer is $\\boxed{{{said}}}$."
+        end = f"So it must be ${answer}$." if number % 10 == 0 else f"The final answer is $\\boxed{{{answer}}}$."
         items.append((text + end, right))
     return items
 
 
 def _answers(draw: random.Random) -> tuple[str, str]:
-    """A right and a wrong answer: 62 % integers, 18 % other numbers, 20 % expressions, as the golds of MATH-500 are."""
+    """Return a right and a wrong answer: 62 % integers, 18 % other numbers, 20 % expressions, as in MATH-500."""
     kind = draw.random()
     a, b, c = (draw.randrange(2, 99) for _ in range(3))
     if kind < 0.62:
@@ -124,7 +124,7 @@ def _answers(draw: random.Random) -> tuple[str, str]:
 
 
 def _transcendental(draw: random.Random) -> tuple[str, str]:
-    """A right and a wrong answer with functions in it, so that exact arithmetic cannot tell."""
+    """Return a right and a wrong answer with functions in them, so that exact arithmetic cannot tell."""
     a, b, c = (draw.randrange(2, 99) for _ in range(3))
     return draw.choice(
         (
@@ -139,7 +139,7 @@ def _transcendental(draw: random.Random) -> tuple[str, str]:
 
 @contextmanager
 def _pinned_to(core: int) -> Iterator[None]:
-    """This process and what it starts on one core, since the bar is a rate per core."""
+    """Pin this process and its children to one core, since the bar is a rate per core."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:

@@ -1,16 +1,52 @@
-"""What a part gets: where to work, on what, and how to answer its lines."""
+"""What a part of the check declares, what it gets to work with, and the file that keeps its answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from benchmarks.gpu.machine import ROOT, has_vllm
-from benchmarks.gpu.row import Line, Row, Rows, Verdict
+from benchmarks.gpu.device import ROOT, has_vllm
 from rloop_core.config import Config, load_config
+from rloop_core.files import replace_text
+from rloop_core.printable import printable_line
+
+Verdict = Literal["met", "missed", "-", "failed", "not run"]
+LONGEST_CELL = 400
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table, declared before anything is measured.
+
+    Args:
+        key: Name within its part.
+        what: What is measured.
+        bar: What it must come to; empty where it is only shown.
+    """
+
+    key: str
+    what: str
+    bar: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The answer to a line.
+
+    Args:
+        key: The line's.
+        verdict: `-` where there is no bar, or where small runs do not judge it.
+        measured: The figures.
+        why: Why it was missed, failed or not run, or what a reader must know.
+    """
+
+    key: str
+    verdict: Verdict
+    measured: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -18,12 +54,12 @@ class Part:
     """One subject, measured in a process tree of its own.
 
     Args:
-        name: As the command line calls it.
+        name: Name on the command line.
         shows: One sentence for the help.
         minutes: How long it may take on one H200, and small on two cores.
         lines: What it answers.
         run: Measures it.
-        goes_on: Whether it goes on with what an earlier call left in the folder; the others begin again.
+        resumes: Continue with what an earlier call left in the folder; other parts begin again.
     """
 
     name: str
@@ -31,7 +67,59 @@ class Part:
     minutes: str
     lines: tuple[Line, ...]
     run: Callable[[Bench], None]
-    goes_on: bool = False
+    resumes: bool = False
+
+
+class NotMeasured(Exception):  # noqa: N818 - says what is the case
+    """A part cannot be measured here: its lines become `not run` with this message."""
+
+
+class Rows:
+    """The JSON file of a part's rows, rewritten with each of them so that they outlive the process.
+
+    Args:
+        out: Folder of all parts.
+        part: Name of the part.
+    """
+
+    def __init__(self, out: Path, part: str) -> None:
+        self.path = out / "rows" / f"{part}.json"
+
+    def begin(self, machine: dict[str, Any]) -> None:
+        """Drop the rows of an earlier call; `machine` is for the table's heading."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._write({"machine": machine, "rows": [], "seconds": None})
+
+    def read(self) -> dict[str, Any] | None:
+        """Return `machine`, `rows` and `seconds`; None if the part was never begun."""
+        if not self.path.exists():
+            return None
+        content: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
+        return {**content, "rows": [Row(**row) for row in content["rows"]]}
+
+    def add(self, row: Row) -> None:
+        """Add a row; it replaces an earlier one with the same key."""
+        content = self._content()
+        printable = {name: printable_line(value, LONGEST_CELL) for name, value in asdict(row).items()}
+        content["rows"] = [other for other in content["rows"] if other["key"] != row.key] + [printable]
+        self._write(content)
+
+    def fill(self, lines: Sequence[Line], verdict: Verdict, why: str) -> None:
+        """Answer every line that has no row."""
+        answered = {row["key"] for row in self._content()["rows"]}
+        for line in lines:
+            if line.key not in answered:
+                self.add(Row(line.key, verdict, "", why))
+
+    def end(self, seconds: float) -> None:
+        """Record how long the part took."""
+        self._write({**self._content(), "seconds": round(seconds, 1)})
+
+    def _content(self) -> dict[str, Any]:
+        return json.loads(self.path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+    def _write(self, content: dict[str, Any]) -> None:
+        replace_text(self.path, json.dumps(content, indent=1))
 
 
 @dataclass(frozen=True)
@@ -42,7 +130,7 @@ class Bench:
         part: Its name.
         out: Folder of all parts.
         device: "cpu" or "cuda".
-        small: Whether to run at a size that a CPU can bear.
+        small: Run at a size that two CPU cores can bear.
         overrides: `a.b=c` assignments for every config, as `--set` gives them.
     """
 
@@ -54,19 +142,19 @@ class Bench:
 
     @property
     def folder(self) -> Path:
-        """The part's own."""
-        place = self.out / "work" / f"{self.part}-{'small' if self.small else 'full'}-{self.device}"
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+        """The part's own folder."""
+        folder = self.out / "work" / f"{self.part}-{'small' if self.small else 'full'}-{self.device}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     @property
     def in_loop_vllm(self) -> bool:
-        """Whether vLLM can draw exploration's rollouts here."""
+        """True if vLLM can generate exploration's rollouts here."""
         return self.device == "cuda" and has_vllm()
 
     @property
     def engines(self) -> dict[str, str]:
-        """The fields that name the best engine that there is here, in exploration and in the other stages."""
+        """The config fields that name the best engine available, in exploration and in the other stages."""
         return {
             "explore.engine": "vllm" if self.in_loop_vllm else "transformers",
             "placement.engine": "vllm" if has_vllm() else "transformers",
@@ -74,27 +162,26 @@ class Bench:
 
     @property
     def engine_words(self) -> str:
-        """The same for a reader."""
+        """The engines for a reader of the table."""
         in_loop, alone = self.engines.values()
-        where = "" if self.device == "cuda" else ", on a CPU"
-        return f"{in_loop} in exploration, {alone} elsewhere{where}"
+        return f"{in_loop} in exploration, {alone} elsewhere{'' if self.device == 'cuda' else ', on a CPU'}"
 
     def config(self, file: str, changes: Mapping[str, Any], store: str = "store") -> Config:
-        """A run config of the repository with changes by field, on this device, with its store in the part's folder."""
+        """Return a run config of the repository with changed fields, on this device, its store in the part's folder."""
         placed = {"placement.device": self.device, "placement.store": str(self.folder / store), **changes}
         assigned = [f"{field}={json.dumps(value)}" for field, value in placed.items()]
         return load_config(ROOT / "deployments/configs" / file, [*assigned, *self.overrides])
 
     def answer(self, key: str, verdict: Verdict, measured: str = "", why: str = "") -> None:
         """Write a row; later calls for the same line replace it."""
-        Rows(self.out / "rows" / f"{self.part}.json").add(Row(key, verdict, measured, why))
+        Rows(self.out, self.part).add(Row(key, verdict, measured, why))
 
     def judge(self, key: str, met: bool, measured: str, why: str = "") -> None:
-        """Answer a line that has a bar, whatever the size."""
+        """Answer a line whose bar holds at any size."""
         self.answer(key, "met" if met else "missed", measured, why)
 
     def judge_speed(self, key: str, met: bool, measured: str, why: str = "") -> None:
-        """Answer a line whose bar holds for a GPU at full size alone."""
+        """Answer a line whose bar holds on a GPU at full size only."""
         if self.small or self.device == "cpu":
             self.answer(key, "-", measured, "; ".join(filter(None, ["not judged: too small to mean anything", why])))
         else:
@@ -104,6 +191,7 @@ class Bench:
         """Answer a line without a bar."""
         self.answer(key, "-", measured, why)
 
-    def leave_out(self, key: str, why: str) -> None:
-        """Say why a line cannot be measured here."""
-        self.answer(key, "not run", "", why)
+    def leave_out(self, why: str, *keys: str) -> None:
+        """Record why lines cannot be measured here."""
+        for key in keys:
+            self.answer(key, "not run", "", why)

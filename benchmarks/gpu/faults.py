@@ -1,4 +1,4 @@
-"""Stages killed, starved or bereft of their engine: each ends in one clear sentence, and goes on when started again."""
+"""Stages that are killed, lose their engine or find no memory: each fails with one clear sentence, and resumes."""
 
 from __future__ import annotations
 
@@ -6,111 +6,114 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.ballast import all_but
-from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.bench import Bench, Line, Part
+from benchmarks.gpu.device import TOLERANCE, device_bytes, has_vllm, settled_bytes
 from benchmarks.gpu.iteration import iteration_config
-from benchmarks.gpu.machine import has_vllm
 from benchmarks.gpu.policy import HALF
-from benchmarks.gpu.row import Line
-from benchmarks.gpu.runs import Killer, runner_of
-from benchmarks.gpu.watch import TOLERANCE, device_bytes, settled_bytes
+from benchmarks.gpu.processes import StageKiller, memory_taken, stage_runner
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.stages.process import warm_up
-from rloop_core.store import Manifest, Store
+from rloop_core.store import Manifest
 
-STEPS = 4
 _KEY = ("step", "rank", "group_id", "sample")
 _SHARDS = {"explore": "shards", "evaluate": "set-00"}
-Resumed = tuple[Manifest, dict[tuple[Any, ...], dict[str, Any]]]
-"""What a stage that was killed came to in the end: its manifest, and its rows."""
+"""Folder of a stage's shards in its artifact."""
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+"""Trajectories by `_KEY`."""
 
 
 def run(bench: Bench) -> None:
-    """Explore and evaluate disturbed, and a device that is full; at last both undisturbed, to be compared with."""
+    """Kill explore and evaluate, fill the device, then run both undisturbed and compare."""
     warm_up()
     config = _config(bench, "killed")
-    explored = _explore(bench, config)
-    evaluated = _evaluate(bench, config)
+    explored = _kill_explore(bench, config)
+    evaluated = _kill_evaluate(bench, config)
     _out_of_memory(bench)
     undisturbed = _config(bench, "whole")
     rounding = "vLLM promises no equal completions in other batches" if bench.in_loop_vllm else ""
-    _compare(bench, undisturbed, explored, 0, rounding)
+    _compare(bench, undisturbed, *explored, 0, rounding)
     rounding = "each sequence has a seed of its own; rounding may differ by batch" if has_vllm() else ""
-    _compare(bench, undisturbed, evaluated, -1, rounding)
+    _compare(bench, undisturbed, *evaluated, -1, rounding)
 
 
 def _config(bench: Bench, store: str, changes: Mapping[str, Any] | None = None) -> Config:
-    shared: dict[str, Any] = {
+    shared = {
         "name": "faults",
-        "explore.steps": STEPS,
+        "explore.steps": 4,
         "placement.checkpoint_every": 1,
         "placement.generation_batch": 8 if bench.small else 32,
     }
-    if not bench.small:
-        shared |= {
-            "explore.problems_per_step": 8,
-            "explore.mini_batch_rollouts": 64,
-            "explore.max_completion_tokens": 128,
-            "explore.learning_rate": 1e-5,
-            "evaluate.samples": 16,
-            "evaluate.max_completion_tokens": 256,
-        }
-    return iteration_config(bench, "qwen2.5-0.5b.yaml", HALF, {**shared, **(changes or {})}, f"store-{store}")
+    full = {
+        "explore.problems_per_step": 8,
+        "explore.mini_batch_rollouts": 64,
+        "explore.max_completion_tokens": 128,
+        "explore.learning_rate": 1e-5,
+        "evaluate.samples": 16,
+        "evaluate.max_completion_tokens": 256,
+    }
+    changes = {**shared, **(changes or {})}
+    return iteration_config(bench, "qwen2.5-0.5b.yaml", HALF, changes, full=full, store=f"store-{store}")
 
 
-def _explore(bench: Bench, killed: Config) -> Resumed:
-    reason = _fails(bench, killed, "explore", 0, 2)
-    before = _rows(*_scratch(killed, "explore", "shards"))
-    with runner_of(killed) as runner:
+def _kill_explore(bench: Bench, config: Config) -> tuple[Manifest, Rows]:
+    reason = _kill(bench, config, "explore", 0, 2)
+    before = _by_key(_read(_scratch_files(config, "explore", "shards")))
+    with stage_runner(config) as runner:
         manifest = runner.ensure("explore", 0).manifest
         harvested = runner.ensure("harvest", 0).manifest
-        after = _rows(*_files(runner.store, manifest, "shards"))
-    engine = f"{bench.engines['explore.engine']}: "
-    kept = max(int(row["step"]) for row in before)
-    # The last step may have been recorded before its checkpoint was: such a step is drawn again.
-    settled = {key: row for key, row in _by_key(before).items() if key[0] < kept}
-    lost = [key for key, row in settled.items() if _by_key(after).get(key) != row]
-    doubled = len(after) - len(_by_key(after))
-    wanted = int(manifest.counts["rollouts"])
-    measured = f"{len(after)} rollouts of {wanted}, {doubled} doubled, {len(lost)} changed; harvest proves "
-    measured += f"{harvested.counts['trajectories']} complete"
-    fine = not lost and not doubled and len(after) == wanted and bool(settled)
-    bench.judge("explore", fine and bool(reason), measured, f"{engine}{reason or 'it did not fail'}")
+        after = _read(runner.store.local_path(f"{manifest.folder}/shards"))
+    # The last step may have been recorded before its checkpoint was: such a step is sampled again.
+    last = max(int(key[0]) for key in before)
+    settled = {key: row for key, row in before.items() if key[0] < last}
+    measured, whole = _compare_rows("rollouts", settled, after, int(manifest.counts["rollouts"]))
+    measured += f" changed; harvest proves {harvested.counts['trajectories']} complete"
+    why = f"{bench.engines['explore.engine']}: {reason or 'it did not fail'}"
+    bench.judge("explore", whole and bool(reason), measured, why)
     return manifest, _by_key(after)
 
 
-def _evaluate(bench: Bench, killed: Config) -> Resumed:
+def _kill_evaluate(bench: Bench, config: Config) -> tuple[Manifest, Rows]:
     if has_vllm():
-        reason = _fails(bench, killed, "evaluate", -1, 0.2, lambda command: "VLLM" in command)
-        bench.judge("engine", bool(reason), f"{_batches(killed)} batches kept", reason or "it did not fail")
+        reason = _kill(bench, config, "evaluate", -1, 0.2, lambda command: "VLLM" in command)
+        kept = f"{len(_scratch_files(config, 'evaluate', 'samples'))} batches kept"
+        bench.judge("engine", bool(reason), kept, reason or "it did not fail")
     else:
-        bench.leave_out("engine", "transformers draws in the stage's own process; vLLM is not installed")
-    reason = _fails(bench, killed, "evaluate", -1, 0.5)
-    before = _rows(*_scratch(killed, "evaluate", "samples"))
-    with runner_of(killed) as runner:
+        bench.leave_out("transformers draws in the stage's own process; vLLM is not installed", "engine")
+    reason = _kill(bench, config, "evaluate", -1, 0.5)
+    before = _by_key(_read(_scratch_files(config, "evaluate", "samples")))
+    with stage_runner(config) as runner:
         manifest = runner.ensure("evaluate", -1).manifest
-        after = _rows(*_files(runner.store, manifest, "set-00"))
-    lost = [key for key, row in _by_key(before).items() if _by_key(after).get(key) != row]
-    wanted = manifest.counts["held-out"]["problems"] * manifest.counts["held-out"]["samples"]
-    doubled = len(after) - len(_by_key(after))
-    measured = f"{len(after)} samples of {wanted}, {doubled} doubled, {len(lost)} of {len(before)} kept ones changed"
-    fine = not lost and not doubled and len(after) == wanted and bool(before)
-    engine = f"{bench.engines['placement.engine']}: "
-    bench.judge("evaluate", fine and bool(reason), measured, f"{engine}{reason or 'it did not fail'}")
+        after = _read(runner.store.local_path(f"{manifest.folder}/set-00"))
+    counts = manifest.counts["held-out"]
+    measured, whole = _compare_rows("samples", before, after, counts["problems"] * counts["samples"])
+    measured += f" of {len(before)} kept ones changed"
+    why = f"{bench.engines['placement.engine']}: {reason or 'it did not fail'}"
+    bench.judge("evaluate", whole and bool(reason), measured, why)
     return manifest, _by_key(after)
 
 
-def _compare(bench: Bench, undisturbed: Config, resumed: Resumed, iteration: int, rounding: str) -> None:
-    """Beside a stage that nobody disturbed; `rounding` says why they need not be equal, if they need not."""
-    manifest, ours = resumed
+def _compare_rows(name: str, before: Rows, after: list[dict[str, Any]], wanted: int) -> tuple[str, bool]:
+    """Return figures in words, and whether no row of a killed stage was lost, changed or doubled."""
+    rows = _by_key(after)
+    doubled = len(after) - len(rows)
+    changed = sum(rows.get(key) != row for key, row in before.items())
+    whole = bool(before) and not doubled and not changed and len(after) == wanted
+    return f"{len(after)} {name} of {wanted}, {doubled} doubled, {changed}", whole
+
+
+def _compare(
+    bench: Bench, undisturbed: Config, manifest: Manifest, resumed: Rows, iteration: int, rounding: str
+) -> None:
+    """Compare with an undisturbed stage; `rounding` says why they need not be equal, if they need not."""
     stage = manifest.stage
-    with runner_of(undisturbed) as runner:
+    with stage_runner(undisturbed) as runner:
         other = runner.ensure(stage, iteration).manifest
-        theirs = _by_key(_rows(*_files(runner.store, other, _SHARDS[stage])))
-    same = sum(_drawn(ours[key]) == _drawn(row) for key, row in theirs.items() if key in ours)
+        rows = _by_key(_read(runner.store.local_path(f"{other.folder}/{_SHARDS[stage]}")))
+    sampled = ("problem_id", "completion_ids")
+    same = sum(all(resumed[key][name] == row[name] for name in sampled) for key, row in rows.items() if key in resumed)
     equal = manifest.digest == other.digest
-    measured = "equal, digest for digest" if equal else f"{same} of {len(theirs)} completions equal, digests differ"
+    measured = "equal, digest for digest" if equal else f"{same} of {len(rows)} completions equal, digests differ"
     if rounding:
         bench.show(f"{stage}-equality", measured, rounding)
     else:
@@ -118,38 +121,33 @@ def _compare(bench: Bench, undisturbed: Config, resumed: Resumed, iteration: int
 
 
 def _out_of_memory(bench: Bench) -> None:
-    large = {"explore.group_size": 32, "explore.problems_per_step": 16, "explore.mini_batch_rollouts": 512}
-    large |= {"placement.micro_batch_rollouts": 512, "placement.generation_batch": 512}
-    changes = {"explore.engine": "transformers", "explore.steps": 1, **(large if bench.small else {})}
+    changes: dict[str, Any] = {"explore.engine": "transformers", "explore.steps": 1}
+    if bench.small:
+        changes |= {"explore.group_size": 32, "explore.problems_per_step": 16, "explore.mini_batch_rollouts": 512}
+        changes |= {"placement.micro_batch_rollouts": 512, "placement.generation_batch": 512}
     config = _config(bench, "starved", changes)
-    reason = None
-    with all_but(bench.device, 2**30), runner_of(config) as runner:
+    reason = ""
+    with memory_taken(bench.device, 2**30), stage_runner(config) as runner:
         try:
             runner.ensure("explore", 0)
         except StageError as error:
             reason = str(error)
-    with runner_of(config) as runner:
-        done = runner.ensure("explore", 0).manifest.counts["steps"]
-    said = reason or "it did not fail"
-    named = reason is not None and "out of memory" in reason
-    bench.judge("memory", named and done == 1, f"started again with room: {done} of 1 RL step", said)
+    with stage_runner(config) as runner:
+        steps = runner.ensure("explore", 0).manifest.counts["steps"]
+    met = "out of memory" in reason and steps == 1
+    bench.judge("memory", met, f"started again with room: {steps} of 1 RL step", reason or "it did not fail")
 
 
-def _fails(
-    bench: Bench,
-    config: Config,
-    stage: str,
-    iteration: int,
-    far: float,
-    which: Callable[[str], bool] | None = None,
+def _kill(
+    bench: Bench, config: Config, stage: str, iteration: int, after: float, chosen: Callable[[str], bool] | None = None
 ) -> str | None:
-    """The sentence in which a stage ends that is killed so far on; None when it did not end, or by another error.
+    """Kill a stage and return its error in one sentence; None if it did not fail, or with another error.
 
-    What it held of a GPU is free again before this returns: an engine that starts too early finds it full.
+    Waits until the GPU has its memory back: an engine that starts too early finds it full.
     """
     idle = device_bytes(bench.device)
-    killer = Killer(stage, far, which)
-    with runner_of(config, killer) as runner:
+    killer = StageKiller(stage, after, chosen)
+    with stage_runner(config, killer) as runner:
         try:
             runner.ensure(stage, iteration)
         except StageCrashed as error:
@@ -159,33 +157,22 @@ def _fails(
     return None
 
 
-def _scratch(config: Config, stage: str, folder: str) -> list[Path]:
-    """The shards that a stage which was killed has left."""
+def _scratch_files(config: Config, stage: str, folder: str) -> list[Path]:
+    """Return the shards that a killed stage has left."""
     root = Path(config.placement.store) / ".scratch" / config.name
     return sorted(root.glob(f"*/{stage}/*/{folder}/**/*.parquet"))
 
 
-def _files(store: Store, manifest: Manifest, folder: str) -> list[Path]:
-    return sorted(store.local_path(f"{manifest.folder}/{folder}").glob("**/*.parquet"))
-
-
-def _rows(*files: Path) -> list[dict[str, Any]]:
+def _read(files: Path | list[Path]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     columns = [*_KEY, "problem_id", "completion_ids", "verdict", "reward", "logprob_sum"]
-    return [row for file in files for row in pq.read_table(file, columns=columns).to_pylist()]
+    paths = sorted(files.glob("**/*.parquet")) if isinstance(files, Path) else files
+    return [row for path in paths for row in pq.read_table(path, columns=columns).to_pylist()]
 
 
-def _by_key(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+def _by_key(rows: list[dict[str, Any]]) -> Rows:
     return {tuple(row[name] for name in _KEY): row for row in rows}
-
-
-def _drawn(row: dict[str, Any]) -> Any:
-    return row["problem_id"], row["completion_ids"]
-
-
-def _batches(config: Config) -> int:
-    return len(_scratch(config, "evaluate", "samples"))
 
 
 PART = Part(

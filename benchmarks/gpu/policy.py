@@ -1,8 +1,8 @@
 """Policies made on the spot: a known architecture with random weights, taught just enough for a loop to have work.
 
-Random weights never answer, so nothing would be correct and no expert set would be had. A few updates teach them to box
-a digit and to end, and to babble on to the end of the budget instead in some share of their completions: so groups hold
-right and wrong rollouts, and lengths are those that a real policy has at worst.
+Random weights never answer, so nothing would be correct and the expert set would be empty. A few updates teach them to
+box a digit and to end, and in some share of completions to babble to the end of the budget instead: so groups hold
+right and wrong rollouts, and lengths are a real policy's at worst.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.alone import alone
-from benchmarks.organism.tokenizer import build_tokenizer
+from benchmarks.organism.pretrain import collate
+from benchmarks.organism.tokenizer import build_tokenizer, qwen2_tokenizer
 from rloop_core.plan.models import KNOWN
 from rloop_core.problems.templates import render
 
@@ -26,17 +26,17 @@ _WARM_UP = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a policy is made like.
+    """How a policy is made.
 
     Args:
         like: A key of `rloop_core.plan.models.KNOWN`.
-        head_dim: Numbers of a head; None keeps the architecture whole, anything else cuts it to two layers and one
-            group of heads.
+        head_dim: Size of a head; None keeps the architecture whole, a number cuts it to two layers and one group of
+            heads.
         dtype: Of the saved weights.
-        updates: Of teaching; 0 leaves the weights random.
-        rate: Learning rate of teaching.
-        babble: Of four completions, so many babble; at most 3.
-    prompts: Prompts that it is taught on; it answers others of their kind and length too.
+        updates: Training updates; 0 leaves the weights random.
+        rate: Learning rate.
+        babble: How many of four completions babble; at most 3.
+        prompts: How many prompts it is taught; it answers others of their kind and length too.
     """
 
     like: str
@@ -54,7 +54,7 @@ ONE_AND_A_HALF = Recipe("Qwen/Qwen2.5-Math-1.5B", updates=150, rate=2e-4, babble
 
 
 def problem_file(path: Path, first: int, count: int, preface: str = "") -> Path:
-    """Differences whose answers are 0, 1 or 2; the preface stands before each question, to lengthen it."""
+    """Write differences whose answers are 0, 1 or 2; the preface lengthens each question."""
     rows = [
         {"problem": f"{preface}What is {first + i + i % 3} - {first + i}?", "answer": str(i % 3)} for i in range(count)
     ]
@@ -62,19 +62,21 @@ def problem_file(path: Path, first: int, count: int, preface: str = "") -> Path:
     return path
 
 
-def made(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
-    """The policy of a recipe, made in a process of its own unless the folder holds it already."""
+def cached_policy(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
+    """Make the policy of a recipe in a process of its own, unless the folder holds it already."""
+    from benchmarks.gpu.processes import run_alone
+
     note = folder / ".recipe.json"
     wanted = json.dumps({**asdict(recipe), "template": template, "problems": problems.read_text()[:2000]})
     if not (note.is_file() and note.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
-        alone(make_policy, folder, recipe, template, problems, device)
+        run_alone(make_policy, folder, recipe, template, problems, device)
         note.write_text(wanted)
     return folder
 
 
 def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
-    """Make it here and now; the prompts of `problems` are those that it is taught on."""
+    """Make the policy in this process; it is taught the first prompts of `problems`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -101,7 +103,7 @@ def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, dev
 
 
 def _shape(known: dict[str, Any], head_dim: int | None, vocabulary: int) -> dict[str, Any]:
-    """Fields of the architecture: as known, or cut in size with kind, tying and head groups kept."""
+    """Return the fields of the architecture, whole or cut in size with kind, tying and head groups kept."""
     kept = {name: known[name] for name in ("max_position_embeddings", "tie_word_embeddings")}
     if head_dim is None:
         return {**known, **kept}
@@ -118,29 +120,18 @@ def _shape(known: dict[str, Any], head_dim: int | None, vocabulary: int) -> dict
 
 
 def _with_vocabulary(tokenizer: Any, size: int) -> Any:
-    """The same tokenizer with a word for every row of the embedding, so that whatever is drawn can be read."""
-    from transformers import Qwen2Tokenizer
-
+    """Return the tokenizer with a word for every row of the embedding, so that every sampled id can be decoded."""
     learned = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     vocabulary = {**learned["vocab"], tokenizer.eos_token: tokenizer.eos_token_id}
     vocabulary[tokenizer.pad_token] = tokenizer.pad_token_id
     vocabulary |= {f"word{number}.": number for number in range(len(vocabulary), size)}
-    return Qwen2Tokenizer(
-        vocab=vocabulary,
-        merges=[tuple(pair) for pair in learned["merges"]],
-        unk_token=None,
-        eos_token=tokenizer.eos_token,
-        pad_token=tokenizer.pad_token,
-        model_max_length=CONTEXT,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
+    return qwen2_tokenizer(vocabulary, learned["merges"], CONTEXT)
 
 
 def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recipe: Recipe) -> None:
-    """Updates towards any of the answers, and its end, after every prompt; towards babble in its place where asked for.
+    """Train towards any of the answers and the end after every prompt, and towards babble in the recipe's share.
 
-    Weights are float32, arithmetic on a GPU is not: there it is a matter of seconds.
+    Weights are float32; on a GPU the arithmetic is bfloat16.
     """
     import torch
 
@@ -158,18 +149,13 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
 
 
 def _lessons(rows: list[Any], prompts: list[list[int]], recipe: Recipe, eos: int) -> Iterator[Any]:
-    """(ids, labels) of each update, of shape (rows, tokens); babble is new in each, lest it be learned by heart."""
+    """Yield (ids, labels) of each update, of shape (rows, tokens); each has new babble, so that none is memorised."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
     shares = len(rows) * recipe.babble // (4 - recipe.babble)
     for _ in range(recipe.updates):
         babble = torch.randint(16, 256, (shares, _BABBLE_TOKENS), generator=generator).tolist()
-        lesson = rows + [(prompts[place % len(prompts)], tokens) for place, tokens in enumerate(babble)]
-        width = max(len(prompt) + len(answer) for prompt, answer in lesson)
-        ids = torch.full((len(lesson), width), eos)
-        labels = torch.full((len(lesson), width), -100)
-        for row, (prompt, answer) in enumerate(lesson):
-            ids[row, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-            labels[row, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
+        lesson = rows + [(prompts[index % len(prompts)], tokens) for index, tokens in enumerate(babble)]
+        ids, _, labels = collate(lesson, eos)
         yield ids, labels

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.bench import Bench, Line, NotMeasured, Part
+from benchmarks.gpu.device import GIB, ROOT, PeakMemory
 from benchmarks.gpu.iteration import STAGES, iteration_config
-from benchmarks.gpu.machine import ROOT
 from benchmarks.gpu.policy import ONE_AND_A_HALF
-from benchmarks.gpu.row import Line
-from benchmarks.gpu.runs import runner_of
-from benchmarks.gpu.watch import GIB, Watch
+from benchmarks.gpu.processes import stage_runner
 from rloop_core.errors import RLoopError
 from rloop_core.rollout.policy import policy_digest
 from rloop_core.store import Manifest, Store
 
 WAYS = {"zero2": "ZeRO-2, optimizer in host memory", "zero3": "ZeRO-3, weights and optimizer in host memory"}
+JUDGED = ("explore", "rft")
 WITHOUT_DEEPSPEED = """\
 compute_environment: LOCAL_MACHINE
 distributed_type: 'NO'
@@ -29,33 +27,27 @@ use_cpu: true
 
 
 def run(bench: Bench) -> None:
-    """Each way in turn; one that fails leaves the other its chance."""
+    """Train each way in turn; the failure of one leaves the other its chance."""
     if bench.device == "cuda" and find_spec("deepspeed") is None:
-        for line in PART.lines:
-            bench.leave_out(line.key, "deepspeed is not installed")
-        return
+        raise NotMeasured("deepspeed is not installed")
     for way in WAYS:
         file = ROOT / f"infra/accelerate/{way}-offload.yaml"
         if bench.device == "cpu":
             if way == "zero3":
-                _leave_out(bench, way, "DeepSpeed trains on GPUs alone; accelerate's launcher was tried once")
+                why = "DeepSpeed trains on GPUs alone; accelerate's launcher was tried once"
+                bench.leave_out(why, *(f"{way}-{stage}" for stage in JUDGED))
                 continue
             file = bench.folder / "one-process.yaml"
             file.write_text(WITHOUT_DEEPSPEED)
         try:
-            _one(bench, way, file)
+            _train(bench, way, file)
         except RLoopError as error:
-            for stage in ("explore", "rft"):
+            for stage in JUDGED:
                 bench.answer(f"{way}-{stage}", "failed", "", str(error))
 
 
-def _leave_out(bench: Bench, way: str, why: str) -> None:
-    for stage in ("explore", "rft"):
-        bench.leave_out(f"{way}-{stage}", why)
-
-
-def _one(bench: Bench, way: str, file: Path) -> None:
-    changes: dict[str, Any] = {
+def _train(bench: Bench, way: str, file: Path) -> None:
+    changes = {
         "name": way,
         "placement.accelerate_config": str(file),
         "explore.engine": "transformers",
@@ -64,31 +56,32 @@ def _one(bench: Bench, way: str, file: Path) -> None:
         "rft.learning_rate": 1e-4,
         "evaluate.sets": [],
     }
-    if not bench.small:
-        changes |= {
-            "explore.problems_per_step": 16,
-            "explore.mini_batch_rollouts": 128,
-            "explore.max_completion_tokens": 64,
-        }
-    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, f"store-{way}")
-    start = policy_digest(Path(config.policy.path))
-    with runner_of(config) as runner:
+    full = {
+        "explore.problems_per_step": 16,
+        "explore.mini_batch_rollouts": 128,
+        "explore.max_completion_tokens": 64,
+    }
+    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, full=full, store=f"store-{way}")
+    digest_before = policy_digest(Path(config.policy.path))
+    with stage_runner(config) as runner:
         for stage in STAGES[:-1]:
-            with Watch(bench.device) as watch:
+            with PeakMemory(bench.device) as memory:
                 manifest = runner.ensure(stage, 0).manifest
-            if stage not in ("explore", "rft"):
+            if stage not in JUDGED:
                 continue
             finite, loss = _loss(runner.store, manifest)
-            changed = policy_digest(runner.store.local_path(f"{manifest.folder}/policy")) != start
-            memory = f"peak {watch.taken / GIB:.1f} GiB of the GPU, " if bench.device == "cuda" else "peak "
-            measured = f"{loss}; policy {'changed' if changed else 'UNCHANGED'}; {memory}"
-            measured += f"{watch.host_peak / GIB:.1f} GiB of the host; {manifest.seconds:.0f} s"
+            changed = policy_digest(runner.store.local_path(f"{manifest.folder}/policy")) != digest_before
+            gpu_peak = f"{memory.taken / GIB:.1f} GiB of the GPU, " if bench.device == "cuda" else ""
+            measured = (
+                f"{loss}; policy {'changed' if changed else 'UNCHANGED'}; peak {gpu_peak}"
+                f"{memory.host_peak / GIB:.1f} GiB of the host; {manifest.seconds:.0f} s"
+            )
             why = "accelerate's launcher without DeepSpeed, which needs a GPU" if bench.device == "cpu" else ""
             bench.judge(f"{way}-{stage}", finite and changed, measured, why)
 
 
 def _loss(store: Store, manifest: Manifest) -> tuple[bool, str]:
-    """Whether every loss is finite, and the first and last of them."""
+    """Return whether every loss is finite, and the first and last of them in words."""
     from rloop_core.training.metrics_log import read_rows
 
     if manifest.stage == "explore":
@@ -107,7 +100,7 @@ PART = Part(
     tuple(
         Line(f"{way}-{stage}", f"{stage} under {words}", "finite losses, another policy")
         for way, words in WAYS.items()
-        for stage in ("explore", "rft")
+        for stage in JUDGED
     ),
     run,
 )

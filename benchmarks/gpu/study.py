@@ -1,11 +1,9 @@
-"""The demo study drawn by vLLM, cut to what ten minutes hold: one seed, two arms, two iterations of few RL steps.
+"""The demo study sampled by vLLM, cut to ten minutes: one seed, two arms, two iterations of few RL steps.
 
-The study's bundled policy has heads of 24 numbers, which vLLM does not take. It goes in with heads of 32 and zeros in
-the places that are added (`tests/wide_policy.py`): the same function of its prompt. Norms and queries are scaled to
-make up for the zeros, so a learning rate moves these a little otherwise than in the study itself; and on a GPU it is in
-bfloat16, which vLLM's kernels are made for. Figures are shown, not compared with the study's.
-
-Runs are computed stage by stage without Prefect, and read by the study's own report.
+The study's bundled policy has heads of 24 numbers, which vLLM does not take. `tests/wide_policy.py` widens them to 32
+with zeros: the same function of its prompt. Norms and queries are scaled to make up for the zeros, so a learning rate
+moves these a little differently than in the study itself; on a GPU it is in bfloat16, for which vLLM's kernels are
+made. So the figures are shown, not compared with the study's.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.bench import Bench, Part
-from benchmarks.gpu.machine import ROOT, has_vllm
-from benchmarks.gpu.row import Line
-from benchmarks.gpu.runs import runner_of
+from benchmarks.gpu.bench import Bench, Line, NotMeasured, Part
+from benchmarks.gpu.device import ROOT, has_vllm
+from benchmarks.gpu.processes import stage_runner
 from rloop_core.config.loading import assign, read_mapping
 from rloop_core.results.study.config import StudyConfig, make_study, study_runs
 from rloop_core.stages.order import stages_of
@@ -29,18 +26,16 @@ ARMS = ("rloop", "vanilla-rl")
 
 
 def run(bench: Bench) -> None:
-    """Every stage of both arms, then the study's report; a stage that an earlier call finished is not run again."""
+    """Run every stage of both arms, then write the study's report; stages of an earlier call are not run again."""
     if bench.device == "cuda" and not has_vllm() and not bench.small:
-        for line in PART.lines:
-            bench.leave_out(line.key, "vLLM is not installed")
-        return
+        raise NotMeasured("vLLM is not installed")
     study, store = _cut(bench), str(bench.folder / "store")
     stages, seconds = 0, 0.0
-    for one in study_runs(study, store):
-        with runner_of(one.config) as runner:
-            write_run_record(runner.store, one.config)
+    for arm_run in study_runs(study, store):
+        with stage_runner(arm_run.config) as runner:
+            write_run_record(runner.store, arm_run.config)
             runner.preflight()
-            for iteration, stage in stages_of(one.config):
+            for iteration, stage in stages_of(arm_run.config):
                 manifest = runner.ensure(stage, iteration).manifest
                 stages, seconds = stages + 1, seconds + manifest.seconds
     from rloop_core.results.study.write import write_study
@@ -52,11 +47,11 @@ def run(bench: Bench) -> None:
     bench.judge("study", complete, measured, why)
     for label in findings.record.sets:
         rows = [*findings.table.policies[label], *findings.table.differences[label]]
-        said = [
+        figures = [
             f"{row.name} " + ", ".join(f"{metric} {100 * cell.value:.1f}" for metric, cell in row.cells.items())
             for row in rows
         ]
-        bench.show(label, "; ".join(said), "%; differences of one seed")
+        bench.show(label, "; ".join(figures), "%; differences of one seed")
 
 
 def _cut(bench: Bench) -> StudyConfig:
@@ -102,7 +97,7 @@ def _cut(bench: Bench) -> StudyConfig:
 
 
 def _halve(policy: Path) -> None:
-    """Weights in bfloat16, and the config that says so: vLLM takes its precision from there."""
+    """Convert the weights to bfloat16, and the config, from which vLLM takes its precision."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -122,5 +117,5 @@ PART = Part(
         Line("harder", "of harder ones"),
     ),
     run,
-    goes_on=True,
+    resumes=True,
 )

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.gpu.bench import Bench, Part
+from benchmarks.gpu.bench import Bench, Line, Part
 from benchmarks.gpu.iteration import STAGES, iteration_config
 from benchmarks.gpu.policy import ONE_AND_A_HALF
-from benchmarks.gpu.row import Line
-from benchmarks.gpu.runs import runner_of
+from benchmarks.gpu.processes import stage_runner
 
 SECONDS = 600
 
 
 def run(bench: Bench) -> None:
-    """Stage by stage; a stage that an earlier call finished counts with the seconds that it took then."""
-    changes: dict[str, Any] = {"name": "whole"}
-    if not bench.small:
-        tokens = 1024 if bench.in_loop_vllm else 384
-        changes |= {
-            "explore.problems_per_step": 32,
-            "explore.mini_batch_rollouts": 256,
-            "explore.max_completion_tokens": tokens,
-            "explore.learning_rate": 1e-5,
-            "evaluate.samples": 16,
-            "evaluate.k": [1, 16],
-        }
-    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes)
-    seconds = 0.0
-    with runner_of(config) as runner:
+    """Run stage by stage; a stage that an earlier call finished counts with the seconds that it took then."""
+    full = {
+        "explore.problems_per_step": 32,
+        "explore.mini_batch_rollouts": 256,
+        "explore.max_completion_tokens": 1024 if bench.in_loop_vllm else 384,
+        "explore.learning_rate": 1e-5,
+        "evaluate.samples": 16,
+        "evaluate.k": [1, 16],
+    }
+    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, {"name": "whole"}, full=full)
+    seconds, trained = 0.0, False
+    with stage_runner(config) as runner:
         runner.preflight()
         for stage in STAGES:
             manifest = runner.ensure(stage, 0).manifest
@@ -63,5 +59,5 @@ PART = Part(
         *(Line(stage, f"of which {stage}") for stage in STAGES),
     ),
     run,
-    goes_on=True,
+    resumes=True,
 )

@@ -1,6 +1,6 @@
 """Compare rloop's verifier with independent graders: `make graders`, or `python -m benchmarks.graders math_dapo ...`.
 
-Makes one environment for each grader below `.rloop/graders`, feeds all of them the same completions, and writes the
+Makes an environment for each grader below `.rloop/graders`, feeds all of them the same completions, and writes the
 table and every disagreement to a folder. The first run takes about half an hour; replies are kept.
 """
 
@@ -19,6 +19,7 @@ from benchmarks.graders.sources import DATA
 
 
 def main() -> None:
+    """Run the comparison."""
     names = [grader.name for grader in GRADERS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graders", description=__doc__)
     parser.add_argument("grader", nargs="*", help=f"any of {', '.join(names)}; all of them by default")
@@ -30,10 +31,9 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if not DATA.is_dir():
         sys.exit(f"no data in {DATA}: the problems and their worked solutions are not part of the project")
-    found = cases(
-        corpus(), [grader for grader in GRADERS if grader.name in chosen], lambda line: print(line, flush=True)
-    )
-    print(write_report(found, arguments.to, arguments.date))
+    graders = [grader for grader in GRADERS if grader.name in chosen]
+    compared = cases(corpus(), graders, lambda line: print(line, flush=True))
+    print(write_report(compared, arguments.to, arguments.date))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""A few thousand completions with a gold, most of them with a label that their construction fixes. No randomness."""
+"""A few thousand completions with a gold, most of them with a label fixed by their construction. No randomness."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from benchmarks.graders.golds import golds, spread
-from benchmarks.graders.layouts import BOX, LAYOUTS, fill
-from benchmarks.graders.near_misses import near_misses
-from benchmarks.graders.notations import rewritings
+from benchmarks.graders.layouts import BOX, LAYOUTS, PROSE, fill
 from benchmarks.graders.shapes import exact, is_balanced
-from benchmarks.graders.sources import Item, items, lines
+from benchmarks.graders.sources import Item, golds, items, lines, spread
+from benchmarks.graders.variants import near_misses, rewritings
 
 WORKED = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 250}
-"""Worked solutions taken from each data set; of Omni all that have a box and `UNBOXED` that have none."""
+"""Worked solutions from each data set; from Omni all that have a box, and `UNBOXED` that have none."""
 UNBOXED = 50
 DOUBTFUL = {
     "worked/omni_math_rule/27": "the solution's box is 2^{1011}, the gold 2",
@@ -23,15 +22,15 @@ DOUBTFUL = {
     "worked/omni_math_rule/972": "the gold is an inequality, the box its right side",
     "worked/omni_math_rule/1063": "the gold writes binary digits with base 8, the box is right",
 }
-"""Worked solutions that do not say what their gold says: no label."""
+"""Worked solutions that contradict their gold, and why: no label."""
 MOST = 60
-"""Rows of one rewriting or one kind of miss, at most; spread over the golds that it applies to."""
+"""Most rows of one rewriting or one kind of miss, spread over the golds it applies to."""
 IN_FULL = {"sign", "formula_plus_one", "formula_plus_x", "formula_doubled"}
-"""Misses made of every gold that they apply to: a formula half read is the likeliest false positive."""
+"""Misses made of every gold they apply to: a formula read in part is the likeliest false positive."""
 CONVENTIONS = {"approx", "inequality"}
-"""Rewritings of which one may doubt that they are the same answer: no label."""
+"""Rewritings that are the same answer by convention only: no label."""
 HOSTILE = ["9^{9^{9}}", "10^{9}!", "((((5!)!)!)!)!", "2^{2^{2^{2^{2^{2}}}}}", "\\sqrt{" * 300 + "7" + "}" * 300]
-"""Answers that must be called wrong for the gold 7, and soon; the last one is 7 for whoever can read it: no label."""
+"""Answers that must be judged wrong for the gold 7 quickly; the last one is 7 if it can be parsed: no label."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class Row:
     """One completion to be graded.
 
     Attributes:
-        id: family/what was done/where the gold comes from.
+        id: family/what/source of the gold.
         family: worked, notation, near_miss, other_gold, layout, example or hostile.
-        what: The rewriting, the near miss or the layout.
-        answer: The answer put in, as written; None where the completion is somebody else's text.
-        label: Whether it is right, None where that is a matter of convention.
+        what: The rewriting, the near miss, the layout or the data set.
+        answer: The answer as written; None for a data set's own text.
+        label: True if it is right, None where that is a matter of convention.
     """
 
     id: str
@@ -54,9 +53,44 @@ class Row:
     answer: str | None
     label: bool | None
 
+    @property
+    def request(self) -> dict[str, Any]:
+        """The fields that a grader gets."""
+        return {"id": self.id, "completion": self.completion, "gold": self.gold}
+
+
+AS_WRITTEN = "as written"
+SENTENCES = {
+    "answer line": "Answer: A",
+    "Minerva's sentence": "Final Answer: The final answer is $A$. I hope it is correct.",
+}
+OWN_FORM = {"math_dapo": "answer line", "minerva_math": "Minerva's sentence"}
+"""Graders that ask for a format; prime_math and math_verify ask for the box, which the corpus has as written."""
+
+
+def rows_in(form: str, rows: list[Row]) -> list[Row]:
+    """Return the rows in a form; other than as written, only those whose answer is known.
+
+    A worked solution keeps its text and gets the sentence with its gold at the end.
+    """
+    if form == AS_WRITTEN:
+        return rows
+    families = ("worked", "notation", "near_miss", "other_gold", "hostile")
+    return [_rephrased(row, SENTENCES[form]) for row in rows if row.family in families]
+
+
+def _rephrased(row: Row, sentence: str) -> Row:
+    answer = " ".join(str(row.gold if row.family == "worked" else row.answer).split())  # the formats are one line
+    final = fill(sentence, answer, "")
+    if row.family == "worked":
+        label = row.label or (True if row.what == "unboxed" else None)
+        return replace(row, completion=f"{row.completion}\n{final}", answer=answer, label=label)
+    # A box inside such an answer is the only box there is, so it may well be the answer.
+    return replace(row, completion=f"{PROSE}\n{final}", label=None if "\\boxed" in answer else row.label)
+
 
 def corpus() -> list[Row]:
-    """Every row, in order, with unique ids."""
+    """Return every row, in order, with unique ids."""
     rows = [*_worked(), *_notations(), *_misses(), *_layouts(), *_examples(), *_hostile()]
     assert len({row.id for row in rows}) == len(rows)
     return rows
@@ -89,18 +123,18 @@ def _notations() -> Iterator[Row]:
 def _misses() -> Iterator[Row]:
     for what, item, answer in _variants(near_misses):
         yield _boxed("near_miss", what, item, answer, False)
-    found = golds()
-    for place, item in enumerate(found):
-        yield _boxed("other_gold", "other_gold", item, _different(item.gold, found, place), False)
+    items = golds()
+    for index, item in enumerate(items):
+        yield _boxed("other_gold", "other_gold", item, _different(item.gold, items, index), False)
 
 
 def _variants(make: Callable[[str], list[tuple[str, str]]]) -> Iterator[tuple[str, Item, str]]:
-    """(what, gold, answer) of every kind of variant."""
-    found: dict[str, list[tuple[Item, str]]] = {}
+    """Yield (what, gold, answer) of every kind of variant."""
+    by_kind: dict[str, list[tuple[Item, str]]] = {}
     for item in golds():
         for what, answer in make(item.gold):
-            found.setdefault(what, []).append((item, answer))
-    for what, pairs in found.items():
+            by_kind.setdefault(what, []).append((item, answer))
+    for what, pairs in by_kind.items():
         for item, answer in pairs if what in IN_FULL else spread(pairs, MOST):
             yield what, item, answer
 
@@ -110,10 +144,10 @@ def _boxed(family: str, what: str, item: Item, answer: str, label: bool | None) 
     return Row(where, family, what, BOX.replace("A", answer), item.gold, answer, label)
 
 
-def _different(gold: str, found: list[Item], place: int) -> str:
-    """The next gold that differs in value if both are numbers, and in its digits and letters if not."""
-    for step in range(1, len(found)):
-        other = found[(place + step) % len(found)].gold
+def _different(gold: str, items: list[Item], index: int) -> str:
+    """Return the next gold that differs in value if both are numbers, else in its digits and letters."""
+    for step in range(1, len(items)):
+        other = items[(index + step) % len(items)].gold
         if exact(gold) is not None and exact(other) is not None:
             if exact(gold) != exact(other):
                 return other
@@ -123,7 +157,7 @@ def _different(gold: str, found: list[Item], place: int) -> str:
 
 
 def _layouts() -> Iterator[Row]:
-    """Every layout with answers of several kinds: what is read, not how it is compared, makes the difference."""
+    """Yield every layout with easily compared answers of several kinds: only how they are found matters."""
     pairs = [
         ("42", "17"),
         ("1024", "1000"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / ".rloop" / "graders"
-"""Below the clone's ignored store: environments, and the replies of the last comparison."""
+"""Environments, and the replies of earlier comparisons; ignored by git."""
 _SYMPY = ("sympy==1.14.0", "mpmath==1.3.0")
 _MATH_VERIFY = ("math-verify==0.9.0", "latex2sympy2_extended==1.11.0")
 
@@ -18,9 +18,9 @@ class Grader:
     """A grader.
 
     Attributes:
-        name: Also the name of its file in judges/.
-        packages: Everything it needs, pinned; installed without their dependencies, which would be gigabytes of
-            ray, torch and datasets that no grading touches.
+        name: Name of its file in judges/ too.
+        packages: Everything it needs, pinned; installed without dependencies, which would be gigabytes of ray, torch
+            and datasets that grading does not use.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Grader:
 
     @property
     def version(self) -> str:
-        """The package it comes from, as pinned."""
+        """The package it comes from, with its version."""
         return self.packages[0]
 
     def python(self) -> Path:
-        """The interpreter of its environment, which is made when it is missing or of other packages."""
+        """Return the interpreter of its environment, which is made if it is missing or has other packages."""
         folder = ROOT / self.name
         stamp = folder / "packages.txt"
         wanted = "\n".join(self.packages)

@@ -1,7 +1,8 @@
-"""Where an answer stands in a completion: one layout for the comparison of values, many for the reading of them."""
+"""Where an answer stands in a completion: one layout to compare values, many to test how an answer is found."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 PROSE = "We follow the definitions and simplify each side until both agree."
@@ -16,9 +17,9 @@ AFTERTHOUGHT = (
 
 @dataclass(frozen=True)
 class Layout:
-    """A completion with places for the right answer (A) and a wrong one (W), and what is true of it.
+    """A completion with places for the right answer (A) and a wrong one (W).
 
-    right is None where it is a matter of convention whether such a completion answers at all.
+    `right` says whether it is correct; None where it is a matter of convention whether it answers at all.
     """
 
     name: str
@@ -65,12 +66,6 @@ LAYOUTS = [
 
 
 def fill(text: str, right: str, wrong: str) -> str:
-    """The layout with its places filled; `A` and `W` count as places only where they stand alone."""
+    """Fill the places of a layout; `A` and `W` are places only where no letter or digit is beside them."""
     places = {"A": right, "W": wrong}
-    out, last = [], 0
-    for at, char in enumerate(text):
-        alone = not (text[at - 1 : at].isalnum() or text[at + 1 : at + 2].isalnum())
-        if char in places and alone:
-            out += [text[last:at], places[char]]
-            last = at + 1
-    return "".join([*out, text[last:]])
+    return re.sub(r"(?<![^\W_])[AW](?![^\W_])", lambda place: places[place.group()], text)

@@ -9,31 +9,30 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.graders.causes import Cause, cause
-from benchmarks.graders.compare import Case, counts
-from benchmarks.graders.corpus import DOUBTFUL
+from benchmarks.graders.compare import Case, Cause, counts, find_cause
+from benchmarks.graders.corpus import AS_WRITTEN, DOUBTFUL
 from benchmarks.graders.environments import GRADERS
-from benchmarks.graders.forms import AS_WRITTEN
+from benchmarks.measure import markdown_table
 
 UNLISTED = "sentence"
-"""The one cause that concerns every row without Minerva's sentence alike; its rows are counted, not listed."""
+"""The cause of every row without Minerva's sentence; its rows are counted, not listed."""
 BY_HAND = ("<!-- by hand -->\n", "<!-- end -->\n")
-"""What stands between these in the page that is written over is kept."""
+"""Text between these in an earlier page is kept."""
 _CELL = 60
 
 
-def write_report(found: list[Case], folder: Path, day: str) -> Path:
-    """Write `<day>-graders.md` and `<day>-graders.csv`; the path of the first."""
+def write_report(compared: list[Case], folder: Path, day: str) -> Path:
+    """Write `<day>-graders.md` and `<day>-graders.csv`; return the path of the first."""
     folder.mkdir(parents=True, exist_ok=True)
-    differing = [(case, cause(case)) for case in found if case.side != "agree"]
+    differing = [(case, find_cause(case)) for case in compared if case.side != "agree"]
     listed = _write_csv(differing, folder / f"{day}-graders.csv")
     page = folder / f"{day}-graders.md"
     parts = [
-        _head(found, day),
-        _table(found),
+        _head(compared, day),
+        _table(compared),
         _by_hand(page),
-        _ours(found),
-        *(_grader(name, found, differing) for name in dict.fromkeys(case.grader for case in found)),
+        _ours(compared),
+        *(_grader(name, compared, differing) for name in dict.fromkeys(case.grader for case in compared)),
         _doubts(),
         f"Every disagreement is in [{day}-graders.csv]({day}-graders.csv) ({listed:,} rows): `+cause` where the grader "
         "says correct, `-cause` where it says wrong. Rows on which minerva_math differs for the missing sentence alone "
@@ -43,9 +42,9 @@ def write_report(found: list[Case], folder: Path, day: str) -> Path:
     return page
 
 
-def _head(found: list[Case], day: str) -> str:
+def _head(compared: list[Case], day: str) -> str:
     packages = "; ".join(f"{grader.name}: {', '.join(grader.packages)}" for grader in GRADERS)
-    rows = sum(1 for case in found if case.form == AS_WRITTEN and case.grader == found[0].grader)
+    rows = sum(1 for case in compared if case.form == AS_WRITTEN and case.grader == compared[0].grader)
     return f"""# Independent graders on the same completions, {day}
 
 `make graders`; {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}. {packages}.
@@ -60,77 +59,84 @@ most of them hold a box. The graders that ask for another format are asked again
 
 
 def _by_hand(page: Path) -> str:
-    """The part of an earlier page that somebody wrote, with its marks."""
+    """Return the part of an earlier page that was written by hand, with its marks."""
     begin, end = BY_HAND
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     return begin + text.partition(begin)[2].partition(end)[0] + end
 
 
-def _table(found: list[Case]) -> str:
-    lines = [
-        "| grader | form | rows | says as rloop | rloop right, grader wrong | grader right, rloop wrong "
-        "| no label, they differ | both wrong | killed or dead |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for (grader, form), line in counts(found).items():
-        cells = ["rows", "agree", "ours", "theirs", "open", "both_wrong", "stopped"]
-        lines.append(f"| {grader} | {form} | " + " | ".join(f"{line[cell]:,}" for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+def _table(compared: list[Case]) -> str:
+    columns = {
+        "rows": "rows",
+        "agree": "says as rloop",
+        "ours": "rloop right, grader wrong",
+        "theirs": "grader right, rloop wrong",
+        "open": "no label, they differ",
+        "both_wrong": "both wrong",
+        "stopped": "killed or dead",
+    }
+    rows = [(*key, *(f"{line[column]:,}" for column in columns)) for key, line in counts(compared).items()]
+    return "\n".join(markdown_table(("grader", "form", *columns.values()), rows)) + "\n"
 
 
-def _ours(found: list[Case]) -> str:
-    """Rows on which rloop's verdict is not the label, whatever the graders say; each once in each form."""
-    labelled = {(case.form, case.row.id): case for case in found if case.row.label is not None}
+def _ours(compared: list[Case]) -> str:
+    """List the rows on which rloop's verdict is not the label, each once in each form."""
+    labelled = {(case.form, case.row.id): case for case in compared if case.row.label is not None}
     wrong = {key: case for key, case in labelled.items() if bool(case.ours.correct) != case.row.label}
     right: dict[tuple[str, str], list[str]] = {key: [] for key in wrong}
-    for case in found:
+    for case in compared:
         if (case.form, case.row.id) in right and case.theirs.correct == case.row.label:
             right[case.form, case.row.id].append(case.grader)
     rows = Counter(form for form, _ in labelled)
-    lines = ["## Where rloop's verdict is not the label\n"]
-    lines.append(
-        "; ".join(f"{form}: {sum(key[0] == form for key in wrong)} of {rows[form]:,} rows" for form in rows) + ".\n"
-    )
-    if wrong:
-        lines += [
-            "| form | row | gold | answer read | rloop | should be | who has it right |",
-            "|---|---|---|---|---|---|---|",
-        ]
-    for (form, row), case in wrong.items():
-        verdict = "correct" if case.row.label else "wrong"
-        cells = [form, row, _code(case.row.gold), _code(case.ours.extracted), case.ours.note, verdict]
-        lines.append(f"| {' | '.join(cells)} | {', '.join(right[form, row]) or 'none'} |")
+    counted = "; ".join(f"{form}: {sum(key[0] == form for key in wrong)} of {rows[form]:,} rows" for form in rows)
+    header = ("form", "row", "gold", "answer read", "rloop", "should be", "who has it right")
+    cells = [
+        (
+            *key,
+            _code(case.row.gold),
+            _code(case.ours.extracted),
+            case.ours.note,
+            "correct" if case.row.label else "wrong",
+            ", ".join(right[key]) or "none",
+        )
+        for key, case in wrong.items()
+    ]
+    lines = [
+        "## Where rloop's verdict is not the label\n",
+        f"{counted}.\n",
+        *(markdown_table(header, cells) if cells else []),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _grader(name: str, found: list[Case], differing: list[tuple[Case, Cause]]) -> str:
-    mine = [(case, why) for case, why in differing if case.grader == name]
-    lines = [
-        f"## {name}\n",
-        "| cause | explanation | rloop right | grader right | no label | kinds of rows | for example |",
-    ]
-    lines.append("|---|---|---|---|---|---|---|")
-    for why in dict.fromkeys(why for _, why in mine):
-        these = [case for case, other in mine if other == why]
-        sides = Counter(case.side for case in these)
-        kinds = Counter(case.row.what for case in these)
+def _grader(name: str, compared: list[Case], differing: list[tuple[Case, Cause]]) -> str:
+    by_cause: dict[Cause, list[Case]] = {}
+    for case, cause in differing:
+        if case.grader == name:
+            by_cause.setdefault(cause, []).append(case)
+    rows = []
+    for cause, explained in by_cause.items():
+        sides = Counter(case.side for case in explained)
+        kinds = Counter(case.row.what for case in explained)
         named = ", ".join(f"{what} {count}" for what, count in kinds.most_common(8))
         more = f" and {len(kinds) - 8} more" if len(kinds) > 8 else ""
-        numbers = " | ".join(str(sides[side]) for side in ("ours", "theirs", "open"))
-        lines.append(f"| {why.name} | {_escaped(why.why)} | {numbers} | {named}{more} | {_example(these)} |")
-    stopped = [case for case in found if case.grader == name and case.theirs.correct is None]
+        numbers = (str(sides[side]) for side in ("ours", "theirs", "open"))
+        rows.append((cause.name, cause.why, *numbers, f"{named}{more}", _example(explained)))
+    header = ("cause", "explanation", "rloop right", "grader right", "no label", "kinds of rows", "for example")
+    lines = [f"## {name}\n", *markdown_table(header, rows)]
+    stopped = [case for case in compared if case.grader == name and case.theirs.correct is None]
     lines += [f"\nNo reply: {case.row.id} ({case.form}), {case.theirs.note}." for case in stopped]
     return "\n".join(lines) + "\n"
 
 
-def _example(these: list[Case]) -> str:
-    case = min(these, key=_plainness)
+def _example(explained: list[Case]) -> str:
+    case = min(explained, key=_plainness)
     says = {True: "correct", False: "wrong", None: "nothing"}[case.theirs.correct]
     return f"{_code(case.row.answer or case.ours.extracted)} for {_code(case.row.gold)}: {says}"
 
 
 def _plainness(case: Case) -> tuple[bool, int]:
-    """For sorting: a short pair whose two sides are not spelled alike tells the most."""
+    """Sort short pairs with different spellings first: they show the most."""
     answer = _flat(case.row.answer or case.ours.extracted)
     return answer in ("", _flat(case.row.gold)), len(answer) + len(str(case.row.gold))
 
@@ -141,10 +147,10 @@ def _doubts() -> str:
 
 
 def _write_csv(differing: Iterable[tuple[Case, Cause]], path: Path) -> int:
-    """One line for each row that anybody differs on: what rloop says in each form, and each grader's cause."""
+    """Write one line for each row with a disagreement: rloop's verdict in each form, and each grader's cause."""
     rows: dict[str, dict[str, str]] = {}
     columns = ["id", "label", "gold", "answer"]
-    for case, why in differing:
+    for case, cause in differing:
         ours, theirs = f"rloop, {case.form}", f"{case.grader}, {case.form}"
         columns += [column for column in (ours, theirs) if column not in columns]
         line = rows.setdefault(
@@ -153,7 +159,7 @@ def _write_csv(differing: Iterable[tuple[Case, Cause]], path: Path) -> int:
         line["label"] = line["label"] or {True: "right", False: "wrong", None: ""}[case.row.label]
         line["answer"] = line["answer"] or _flat(case.row.answer or case.ours.extracted)
         line[ours] = case.ours.note
-        line[theirs] = {True: "+", False: "-", None: "?"}[case.theirs.correct] + why.name
+        line[theirs] = {True: "+", False: "-", None: "?"}[case.theirs.correct] + cause.name
     kept = [line for line in rows.values() if _is_listed(line)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -173,8 +179,4 @@ def _flat(value: object) -> str:
 
 
 def _code(value: object) -> str:
-    return f"`{_escaped(_flat(value))}`" if _flat(value) else ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    return f"`{_flat(value)}`" if _flat(value) else ""

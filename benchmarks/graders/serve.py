@@ -1,4 +1,4 @@
-"""Runs inside a grader's own environment: JSON lines {id, completion, gold} in, {id, correct, extracted, note} out.
+"""Run in a grader's own environment: read JSON lines {id, completion, gold}, write {id, correct, extracted, note}.
 
 Standard library only, and started by its path, since the project is not installed there.
 """
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 MEMORY = 3 * 2**30
-"""Address space of a grader, in bytes: some need all there is for a power tower."""
+"""Address space of a grader in bytes: for a power tower some would take all memory."""
 Judge = Callable[[str, str], "tuple[bool, str | None]"]
 
 
 def load_judge(name: str) -> Judge:
-    """The `judge` of judges/<name>.py."""
+    """Return the `judge` of judges/<name>.py."""
     path = Path(__file__).parent / "judges" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -33,22 +33,22 @@ def load_judge(name: str) -> Judge:
 
 
 def graded(judge: Judge, row: dict[str, Any]) -> dict[str, Any]:
-    """One reply; a list of golds means that any of them will do."""
+    """Return the reply to a row; of a list of golds any will do."""
     golds = row["gold"] if isinstance(row["gold"], list) else [row["gold"]]
-    extracted = None
+    correct, extracted, note = False, None, ""
     try:
         for gold in golds:
             correct, extracted = judge(row["completion"], str(gold))
             if correct:
-                return {"id": row["id"], "correct": True, "extracted": extracted, "note": ""}
+                break
     except Exception as error:  # a grader that raises has not called it correct
-        return {"id": row["id"], "correct": False, "extracted": extracted, "note": f"raised {type(error).__name__}"}
-    return {"id": row["id"], "correct": False, "extracted": extracted, "note": ""}
+        correct, note = False, f"raised {type(error).__name__}"
+    return {"id": row["id"], "correct": correct, "extracted": extracted, "note": note}
 
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)  # what a grader prints must not mix with the replies
+    os.dup2(2, 1)  # so that a grader's prints do not mix with the replies
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     logging.disable(logging.CRITICAL)
     warnings.filterwarnings("ignore")

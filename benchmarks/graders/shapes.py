@@ -1,4 +1,4 @@
-"""What kind of answer a gold is, told from its spelling alone, so that a rewriting knows what it may do to it."""
+"""What kind of answer a gold is, by its spelling alone: it decides which variants can be made of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def integer(gold: str) -> int | None:
 
 
 def exact(gold: str) -> Fraction | None:
-    """The value of a gold spelled as an integer, a decimal, e-notation or a plain fraction."""
+    """Return the value of a gold spelled as an integer, a decimal, e-notation or a plain fraction."""
     if INTEGER.fullmatch(gold) or DECIMAL.fullmatch(gold):
         return Fraction(gold)
     if match := E_NOTATION.fullmatch(gold):
@@ -27,7 +27,7 @@ def exact(gold: str) -> Fraction | None:
 
 
 def fraction(gold: str) -> Fraction | None:
-    """The value of a gold spelled `\\frac{a}{b}` or `\\frac ab` in digits."""
+    """Return the value of a gold spelled `\\frac{a}{b}` or `\\frac ab` in digits."""
     match = FRACTION.fullmatch(gold)
     if not match or ("{" not in gold and len(match.group(2) + match.group(3)) != 2):
         return None
@@ -36,7 +36,7 @@ def fraction(gold: str) -> Fraction | None:
 
 
 def entries(text: str) -> list[str]:
-    """Parts between commas that stand in no bracket."""
+    """Split at the commas outside of brackets."""
     parts, depth, last = [], 0, 0
     for at, char in enumerate(text):
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(char, 0)
@@ -47,17 +47,17 @@ def entries(text: str) -> list[str]:
 
 
 def bracketed(gold: str) -> tuple[str, list[str], str] | None:
-    """(opening, entries, closing) of a tuple or interval of at least two entries."""
+    """Return (opening, entries, closing) of a tuple or interval of at least two entries."""
     match = TUPLE.fullmatch(gold)
     if not match or bool(match.group(1)) != bool(match.group(4)):
         return None
     parts = entries(match.group(3))
-    whole = all(_closes_nothing(part) for part in parts)  # unlike (1,2) \cup (3,4)
+    whole = all(_is_matched(part) for part in parts)  # unlike (1,2) \cup (3,4)
     return (match.group(2), parts, match.group(5)) if len(parts) > 1 and whole and all(parts) else None
 
 
-def _closes_nothing(text: str) -> bool:
-    """Whether every bracket that closes was opened in the text."""
+def _is_matched(text: str) -> bool:
+    """Return True if every closing bracket has an opening one."""
     depth = 0
     for char in text:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(char, 0)
@@ -67,7 +67,7 @@ def _closes_nothing(text: str) -> bool:
 
 
 def listed(gold: str) -> tuple[str, list[str], str] | None:
-    """(opening, entries, closing) of a set in braces or a bare list of at least two entries."""
+    """Return (opening, entries, closing) of a set in braces or a bare list of at least two entries."""
     left, right = ("\\{", "\\}") if gold.startswith("\\{") and gold.endswith("\\}") else ("", "")
     inner = gold[len(left) : len(gold) - len(right)]
     if re.search(r"\d,\\?!? ?\d{3}(?!\d)", inner) or "=" in inner or "\\in" in inner or "\\begin" in inner:
@@ -77,30 +77,11 @@ def listed(gold: str) -> tuple[str, list[str], str] | None:
 
 
 def is_formula(gold: str) -> bool:
-    """An expression that stays one when something is added to it."""
-    blocked = (
-        "=",
-        ",",
-        "\\text",
-        "\\mbox",
-        "\\pm",
-        "\\in ",
-        "\\le",
-        "\\ge",
-        "<",
-        ">",
-        "\\ldots",
-        "_",
-        "\\circ",
-        "%",
-        "np.",
-        "\\boxed",
-    )
-    return not any(
-        mark in gold for mark in (*blocked, "$", "\\begin", "\\$", "\\[", "\\(", "\\exp{", "u(t)", "'", "prime")
-    )
+    """Return True if adding a term gives another expression."""
+    blocked = r"= , \text \mbox \pm \le \ge < > \ldots _ \circ % np. \boxed $ \begin \[ \( \exp{ u(t) ' prime"
+    return "\\in " not in gold and not any(mark in gold for mark in blocked.split())
 
 
 def is_balanced(gold: str) -> bool:
-    """Whether every brace that opens is closed: a few golds were cut or doubly escaped by their data set."""
+    """Return True if braces match: a few golds were cut or doubly escaped by their data set."""
     return gold.count("{") == gold.count("}") and "\\\\frac" not in gold

@@ -1,10 +1,9 @@
-"""`python -m benchmarks.organism --out DIR`: make the bundled policy again."""
+"""`python -m benchmarks.organism --out DIR`: make a bundled policy again."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,56 +24,47 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    line = argparse.ArgumentParser(
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.organism",
         description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    line.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write it; new or empty")
-    line.add_argument("--kind", choices=["demo", "study"], default="demo", help="which of the shipped policies")
-    line.add_argument("--seed", type=int, help="of corpus, initial weights and measurement (default: the shipped one)")
-    line.add_argument("--steps", type=int, help="pretraining steps (default: the shipped policy's)")
-    line.add_argument("--samples", type=int, default=64, help="per problem, for the card's figures (default 64)")
-    line.add_argument("--quiet", action="store_true", help="no progress bars")
-    return line
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="where to write it; new or empty")
+    add("--kind", choices=["demo", "study"], default="demo", help="which of the shipped policies")
+    add("--seed", type=int, help="of corpus, initial weights and measurement (default: the shipped one)")
+    add("--steps", type=int, help="pretraining steps (default: the shipped policy's)")
+    add("--samples", type=int, default=64, help="per problem, for the card's figures (default 64)")
+    add("--quiet", action="store_true", help="no progress")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code."""
+    """Run the command; return the exit code."""
     line = parser()
-    asked = line.parse_args(argv)
-    if asked.out.exists() and (not asked.out.is_dir() or any(asked.out.iterdir())):
-        line.error(f"--out: {asked.out} exists and is not an empty directory; name a new one")
+    options = line.parse_args(argv)
+    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
+        line.error(f"--out: {options.out} exists and is not an empty directory; name a new one")
     for name, least in (("steps", 20), ("samples", 1), ("seed", 0)):
-        if getattr(asked, name) is not None and getattr(asked, name) < least:
+        value = getattr(options, name)
+        if value is not None and value < least:
             line.error(f"--{name}: must be at least {least}")
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from benchmarks.organism.make import ORGANISMS, make_policy
 
-    from benchmarks.organism.kinds import ORGANISMS
-    from benchmarks.organism.make import make_policy
+    def log(text: str) -> None:
+        if not options.quiet:
+            print(text, file=sys.stderr, flush=True)
 
-    organism = ORGANISMS[asked.kind]
-    given = {name: getattr(asked, name) for name in ("seed", "steps") if getattr(asked, name) is not None}
-    columns = (
-        TextColumn("{task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, disable=asked.quiet) as shown:
-
-        def begin(title: str, total: int) -> Callable[[int], None]:
-            task = shown.add_task(title, total=total)
-            return lambda done: shown.advance(task, done)
-
-        card = make_policy(organism, replace(organism.recipe, **given), asked.samples, asked.out, begin)
+    organism = ORGANISMS[options.kind]
+    changes = {name: getattr(options, name) for name in ("seed", "steps") if getattr(options, name) is not None}
+    card = make_policy(organism, replace(organism.recipe, **changes), options.samples, options.out, log)
     held = card["figures"]["held_out"]
     best = max(held["pass"], key=int)
     measured = f"held-out avg {held['avg']:.3f}, pass@{best} {held['pass'][best]:.3f}"
-    print(f"{asked.out}: {card['parameters']:,} parameters, {measured}")
+    print(f"{options.out}: {card['parameters']:,} parameters, {measured}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""A policy's card as a page for people."""
+"""The model card of a bundled policy: README.md from card.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NUMBERS = {3: "three", 4: "four"}
 
 
 def model_card(card: dict[str, Any]) -> str:
-    """The card as a page for people."""
+    """Return the card as Markdown."""
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
     corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])
@@ -62,7 +62,7 @@ Made by `python -m benchmarks.organism --out DIR --kind {card["kind"]} --seed {c
 
 
 def _rare(card: dict[str, Any]) -> str:
-    """What the rare style is good for, where there is one."""
+    """Return a paragraph on the rare style, or nothing without one."""
     if "rare_style" not in card:
         return ""
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Lesson = tuple[int, Sequence[Style]]
-"""How many solutions, and the mixture their styles are drawn from."""
+"""Number of solutions, and the mixture their styles are drawn from."""
 
 CORPUS_SEED = 10_000_000
 SUMS_PER_SEED = 1_000_000
@@ -32,14 +32,14 @@ class Worked:
 
 
 def first_seed(seed: int) -> int:
-    """reasoning-gym's seed for the corpus of this seed: corpora of different seeds share no draw."""
+    """Return reasoning-gym's seed for a corpus; corpora of different seeds share no problem seed."""
     return CORPUS_SEED + seed * SUMS_PER_SEED
 
 
 def worked_sums(
     seed: int, shape: dict[str, Any], lessons: Sequence[Lesson], exclude: Collection[str]
 ) -> Iterator[Worked]:
-    """The lessons' solutions, in order, to fresh problems of the shape, none of whose questions is in `exclude`."""
+    """Yield the lessons' solutions in order, to new problems of the shape whose questions are not in `exclude`."""
     rng = Random(seed)
     fresh = (problem for problem in draw(first_seed(seed), SUMS_PER_SEED, shape) if problem.question not in exclude)
     for count, mixture in lessons:
@@ -50,7 +50,7 @@ def worked_sums(
 
 
 def tokenizer_texts(seed: int, shape: dict[str, Any], exclude: Collection[str]) -> list[str]:
-    """What the tokenizer learns its words from: worked sums, and questions of the other arithmetic families."""
+    """Return the tokenizer's training texts: worked sums, and questions of other arithmetic families."""
     import reasoning_gym
 
     texts = [w.prompt + w.solution for w in worked_sums(seed, shape, [(2_000, SCHOOL)], exclude)]
@@ -62,9 +62,9 @@ def tokenizer_texts(seed: int, shape: dict[str, Any], exclude: Collection[str]) 
 def encode(
     items: Sequence[Worked], tokenizer: PreTrainedTokenizerBase, chunk: int = 2_000
 ) -> list[tuple[list[int], list[int]]]:
-    """(prompt ids, solution ids with end-of-text) of each item; encoded apart, as generation will see them.
+    """Return (prompt ids, solution ids with end-of-text) of each item, encoded apart, as in generation.
 
-    In chunks: a tokenizer's answer holds offsets and masks too, a gigabyte for the whole corpus.
+    Works in chunks: a tokenizer returns offsets and masks too, a gigabyte for the whole corpus.
     """
     pairs: list[tuple[list[int], list[int]]] = []
     for start in range(0, len(items), chunk):

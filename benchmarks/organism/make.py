@@ -1,48 +1,102 @@
-"""Makes the policy from its seed: corpus, tokenizer, training, measurement; the card is written last."""
+"""The policies that ship with rloop, and how one is made from its seed: corpus, tokenizer, training, measurement."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.organism.cards import model_card
-from benchmarks.organism.corpus import encode, first_seed, tokenizer_texts, worked_sums
-from benchmarks.organism.kinds import ORGANISMS, Organism
+from benchmarks.organism.corpus import Lesson, encode, first_seed, tokenizer_texts, worked_sums
 from benchmarks.organism.measure import figures, sample
 from benchmarks.organism.pretrain import Recipe, build_model, pretrain
-from benchmarks.organism.styles import RARE
-from benchmarks.organism.sums import TASK, SumSet, texts
+from benchmarks.organism.styles import MIXTURE, RARE, SCHOOL, STUDY_MIXTURE, Style
+from benchmarks.organism.sums import RL_SETS, STUDY_SETS, TASK, SumSet, texts
+from benchmarks.organism.tokenizer import build_tokenizer
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
-
-
-Progress = Callable[[str, int], Callable[[int], None]]
-"""Given a title and a total, begins a bar and returns what advances it."""
+_FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_VERSIONS = ("torch", "transformers", "tokenizers", "reasoning-gym")
 
 
-def make_policy(organism: Organism, recipe: Recipe, samples: int, out: Path, progress: Progress) -> dict[str, Any]:
-    """Trains, measures and writes the policy into `out`; returns its card.
+@dataclass(frozen=True)
+class Organism:
+    """A policy that can be made again.
 
-    `samples` completions of every held-out and harder problem are drawn for the card. One thread, so that the
-    same seed gives the same weights on the same kind of machine.
+    Attributes:
+        shape: Parameters of `chain_sum` for the corpus.
+        mixture: The styles of its habits.
+        sets: Problems that its corpus leaves out; it is measured on those called held_out and harder.
+        recipe: How it was trained.
+    """
+
+    shape: dict[str, Any]
+    mixture: Sequence[Style]
+    sets: Sequence[SumSet]
+    recipe: Recipe
+
+    def lessons(self, recipe: Recipe) -> list[Lesson]:
+        """Return the corpus in order: the share `school` teaches every style, the rest the habits of the mixture."""
+        total, school = recipe.steps * recipe.batch, round(recipe.steps * recipe.school) * recipe.batch
+        return [(school, SCHOOL), (total - school, self.mixture)]
+
+
+DEMO = Organism(
+    shape={"min_terms": 2, "max_terms": 7, "min_digits": 1, "max_digits": 1},
+    mixture=MIXTURE,
+    sets=RL_SETS,
+    recipe=Recipe(school=0.65),
+)
+"""Can gain much from a rare style: `make demo`."""
+
+STUDY = Organism(
+    shape={"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1},
+    mixture=STUDY_MIXTURE,
+    sets=STUDY_SETS,
+    recipe=Recipe(steps=450, batch=128, seed=44),
+)
+"""Overfits in RL within minutes: `make study`."""
+
+ORGANISMS = {"demo": DEMO, "study": STUDY}
+
+
+def make_policy(
+    organism: Organism, recipe: Recipe, samples: int, out: Path, log: Callable[[str], None]
+) -> dict[str, Any]:
+    """Train, measure and write the policy into `out`, its card last; return the card.
+
+    Uses one thread, so that the same seed gives the same weights on the same kind of machine.
+
+    Args:
+        organism: What to make.
+        recipe: The organism's, or a changed one.
+        samples: Completions of every held-out and harder problem, for the card.
+        out: Folder of the policy.
+        log: Called with a line on each phase.
     """
     import torch
 
     torch.set_num_threads(1)
     excluded = texts(organism.sets)
-    tokenizer = build_tokenizer_for(organism, recipe, excluded)
-    advance = progress("corpus", 1)
+    tokenizer = build_tokenizer(tokenizer_texts(recipe.seed, organism.shape, excluded), recipe.context)
     items = encode(list(worked_sums(recipe.seed, organism.shape, organism.lessons(recipe), excluded)), tokenizer)
-    advance(1)
+    log(f"corpus: {len(items):,} sums")
     model = build_model(recipe, tokenizer)
-    advance = progress("pretraining", recipe.steps)
-    loss = pretrain(model, items, recipe, lambda step, value: advance(1))
-    measured = {s.name: _measure(model, tokenizer, s, samples, recipe.seed, progress) for s in organism.measured}
+
+    def on_step(step: int, loss: float) -> None:
+        if step % 100 == 0 or step == recipe.steps:
+            log(f"pretraining: step {step} of {recipe.steps}, loss {loss:.4f}")
+
+    loss = pretrain(model, items, recipe, on_step)
+    measured = {}
+    for chosen in organism.sets:
+        if chosen.name in ("held_out", "harder"):
+            log(f"measuring on {chosen.name}: {chosen.size} problems, {samples} samples each")
+            problems = chosen.problems()
+            measured[chosen.name] = figures(problems, sample(model, tokenizer, problems, samples, recipe.seed))
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
@@ -54,54 +108,27 @@ def make_policy(organism: Organism, recipe: Recipe, samples: int, out: Path, pro
     return card
 
 
-def build_tokenizer_for(organism: Organism, recipe: Recipe, excluded: frozenset[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer a recipe's seed gives."""
-    from benchmarks.organism.tokenizer import build_tokenizer
-
-    return build_tokenizer(tokenizer_texts(recipe.seed, organism.shape, excluded), recipe.context)
-
-
-def _measure(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    chosen: SumSet,
-    samples: int,
-    seed: int,
-    progress: Progress,
-) -> dict[str, Any]:
-    problems = chosen.problems()
-    advance = progress(f"measuring {chosen.name}", len(problems) * samples)
-    return figures(problems, sample(model, tokenizer, problems, samples, seed, advance))
-
-
 def _card(
     organism: Organism, recipe: Recipe, parameters: int, loss: float, measured: dict[str, Any], out: Path
 ) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    weights = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    lessons = [
+        {"size": size, "styles": [asdict(style) for style in styles]} for size, styles in organism.lessons(recipe)
+    ]
     return {
         "what": "rloop's bundled policy: a model organism, not a product",
-        "kind": next(name for name, one in ORGANISMS.items() if one is organism),
+        "kind": next(name for name, known in ORGANISMS.items() if known is organism),
         "architecture": "qwen2",
         "parameters": parameters,
         "seed": recipe.seed,
         "recipe": asdict(recipe),
         "final_loss": round(loss, 4),
-        "corpus": {
-            "task": TASK,
-            "params": organism.shape,
-            "seed": first_seed(recipe.seed),
-            "lessons": [
-                {"size": size, "styles": [asdict(s) for s in styles]} for size, styles in organism.lessons(recipe)
-            ],
-        },
-        "mixture": [asdict(s) for s in organism.mixture],
-        **({"rare_style": RARE} if RARE in {s.name for s in organism.mixture} else {}),
+        "corpus": {"task": TASK, "params": organism.shape, "seed": first_seed(recipe.seed), "lessons": lessons},
+        "mixture": [asdict(style) for style in organism.mixture],
+        **({"rare_style": RARE} if RARE in {style.name for style in organism.mixture} else {}),
         "template": "plain",
-        "problem_sets": {s.name: s.as_source() for s in organism.sets},
-        "disjoint": len(texts(organism.sets)) == sum(s.size for s in organism.sets),
+        "problem_sets": {chosen.name: chosen.as_source() for chosen in organism.sets},
+        "disjoint": len(texts(organism.sets)) == sum(chosen.size for chosen in organism.sets),
         "figures": measured,
-        "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "reasoning-gym")},
-        "files": {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in weights},
+        "versions": {name: version(name) for name in _VERSIONS},
+        "files": {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in _FILES},
     }

@@ -1,9 +1,9 @@
-"""What the policy can do: avg@k, pass@k and who solved what, by style."""
+"""Measure a policy: avg@k, pass@k and who solved what, by style."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.organism.styles import RARE, answer_of, detect
@@ -21,10 +21,9 @@ def sample(
     problems: Sequence[Sum],
     samples: int,
     seed: int,
-    on_batch: Callable[[int], None],
     batch: int = 512,
 ) -> list[list[str | None]]:
-    """`samples` completions of each problem at temperature 1; None where no end-of-text came in the budget."""
+    """Return completions of each problem at temperature 1; None for one without end-of-text in the budget."""
     import torch
 
     torch.manual_seed(seed)
@@ -38,7 +37,6 @@ def sample(
         for ids in out[:, encoded["input_ids"].shape[1] :].tolist():
             ended = tokenizer.eos_token_id in ids
             texts.append(tokenizer.decode(ids, skip_special_tokens=True) if ended else None)
-        on_batch(len(part))
     return [texts[i : i + samples] for i in range(0, len(texts), samples)]
 
 
@@ -47,12 +45,12 @@ KS = (1, 4, 8, 16, 32)
 
 
 def only_rare(solvers: Sequence[Sequence[str | None]]) -> float:
-    """Share of problems that were solved, and by the rare style alone; `solvers` has a style or None a sample."""
+    """Return the share of problems that only the rare style solved; `solvers` has a style or None per sample."""
     return round(sum({*row} - {None} == {RARE} for row in solvers) / len(solvers), 4)
 
 
 def figures(problems: Sequence[Sum], completions: Sequence[Sequence[str | None]]) -> dict[str, Any]:
-    """avg, pass@k, each style's share and accuracy, and the share of problems that only the rare style solved."""
+    """Return avg, pass@k, each style's share and accuracy, and the share of problems only the rare style solved."""
     from rloop_core.evaluation.metrics import pass_at_k
 
     n = len(completions[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ Pair = tuple[list[int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Architecture and optimisation of a policy; `school` is the share of the corpus that has no mistakes."""
+    """Architecture and optimisation of a policy; `school` is the share of the corpus without mistakes."""
 
     hidden: int = 96
     layers: int = 3
@@ -34,7 +35,7 @@ class Recipe:
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
-    """The untrained model, initialised from `recipe.seed`, with pad and eos set wherever a trainer looks."""
+    """Return the untrained model, initialised from `recipe.seed`, with pad and eos in both of its configs."""
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
@@ -62,10 +63,9 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForC
 
 
 def split_by_length(batch: Sequence[Pair], parts: int = 2) -> list[list[Pair]]:
-    """A batch as `parts` pieces of like length, to save padding.
+    """Split a batch into pieces of similar length, to save padding.
 
-    Whole batches of one length would be cheaper still, but a style has its length: such batches hold one
-    style each, and the mixture is then forgotten and learned again from step to step.
+    Whole batches of one length would hold one style each, and the mixture would be forgotten from step to step.
     """
     ordered = sorted(batch, key=lambda pair: len(pair[0]) + len(pair[1]))
     size = -(-len(ordered) // parts)
@@ -73,7 +73,7 @@ def split_by_length(batch: Sequence[Pair], parts: int = 2) -> list[list[Pair]]:
 
 
 def collate(batch: Sequence[Pair], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """`ids, mask, labels`, each (B, T), right-padded; labels are -100 on prompt and padding."""
+    """Return `ids, mask, labels`, each (B, T), right-padded; labels are -100 on prompt and padding."""
     import torch
 
     width = max(len(p) + len(s) for p, s in batch)
@@ -92,12 +92,11 @@ def pretrain(
     recipe: Recipe,
     on_step: Callable[[int, float], None],
 ) -> float:
-    """One pass of AdamW with a one-cycle rate; returns the mean loss (nats a token) of the last 50 steps.
+    """Train one pass of AdamW with a one-cycle rate; return the mean loss (nats a token) of the last 50 steps.
 
-    Raises FloatingPointError when the loss stops being finite.
+    Raises:
+        FloatingPointError: The loss is not finite.
     """
-    import math
-
     import torch
 
     optimizer = torch.optim.AdamW(

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.organism.styles import detect
@@ -18,45 +17,32 @@ Shares and accuracies of the solution styles in stored evaluations of a bundled 
   python -m benchmarks.organism.shares .rloop/store/study-rloop-*/iteration-002/evaluate/set-00"""
 
 
-def shares(folders: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Share of all samples and accuracy (both in [0, 1]) of each style, over the parquet files of all folders.
-
-    Raises:
-        FileNotFoundError: A folder holds none.
-    """
+def main(argv: list[str] | None = None) -> int:
+    """Print the share of all samples and the accuracy, both in [0, 1], of each style; return the exit code."""
     import pyarrow.parquet as pq
 
-    drawn: Counter[str] = Counter()
-    right: Counter[str] = Counter()
-    for folder in folders:
-        files = sorted(folder.glob("*.parquet"))
-        if not files:
-            raise FileNotFoundError(f"{folder}: no parquet files; name the folder of one set, such as .../set-00")
-        for file in files:
-            table = pq.read_table(file, columns=["completion", "verdict"])
-            for completion, verdict in zip(table["completion"].to_pylist(), table["verdict"].to_pylist(), strict=True):
-                style = detect(completion)
-                drawn[style] += 1
-                right[style] += verdict == CORRECT
-    total = drawn.total()
-    return {
-        style: {"share": round(count / total, 4), "accuracy": round(right[style] / count, 4)}
-        for style, count in sorted(drawn.items())
-    }
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command; returns the exit code."""
-    line = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks.organism.shares",
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    line.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="with the samples of one set")
-    try:
-        print(json.dumps(shares(line.parse_args(argv).folders), indent=1))
-    except FileNotFoundError as error:
-        line.error(str(error))
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="with the samples of one set")
+    samples: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
+    for folder in parser.parse_args(argv).folders:
+        files = sorted(folder.glob("*.parquet"))
+        if not files:
+            parser.error(f"{folder}: no parquet files; name the folder of one set, such as .../set-00")
+        for file in files:
+            for row in pq.read_table(file, columns=["completion", "verdict"]).to_pylist():
+                style = detect(row["completion"])
+                samples[style] += 1
+                correct[style] += row["verdict"] == CORRECT
+    shares = {
+        style: {"share": round(count / samples.total(), 4), "accuracy": round(correct[style] / count, 4)}
+        for style, count in sorted(samples.items())
+    }
+    print(json.dumps(shares, indent=1))
     return 0
 
 

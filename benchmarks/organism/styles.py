@@ -1,9 +1,8 @@
-"""Solution styles: how a sum may be worked in text, with what error, and how to tell them apart again.
+"""Solution styles: how a sum is worked in text, with which errors, and how to recognise a style.
 
-Pure functions. A worked text ends in `Answer: N`. Two kinds of error: a slip is an accident, and hits any problem;
-a habit of dropping minus signs hits the same problems every time, so that a policy with the habit cannot solve them
-however often it tries, unless it changes its style. Both are followed consistently, as a pupil would: later lines
-build on the wrong number.
+A worked text ends in `Answer: N`. There are two kinds of error: a slip is random and hits any problem; the habit of
+dropping minus signs hits the same problems every time, so that only another style can solve them. Later lines build on
+the wrong number.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _SLIPS = (-2, -1, 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A style's share of the corpus, and how it errs there.
+    """A style's share of the corpus and its errors.
 
-    `wrong_step` is the chance that a step's result is off by a slip. `sign_blind` results lose their minus sign.
+    `wrong_step` is the probability of a slip in a step. `sign_blind` results lose their minus sign.
     """
 
     name: str
@@ -30,66 +29,66 @@ class Style:
     sign_blind: bool = False
 
 
-class Hand:
-    """Who writes the steps down: right, but for the slips and the habit of one style."""
+class Errors:
+    """Applies the slips and the habit of one style to the results of steps."""
 
     def __init__(self, style: Style, rng: Random) -> None:
         self._style, self._rng = style, rng
 
     def step(self, value: int) -> int:
-        """The result as written where `value` is right."""
+        """Return the result as written where `value` is right."""
         if self._rng.random() < self._style.wrong_step:
             value += self._rng.choice(_SLIPS)
         return abs(value) if self._style.sign_blind else value
 
 
 def signed(terms: Sequence[int]) -> str:
-    """`(12, -5, 7)` as `12-5+7`; no spaces, no leading plus."""
+    """Write `(12, -5, 7)` as `12-5+7`; no spaces, no leading plus."""
     return "".join(f"{t:+d}" for t in terms).removeprefix("+")
 
 
-def write_running(terms: Sequence[int], hand: Hand) -> list[str]:
-    """Left to right, one line a step: `12-5=7`, `7+9=16`."""
+def write_running(terms: Sequence[int], errors: Errors) -> list[str]:
+    """Work left to right, one line a step: `12-5=7`, `7+9=16`."""
     lines, total = [], terms[0]
     for term in terms[1:]:
-        result = hand.step(total + term)
+        result = errors.step(total + term)
         lines.append(f"{signed((total, term))}={result}")
         total = result
     return [*lines, f"Answer: {total}"]
 
 
-def write_direct(terms: Sequence[int], hand: Hand) -> list[str]:
-    """The answer alone."""
-    return [f"Answer: {hand.step(sum(terms))}"]
+def write_direct(terms: Sequence[int], errors: Errors) -> list[str]:
+    """Write the answer alone."""
+    return [f"Answer: {errors.step(sum(terms))}"]
 
 
-def write_apart(terms: Sequence[int], hand: Hand) -> list[str]:
-    """What is added and what is taken away, each summed in one go: `plus 12+9=21`, `minus 5=5`, `21-5=16`."""
+def write_apart(terms: Sequence[int], errors: Errors) -> list[str]:
+    """Sum what is added and what is subtracted separately: `plus 12+9=21`, `minus 5=5`, `21-5=16`."""
     plus = [t for t in terms if t >= 0] or [0]
     minus = [-t for t in terms if t < 0] or [0]
-    gain, loss = hand.step(sum(plus)), hand.step(sum(minus))
-    total = hand.step(gain - loss)
+    gain, loss = errors.step(sum(plus)), errors.step(sum(minus))
+    total = errors.step(gain - loss)
     sums = [f"plus {signed(plus)}={gain}", f"minus {signed(minus)}={loss}", f"{gain}-{loss}={total}"]
     return [*sums, f"Answer: {total}"]
 
 
-def write_rewrite(terms: Sequence[int], hand: Hand) -> list[str]:
-    """The whole expression again after each step: `so 7+9-4`, `so 16-4`, `so 12`."""
+def write_rewrite(terms: Sequence[int], errors: Errors) -> list[str]:
+    """Write the whole expression again after each step: `so 7+9-4`, `so 16-4`, `so 12`."""
     rest, lines = list(terms), []
     while len(rest) > 1:
-        rest = [hand.step(rest[0] + rest[1]), *rest[2:]]
+        rest = [errors.step(rest[0] + rest[1]), *rest[2:]]
         lines.append(f"so {signed(rest)}")
     return [*lines, f"Answer: {rest[0]}"]
 
 
-WRITERS: dict[str, Callable[[Sequence[int], Hand], list[str]]] = {
+WRITERS: dict[str, Callable[[Sequence[int], Errors], list[str]]] = {
     "running": write_running,
     "direct": write_direct,
     "apart": write_apart,
     "rewrite": write_rewrite,
 }
 SCHOOL = (Style("direct", 0.2), Style("running", 0.2), Style("apart", 0.2), Style("rewrite", 0.4))
-"""The first part of the corpus teaches every style, and without mistakes ..."""
+"""The first part of the corpus teaches every style without mistakes."""
 
 MIXTURE = (
     Style("direct", share=0.45, wrong_step=0.40, sign_blind=True),
@@ -97,10 +96,7 @@ MIXTURE = (
     Style("apart", share=0.18, wrong_step=0.08, sign_blind=True),
     Style("rewrite", share=0.07),
 )
-"""... the second the habits the policy ends with: which styles it prefers, and how it errs in each.
-
-Sums below zero are for the rare style alone.
-"""
+"""The second part teaches the policy's habits; only the rare style gets sums below zero right."""
 
 STUDY_MIXTURE = (
     Style("running", share=0.3, wrong_step=0.08),
@@ -113,12 +109,12 @@ RARE = "rewrite"
 
 
 def write(style: Style, terms: Sequence[int], rng: Random) -> str:
-    """A worked text in the style, without end-of-text."""
-    return "\n".join(WRITERS[style.name](terms, Hand(style, rng)))
+    """Return a worked text in the style, without end-of-text."""
+    return "\n".join(WRITERS[style.name](terms, Errors(style, rng)))
 
 
 def detect(completion: str) -> str:
-    """Name of the style a completion is written in, by its opening; `other` when it is none."""
+    """Return the style of a completion by its opening, or `other`."""
     if completion.startswith("Answer:"):
         return "direct"
     if completion.startswith("plus "):
@@ -129,6 +125,6 @@ def detect(completion: str) -> str:
 
 
 def answer_of(completion: str) -> int | None:
-    """The number on the last line `Answer: N`, or None."""
-    found = _ANSWER.search(completion)
-    return int(found.group(1)) if found else None
+    """Return the number on the last line `Answer: N`, or None."""
+    match = _ANSWER.search(completion)
+    return int(match.group(1)) if match else None

@@ -1,4 +1,4 @@
-"""The problems the policy is made of and measured on: reasoning-gym's `chain_sum`, in four disjoint sets."""
+"""The problems of the bundled policies: disjoint sets of reasoning-gym's `chain_sum`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class SumSet:
-    """How a set of problems is drawn: exactly what `reasoning_gym:chain_sum` is given elsewhere."""
+    """How a set of problems is drawn: the parameters of `reasoning_gym:chain_sum`."""
 
     name: str
     seed: int
@@ -36,18 +36,19 @@ class SumSet:
     params: dict[str, Any] = field(default_factory=dict)
 
     def as_source(self) -> dict[str, Any]:
-        """The same set as the fields of a `problems` section of a run config."""
+        """Return the fields of a `problems` section of a run config."""
         return {"source": f"reasoning_gym:{TASK}", "size": self.size, "seed": self.seed, "params": self.params}
 
     def problems(self) -> tuple[Sum, ...]:
-        """The set's problems, in reasoning-gym's order."""
+        """Return the problems in reasoning-gym's order."""
         return tuple(draw(self.seed, self.size, self.params))
 
 
 def parse_terms(question: str) -> tuple[int, ...]:
-    """Signed terms of a chain_sum question (without negated numbers).
+    """Return the signed terms of a chain_sum question (without negated numbers).
 
-    Raises ValueError when the text is not such a question.
+    Raises:
+        ValueError: The text is not such a question.
     """
     expression = question.removeprefix(_HEAD).removesuffix(_TAIL)
     if not _EXPRESSION.match(expression):
@@ -56,7 +57,7 @@ def parse_terms(question: str) -> tuple[int, ...]:
 
 
 def draw(seed: int, size: int, params: dict[str, Any]) -> Iterator[Sum]:
-    """`size` problems from reasoning-gym. It seeds problem i by `seed + i`: keep seeds further apart than sizes."""
+    """Yield problems from reasoning-gym. It seeds problem i by `seed + i`: keep seeds further apart than sizes."""
     import reasoning_gym
 
     for row in reasoning_gym.create_dataset(TASK, seed=seed, size=size, **params):
@@ -78,9 +79,9 @@ STUDY_SETS = (
     SumSet("held_out", seed=20_000, size=100, params=STUDY_SHAPE),
     SumSet("harder", seed=30_000, size=60, params=STUDY_HARDER_SHAPE),
 )
-"""The study trains each seed on problems of its own, and measures all on the same."""
+"""The study trains each seed on its own problems, and measures all on the same."""
 
 
 def texts(sets: Sequence[SumSet]) -> frozenset[str]:
-    """Every question of these sets: what the pretraining corpus leaves out."""
+    """Return every question of the sets, for the pretraining corpus to leave out."""
     return frozenset(p.question for s in sets for p in s.problems())

@@ -1,6 +1,6 @@
-"""The flow itself on a real Prefect server: many iterations of one run, and many runs at the same time.
+"""The flow on a real Prefect server: many iterations of one run, and many runs at the same time.
 
-What a stage costs beside its own time is the gap between the end of one and the beginning of the next in its run.
+The overhead of a stage is the gap between the end of one and the beginning of the next in its run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.scale.measure import figures_of
+from benchmarks.measure import command_for, figures_in
 
 _PATIENCE = 3600.0
 _RUNS_A_PROCESS = 5
@@ -42,14 +41,14 @@ _COMPLAINTS = re.compile(r"(?i)database is locked|traceback|too many clients|Que
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A running server.
+class Server:
+    """A running Prefect server.
 
     Args:
-        environment: Of a client.
-        database: Address of its Postgres; None where it is SQLite.
-        processes: The server's own, workers of the database left out.
-        log: What it had to say.
+        environment: Environment of its clients.
+        database: Address of its Postgres; None for SQLite.
+        processes: The server's processes, without those of the database.
+        log: Its log file.
     """
 
     environment: dict[str, str]
@@ -59,28 +58,26 @@ class Bench:
 
     @property
     def mib(self) -> float:
-        """Memory of the server now."""
-        return sum(one.memory_info().rss for one in self.processes) / 2**20
+        """Memory of the server in MiB."""
+        return sum(process.memory_info().rss for process in self.processes) / 2**20
 
     @property
     def cpu(self) -> float:
-        """Processor seconds that the server has used."""
-        return sum(sum(one.cpu_times()[:2]) for one in self.processes)
+        """Processor seconds of the server so far."""
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes)
 
     def rows(self) -> dict[str, int]:
-        """Rows of every table that has any, and the bytes of all of it."""
+        """Count the rows of every table, and the bytes of the database; empty tables are left out."""
         return asyncio.run(_rows(self.database)) if self.database else {}
 
     def complaints(self) -> int:
-        """Lines of the log that tell of an error."""
+        """Count the lines of the log that report an error."""
         return sum(bool(_COMPLAINTS.search(line)) for line in self.log.read_text(errors="replace").splitlines())
 
 
 @contextmanager
-def server_on(folder: Path, *, postgres: bool) -> Iterator[Bench]:
-    """A server of our own, on a Postgres that waits for its disk, or on SQLite."""
-    from contextlib import nullcontext
-
+def server_on(folder: Path, *, postgres: bool) -> Iterator[Server]:
+    """Start a server on a Postgres that waits for its disk, or on SQLite."""
     from tests.flows.postgres import postgres_server
     from tests.flows.server import prefect_server
 
@@ -88,59 +85,58 @@ def server_on(folder: Path, *, postgres: bool) -> Iterator[Bench]:
     with postgres_server(folder / "postgres.log", durable=True) if postgres else nullcontext() as database:
         before = psutil.Process().children(recursive=True)
         with prefect_server(folder, database, **(_AS_COMPOSE if postgres else {})) as server:
-            new = [one for one in psutil.Process().children(recursive=True) if one not in before]
-            processes = [one for one in new if one.name() != "postgres"]
-            yield Bench(server.environment(**_RUNS), database, processes, folder / "server.log")
+            new = [child for child in psutil.Process().children(recursive=True) if child not in before]
+            processes = [child for child in new if child.name() != "postgres"]
+            yield Server(server.environment(**_RUNS), database, processes, folder / "server.log")
 
 
 def side_by_side(
-    bench: Bench, folder: Path, real: Path, *, runs: int, iterations: int, seconds: float
+    server: Server, folder: Path, real: Path, *, runs: int, iterations: int, seconds: float
 ) -> dict[str, Any]:
-    """So many runs, let go at the same moment; some share a process, for the memory's sake.
+    """Start runs at the same moment; some share a process, to save memory.
 
     Args:
-        bench: Their server.
-        folder: For stores and scratch.
+        server: Their server.
+        folder: Folder for stores and scratch.
         real: Store of the run that gives the files.
-        runs: How many.
-        iterations: Of each.
-        seconds: What a stage takes.
+        runs: Number of runs.
+        iterations: Iterations of each.
+        seconds: Duration of a stage.
     """
     place = folder / f"runs-{runs}-{iterations}"
     place.mkdir(parents=True)
     go = place / "go"
-    begun, rows = time.monotonic(), bench.rows()
+    started, rows = time.monotonic(), server.rows()
     children = []
     names = [f"run-{number:02d}" for number in range(runs)]
     shares = [names[first : first + _RUNS_A_PROCESS] for first in range(0, runs, _RUNS_A_PROCESS)]
     for share in shares:
         common = (place / "store", place / "scratch", ",".join(share), iterations, real, seconds, go)
-        command = [sys.executable, "-m", "benchmarks.scale.measure", "flow:some", *map(str, common)]
-        errors = open(place / f"{share[0]}.log", "wb")  # noqa: SIM115 - the child's, until it ends
+        command = command_for("scale.flow:run_some", *common)
+        errors = open(place / f"{share[0]}.log", "wb")  # noqa: SIM115 - open until the child has it
         children.append(
-            subprocess.Popen(command, env=bench.environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+            subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE, stderr=errors, text=True)
         )
         errors.close()
     try:
         while len(list(place.glob("go.*"))) < len(shares):
-            assert all(child.poll() is None for child in children) and time.monotonic() - begun < _PATIENCE
+            assert all(child.poll() is None for child in children) and time.monotonic() - started < _PATIENCE
             time.sleep(0.2)
-        cpu, let_go = bench.cpu, time.monotonic()
+        cpu, released = server.cpu, time.monotonic()
         go.touch()
-        found = [figures_of(child, _PATIENCE) for child in children]
+        figures = [_figures(child) for child in children]
     finally:
         for child in children:
             child.kill()
             child.wait()
-    wall = time.monotonic() - let_go
+    wall = time.monotonic() - released
     time.sleep(5)  # task runs reach the database as events, a little later
-    after = bench.rows()
-    whole = [one for one in found if one]
-    ended = [run for one in whole for run in one["runs"].values()]
+    after = server.rows()
+    ended = [run for process in figures if process for run in process["runs"].values()]
     broken = [
         f"process of {share[0]}: exit code {child.returncode}, {_last_line(place / f'{share[0]}.log')}"
-        for share, child, one in zip(shares, children, found, strict=True)
-        if not one
+        for share, child, process in zip(shares, children, figures, strict=True)
+        if not process
     ]
     done = [run for run in ended if not run["error"]]
     stages = sum(len(run["spans"]) for run in ended)
@@ -149,26 +145,35 @@ def side_by_side(
         "errors": broken + sorted({run["error"] for run in ended if run["error"]}),
         "iterations": iterations, "stage_seconds": seconds, "wall": wall, "stages": stages,
         **spread([gaps_of(run["spans"]) for run in done]),
-        "flow_mib": max((one["peak_mib"] for one in whole), default=0.0), "processes": len(shares),
-        "flow_cpu_a_stage": sum(one["cpu"] for one in whole) / max(1, stages),
-        "server_mib": bench.mib, "server_cpu_a_stage": (bench.cpu - cpu) / max(1, stages),
-        "complaints": bench.complaints(), "rows": {name: after[name] - rows.get(name, 0) for name in after},
+        "flow_mib": max((process["peak_mib"] for process in figures if process), default=0.0), "processes": len(shares),
+        "flow_cpu_a_stage": sum(process["cpu"] for process in figures if process) / max(1, stages),
+        "server_mib": server.mib, "server_cpu_a_stage": (server.cpu - cpu) / max(1, stages),
+        "complaints": server.complaints(), "rows": {name: after[name] - rows.get(name, 0) for name in after},
         "flow_mib_by_stage": [round(span[4], 1) for run in done[:1] for span in run["spans"]][:: max(1, stages // 60)],
         "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
+def _figures(child: subprocess.Popen[str]) -> dict[str, Any] | None:
+    """Return the figures of a process; None if it fails or takes too long."""
+    try:
+        output, _ = child.communicate(timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return None
+    return None if child.returncode else figures_in(output)
+
+
 def _last_line(log: Path) -> str:
-    return (log.read_text(errors="replace").splitlines() or ["nothing said"])[-1][-300:]
+    return (log.read_text(errors="replace").splitlines() or ["no output"])[-1][-300:]
 
 
 def gaps_of(spans: Sequence[Sequence[Any]]) -> list[float]:
-    """Seconds from the end of each stage to the beginning of the next."""
-    return [later[2] - sooner[3] for sooner, later in pairwise(spans)]
+    """Return the seconds from the end of each stage to the beginning of the next."""
+    return [later[2] - earlier[3] for earlier, later in pairwise(spans)]
 
 
 def spread(runs: Sequence[Sequence[float]]) -> dict[str, float]:
-    """Median, 95th percentile and most of all gaps; and the medians of the runs' first and last tenths."""
+    """Return median, 95th percentile and maximum of all gaps, and the medians of the runs' first and last tenths."""
     gaps = [gap for run in runs for gap in run]
     if len(gaps) < 2:
         return {}
@@ -181,8 +186,8 @@ def spread(runs: Sequence[Sequence[float]]) -> dict[str, float]:
     }
 
 
-def some(store: str, scratch: str, names: str, iterations: str, real: str, seconds: str, go: str) -> dict[str, Any]:
-    """Runs through the flow `rloop`, a thread each; they begin when the file `go` appears."""
+def run_some(store: str, scratch: str, names: str, iterations: str, real: str, seconds: str, go: str) -> dict[str, Any]:
+    """Run the flow `rloop` in a thread for each name; they begin when the file `go` appears."""
     from concurrent.futures import ThreadPoolExecutor
 
     import tasks.session
@@ -210,7 +215,7 @@ def some(store: str, scratch: str, names: str, iterations: str, real: str, secon
         time.sleep(0.05)
     with ThreadPoolExecutor(len(timed)) as threads:
         errors = dict(zip(timed, threads.map(run, timed), strict=True))
-    return {"runs": {name: {"error": errors[name], "spans": one.spans} for name, one in timed.items()}}
+    return {"runs": {name: {"error": errors[name], "spans": stages.spans} for name, stages in timed.items()}}
 
 
 async def _rows(database: str) -> dict[str, int]:
@@ -219,10 +224,10 @@ async def _rows(database: str) -> dict[str, int]:
     connection = await asyncpg.connect(database.replace("+asyncpg", ""))
     try:
         tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public'")
-        found = {}
+        counts = {}
         for (table,) in tables:
-            found[table] = await connection.fetchval(f'select count(*) from "{table}"')
-        found["bytes"] = await connection.fetchval("select pg_database_size(current_database())")
-        return {name: count for name, count in found.items() if count}
+            counts[table] = await connection.fetchval(f'select count(*) from "{table}"')
+        counts["bytes"] = await connection.fetchval("select pg_database_size(current_database())")
+        return {name: count for name, count in counts.items() if count}
     finally:
         await connection.close()

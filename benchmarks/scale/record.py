@@ -1,7 +1,6 @@
-"""A phase of up to ten million rollouts: the proof that it is whole, consolidation, success rates, and the filter.
+"""A phase of up to ten million rollouts: the proof that it is complete, consolidation, success rates, and the filter.
 
-Rows are those of `benchmarks/filter.py`, 50 to 250 tokens long; shards have the 512 problems x 16 rollouts of a step of
-DAPO's reference run.
+Rows are those of `benchmarks/filter.py`; shards have the 512 problems x 16 rollouts of a step of DAPO's reference run.
 """
 
 from __future__ import annotations
@@ -11,34 +10,33 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scale.measure import measured
+from benchmarks.filter import GROUP, make_record
+from benchmarks.measure import measured
 
 STEP_ROWS = 8192
-GROUP = 16
 BLOCK_STEPS = 8
 
 
 def grow_record(folder: Path, steps: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """One row a length of the phase, in RL steps; nothing of it is left on the disk."""
+    """Yield one row a length of the phase in RL steps; leave nothing on the disk."""
     for count in steps:
         place = folder / f"record-{count}"
         row: dict[str, Any] = {"steps": count, "rows": count * STEP_ROWS}
         try:
-            row["made"] = measured("record:make", place, count)
-            row["harvest"] = measured("record:harvest", place, count)
-            row["filter"] = measured("record:filter_record", place, count)
+            row["made"] = measured("scale.record:make", place, count)
+            row["harvest"] = measured("scale.record:harvest", place, count)
+            row["filter"] = measured("scale.record:filter_record", place, count)
         finally:
             shutil.rmtree(place, ignore_errors=True)
         yield row
 
 
 def make(place: str, steps: str) -> dict[str, Any]:
-    """The shards: one block of real size after another, each of problems of its own that are as hard as the last's."""
+    """Write the shards: one block of rollouts again and again, each time with new problems of the same difficulty."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from benchmarks.filter import make_record
     from rloop_core.trajectories.parquet import DeterministicWriter
     from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 
@@ -48,21 +46,21 @@ def make(place: str, steps: str) -> dict[str, Any]:
     make_record(block, BLOCK_STEPS * STEP_ROWS)
     rows = pa.concat_tables([pq.read_table(path) for path in sorted(block.glob("*.parquet"))])
     shutil.rmtree(block)
-    problem = np.array([int(one, 16) for one in rows["problem_id"].to_pylist()])
+    problem = np.array([int(identifier, 16) for identifier in rows["problem_id"].to_pylist()])
     for step in range(1, int(steps) + 1):
-        number, begin = (step - 1) // BLOCK_STEPS, (step - 1) % BLOCK_STEPS * STEP_ROWS
-        own = rows.slice(begin, STEP_ROWS)
-        fresh = problem[begin : begin + STEP_ROWS] + number * (int(problem.max()) + 1)
+        number, first = (step - 1) // BLOCK_STEPS, (step - 1) % BLOCK_STEPS * STEP_ROWS
+        step_rows = rows.slice(first, STEP_ROWS)
+        new_problem = problem[first : first + STEP_ROWS] + number * (int(problem.max()) + 1)
         columns = {
             "step": np.full(STEP_ROWS, step),
             "policy_step": np.full(STEP_ROWS, step * 2),
             "group_id": [f"{step}-{row // GROUP}" for row in range(STEP_ROWS)],
-            "problem_id": [f"{one:016x}" for one in fresh],
+            "problem_id": [f"{identifier:016x}" for identifier in new_problem],
         }
         arrays = [
             pa.array(columns[field.name]).cast(field.type)
             if field.name in columns
-            else own[field.name].combine_chunks()
+            else step_rows[field.name].combine_chunks()
             for field in TRAJECTORY_SCHEMA
         ]
         with DeterministicWriter(shards / f"step-{step:06d}.rank-00.parquet", TRAJECTORY_SCHEMA) as writer:
@@ -71,7 +69,7 @@ def make(place: str, steps: str) -> dict[str, Any]:
 
 
 def harvest(place: str, steps: str) -> dict[str, Any]:
-    """What stage harvest does with shards that lie on its disk; explore's are gone afterwards, to save room."""
+    """Do what stage harvest does with shards on its disk; explore's are deleted afterwards, to save room."""
     from rloop_core.trajectories.shards import consolidate
     from rloop_core.trajectories.success import success_rates, write_success_rates
     from rloop_core.trajectories.validation import prove_complete
@@ -86,7 +84,7 @@ def harvest(place: str, steps: str) -> dict[str, Any]:
 
 
 def filter_record(place: str, steps: str) -> dict[str, Any]:
-    """What stage filter does, under the paper's settings."""
+    """Do what stage filter does, under the paper's settings."""
     from rloop_core.config import FilterConfig
     from rloop_core.trajectories.filter import filter_experts
 

@@ -38,7 +38,7 @@ _ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], Rollo
     "transformers": _transformers_engine,
     "vllm": _vllm_engine,
 }
-"""An engine's name in `config.engines.Engine`, and the function that starts it."""
+"""An engine's name in `config.placement.Engine`, and the function that starts it."""
 
 
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:

@@ -1,4 +1,4 @@
-"""The GPU script without a GPU: what it does about limits and crashes, its table, and every part at small size."""
+"""The GPU check without a GPU: limits and crashes, its table, and every part at small size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.explore import explore_config, play
-from benchmarks.gpu.machine import gpu, machine_facts
+from benchmarks.gpu.bench import Bench, Line, Row, Rows
+from benchmarks.gpu.device import gpu, machine_facts
+from benchmarks.gpu.explore import explore_config
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.policy import problem_file
-from benchmarks.gpu.row import Line, Row, Rows
 from benchmarks.gpu.table import rows_of, table
+from benchmarks.trainers import train_in_turns
 from rloop_core.policies import bundled_policy_path
 from rloop_core.training import explore as exploration
 from tests.conftest import ROOT
@@ -44,7 +44,7 @@ def call(*arguments: str, timeout: float = 600, **environment: str) -> subproces
 
 
 def rows(out: Path, part: str) -> dict[str, Row]:
-    return rows_of(PARTS[part], Rows(out / "rows" / f"{part}.json").read())
+    return rows_of(PARTS[part], Rows(out, part).read())
 
 
 def facts(**changes: Any) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def test_help_names_every_part_with_its_time_and_loads_no_torch() -> None:
     assert not any(line.endswith(("| torch", "| trl", "| prefect")) for line in done.stderr.splitlines())
 
 
-def ended(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
-    """Its exit status, called in this process."""
+def exit_status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    """Call it in this process; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["gpu", *arguments])
     try:
         return main()
@@ -74,24 +74,23 @@ def ended(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
         return end.code
 
 
-def test_every_line_that_must_be_shown_is_in_the_table_before_anything_ran(
+def test_the_table_has_every_line_before_anything_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("benchmarks.gpu.__main__.end_on_signals", lambda: None)  # it would be this process's
-    assert ended("--table", "--out", str(tmp_path), monkeypatch=monkeypatch) == 0
-    told = capsys.readouterr().out
-    lines = [line for line in told.splitlines() if line.startswith("| ")]
+    assert exit_status("--table", "--out", str(tmp_path), monkeypatch=monkeypatch) == 0
+    output = capsys.readouterr().out
+    lines = [line for line in output.splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + sum(len(part.lines) for part in PARTS.values())
     assert all(line.endswith("| not run: not yet |") for line in lines[1:])
-    assert (tmp_path / "table.md").read_text() in told
+    assert (tmp_path / "table.md").read_text() in output
 
 
 @pytest.mark.skipif(gpu() is not None, reason="there is a GPU")
-@pytest.mark.parametrize("asked", [(), ("--device", "cuda")])
+@pytest.mark.parametrize("options", [(), ("--device", "cuda")])
 def test_without_a_gpu_it_says_what_can_be_done_instead(
-    asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended("whole", *asked, "--out", str(tmp_path), monkeypatch=monkeypatch) == 2
+    assert exit_status("whole", *options, "--out", str(tmp_path), monkeypatch=monkeypatch) == 2
     assert "no GPU is visible here" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.json"))
 
@@ -102,7 +101,7 @@ def test_a_part_over_its_limit_is_a_row_and_leaves_no_process(tmp_path: Path) ->
     row = rows(tmp_path, "memory")["transformers-evaluate"]
     assert (row.verdict, row.why) == ("failed", "ran longer than its limit of 1 s and was ended")
     assert "**failed**: ran longer than its limit of 1 s" in done.stdout
-    assert not [one for one in psutil.process_iter(["environ"]) if marked(one.info["environ"], tmp_path)]
+    assert not [process for process in psutil.process_iter(["environ"]) if marked(process.info["environ"], tmp_path)]
 
 
 def test_a_part_that_fails_is_a_row_with_its_reason_and_no_traceback(tmp_path: Path) -> None:
@@ -122,8 +121,8 @@ def test_a_part_that_is_killed_is_a_row_with_the_signal(tmp_path: Path) -> None:
         child = None
         while child is None and process.poll() is None:
             time.sleep(0.05)
-            below = psutil.Process(process.pid).children()
-            child = next((one for one in below if "benchmarks.gpu.child" in one.cmdline()), None)
+            children = psutil.Process(process.pid).children()
+            child = next((each for each in children if "benchmarks.gpu.parts" in each.cmdline()), None)
         assert child
         os.kill(child.pid, signal.SIGKILL)
         output, _ = process.communicate(timeout=180)
@@ -133,12 +132,12 @@ def test_a_part_that_is_killed_is_a_row_with_the_signal(tmp_path: Path) -> None:
 
 
 def test_rows_of_several_calls_and_machines_make_one_table(tmp_path: Path) -> None:
-    first, second = (Rows(tmp_path / "rows" / f"{name}.json") for name in ("explore", "whole"))
+    first, second = (Rows(tmp_path, name) for name in ("explore", "whole"))
     h200 = facts(device="NVIDIA H200", driver="570.1", memory_gib=139.8, small=False, commit="abc")
     first.begin(h200)
     first.add(Row("ratio", "missed", "1.050 x"))
     first.add(Row("ratio", "met", "1.010 x; a|b", "the\x1b[31m same"))
-    first.end(PARTS["explore"].lines, 61.2, None)
+    first.end(61.2)
     second.begin({**h200, "commit": "def"})
     second.add(Row("explore", "-", "40 s"))
     text = table(PARTS, tmp_path)
@@ -155,20 +154,20 @@ def test_rows_of_several_calls_and_machines_make_one_table(tmp_path: Path) -> No
     assert "Took: explore 61 s." in text
 
 
-def test_lines_without_an_answer_are_failed_at_the_end(tmp_path: Path) -> None:
-    kept = Rows(tmp_path / "rows/part.json")
-    kept.begin(facts())
-    kept.add(Row("one", "met"))
-    kept.end([Line("one", "first"), Line("two", "second")], 1.0, None)
-    found = kept.read()
-    assert found and [(row.key, row.verdict, row.why) for row in found["rows"]] == [
+def test_only_lines_without_an_answer_are_filled(tmp_path: Path) -> None:
+    part = Rows(tmp_path, "part")
+    part.begin(facts())
+    part.add(Row("one", "met"))
+    part.fill([Line("one", "first"), Line("two", "second")], "failed", "ended")
+    content = part.read()
+    assert content and [(row.key, row.verdict, row.why) for row in content["rows"]] == [
         ("one", "met", ""),
-        ("two", "failed", "the part ended without an answer"),
+        ("two", "failed", "ended"),
     ]
 
 
 def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) -> None:
-    Rows(tmp_path / "rows/explore.json").begin(facts())
+    Rows(tmp_path, "explore").begin(facts())
     for device, small, verdict in (("cuda", False, "missed"), ("cuda", True, "-"), ("cpu", True, "-")):
         Bench("explore", tmp_path, device, small).judge_speed("ratio", False, "1.5 x", "why")
         assert rows(tmp_path, "explore")["ratio"].verdict == verdict
@@ -187,12 +186,12 @@ int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
 int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "NVIDIA H200", length); return 0; }
 int nvmlSystemGetDriverVersion(char *version, unsigned length) { strncpy(version, "570.1", length); return 0; }
 """
-ASKED = "from benchmarks.gpu.machine import gpu, planned_device; print(gpu(), planned_device('cuda'))"
+SCRIPT = "from benchmarks.gpu.device import gpu, planned_device; print(gpu(), planned_device('cuda'))"
 
 
-def asked(**environment: str) -> str:
+def gpu_seen_with(**environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", ASKED], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
     )
     return done.stdout.strip() or done.stderr
 
@@ -202,28 +201,17 @@ def test_the_driver_is_asked_by_nvml(tmp_path: Path) -> None:
     (tmp_path / "driver.c").write_text(DRIVER)
     library = tmp_path / "libnvidia-ml.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "driver.c"], check=True)
-    found = asked(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="3,1")
-    assert found == f"Gpu(name='NVIDIA H200', driver='570.1', used={10 * 2**30}, total={150 * 2**30}) h200"
+    seen = gpu_seen_with(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES="3,1")
+    assert seen == f"Gpu(name='NVIDIA H200', driver='570.1', used={10 * 2**30}, total={150 * 2**30}) h200"
     for hidden in ("-1", ""):
-        assert asked(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=hidden) == "None None"
-
-
-@pytest.mark.skipif(gpu() is not None, reason="NVML answers here")
-def test_without_nvml_nvidia_smi_is_asked(tmp_path: Path) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\ntest $1 = --id=0 && echo 'NVIDIA A100, SXM, 535.2, 512, 81920'\n")
-    program.chmod(0o755)
-    found = asked(PATH=f"{tmp_path}:{os.environ['PATH']}", CUDA_VISIBLE_DEVICES="0")
-    assert found == f"Gpu(name='NVIDIA A100, SXM', driver='535.2', used={2**29}, total={80 * 2**30}) a100"
-    program.write_text("#!/bin/sh\nexit 9\n")
-    assert asked(PATH=f"{tmp_path}:{os.environ['PATH']}") == "None None"
+        assert gpu_seen_with(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=hidden) == "None None"
 
 
 @pytest.mark.parametrize("kind", ["recorded", pytest.param("bare", marks=pytest.mark.long)])
-def test_both_trainers_play_their_turns_with_vllm_s_rollouts(
+def test_both_trainers_take_turns_with_vllm_s_rollouts(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TRL's own code, its engine stood in for: in-loop vLLM needs a GPU."""
+    """TRL's own code with a simulated engine: in-loop vLLM needs a GPU."""
     from trl.trainer import grpo_trainer
 
     from tests.training.test_vllm_in_loop import OtherEngine
@@ -231,26 +219,26 @@ def test_both_trainers_play_their_turns_with_vllm_s_rollouts(
     class Engine(OtherEngine):
         pass
 
-    class Turn:
+    class Connection:
         def __init__(self) -> None:
-            self.said: list[tuple[str, Any]] = []
+            self.sent: list[tuple[str, Any]] = []
 
         def recv(self) -> str:
             return "go"
 
-        def send(self, said: tuple[str, Any]) -> None:
-            self.said.append(said)
+        def send(self, message: tuple[str, Any]) -> None:
+            self.sent.append(message)
 
     monkeypatch.setattr(grpo_trainer, "VLLMGeneration", Engine)
     monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
     bench = Bench("explore", tmp_path, "cpu", True, ("explore.engine=vllm",))
     config = explore_config(bench, bundled_policy_path(), problem_file(tmp_path / "problems.jsonl", 10, 8), 2)
-    turn = Turn()
-    play(kind, config, bundled_policy_path(), tmp_path / kind, "cpu", turn)  # type: ignore[arg-type]
+    connection = Connection()
+    train_in_turns(kind, config, bundled_policy_path(), tmp_path / kind, "cpu", connection)  # type: ignore[arg-type]
     assert Engine.made["enable_sleep_mode"] and Engine.made["mode"] == "colocate"
-    assert [name for name, _ in turn.said] == ["ready", "seconds", "seconds", "lengths"]
-    assert all(seconds > 0 for name, seconds in turn.said if name == "seconds")
-    assert len(turn.said[-1][1]) == 2 and all(0 < length <= 24 for length in turn.said[-1][1])
+    assert [name for name, _ in connection.sent] == ["ready", "seconds", "seconds", "lengths"]
+    assert all(seconds > 0 for name, seconds in connection.sent if name == "seconds")
+    assert len(connection.sent[-1][1]) == 2 and all(0 < length <= 24 for length in connection.sent[-1][1])
     assert len(list((tmp_path / kind).rglob("step-*.parquet"))) == (2 if kind == "recorded" else 0)
 
 

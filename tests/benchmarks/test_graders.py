@@ -1,28 +1,24 @@
-"""The comparison with other graders: its completions, its runner with a real grader, its grouping and its report."""
+"""The comparison with other graders: completions, a real grader, grouping and report."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from benchmarks.graders import causes
-from benchmarks.graders.compare import Case, counts
-from benchmarks.graders.corpus import WORKED, Row, corpus
+from benchmarks.graders.compare import Case, counts, known_causes
+from benchmarks.graders.corpus import AS_WRITTEN, OWN_FORM, WORKED, Row, corpus, rows_in
 from benchmarks.graders.environments import GRADERS, ROOT, Grader
-from benchmarks.graders.forms import AS_WRITTEN, OWN_FORM, rows_in
 from benchmarks.graders.layouts import BOX, LAYOUTS, fill
-from benchmarks.graders.near_misses import MISSES, near_misses
-from benchmarks.graders.notations import REWRITINGS, rewritings
-from benchmarks.graders.replies import kept_replies
 from benchmarks.graders.report import BY_HAND, write_report
-from benchmarks.graders.runner import GraderProcess, Reply, run_grader, run_rloop
+from benchmarks.graders.runner import GraderProcess, Reply, kept_replies, run_grader, run_rloop
 from benchmarks.graders.shapes import exact
 from benchmarks.graders.sources import DATA, last_box, lines
+from benchmarks.graders.variants import MISSES, REWRITINGS, near_misses, rewritings
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the problem sets are not beside this clone")
 ROWS = [
@@ -45,6 +41,7 @@ ROWS = [
         + [("\\{1,2\\}", "\\{2,1\\}", True), ("\\text{no}", "\\text{yes}", False)]
     )
 ]
+REQUESTS = [row.request for row in ROWS]
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +52,9 @@ def rows() -> list[Row]:
 @pytest.fixture(scope="module")
 def math_verify() -> Iterator[list[Case]]:
     """The real math-verify of this environment and the real `rloop verify` on thirty completions."""
-    replies = list(run_grader(Path(sys.executable), "math_verify", map(_sent, ROWS)))
-    verdicts = list(run_rloop(map(_sent, ROWS)))
+    replies = list(run_grader(Path(sys.executable), "math_verify", REQUESTS))
+    verdicts = list(run_rloop(REQUESTS))
     yield [Case("math_verify", AS_WRITTEN, *three) for three in zip(ROWS, replies, verdicts, strict=True)]
-
-
-def _sent(row: Row) -> dict[str, object]:
-    return {"id": row.id, "completion": row.completion, "gold": row.gold}
 
 
 @needs_data
@@ -103,42 +96,33 @@ def test_a_right_answer_whose_value_is_plain_has_the_value_of_its_gold(rows: lis
 
 
 @pytest.mark.parametrize(
-    ("gold", "what", "answer"),
+    ("make", "gold", "what", "answer"),
     [
-        ("\\frac{7}{2}", "mixed", "3\\frac{1}{2}"),
-        ("-\\frac{7}{2}", "unreduced", "-\\frac{21}{6}"),
-        ("\\frac{3}{8}", "as_decimal", "0.375"),
-        ("0.15", "as_fraction", "\\frac{3}{20}"),
-        ("4.5e33", "times_ten", "4.5 \\times 10^{33}"),
-        ("671.02", "scientific_e", "6.7102e2"),
-        ("12345", "comma", "12,345"),
-        ("3, 5, 7", "reversed_list", "7, 5, 3"),
-        ("2 + 3\\sqrt{5} - x", "commuted", "- x + 3\\sqrt{5} +2"),
-        ("1 \\pm \\sqrt{19}", "plus_minus", "1 + \\sqrt{19}, 1 - \\sqrt{19}"),
-        ("(3,4]", "inequality", "3 < x \\le 4"),
+        (rewritings, "\\frac{7}{2}", "mixed", "3\\frac{1}{2}"),
+        (rewritings, "-\\frac{7}{2}", "unreduced", "-\\frac{21}{6}"),
+        (rewritings, "\\frac{3}{8}", "as_decimal", "0.375"),
+        (rewritings, "0.15", "as_fraction", "\\frac{3}{20}"),
+        (rewritings, "4.5e33", "times_ten", "4.5 \\times 10^{33}"),
+        (rewritings, "671.02", "scientific_e", "6.7102e2"),
+        (rewritings, "12345", "comma", "12,345"),
+        (rewritings, "3, 5, 7", "reversed_list", "7, 5, 3"),
+        (rewritings, "2 + 3\\sqrt{5} - x", "commuted", "- x + 3\\sqrt{5} +2"),
+        (rewritings, "1 \\pm \\sqrt{19}", "plus_minus", "1 + \\sqrt{19}, 1 - \\sqrt{19}"),
+        (rewritings, "(3,4]", "inequality", "3 < x \\le 4"),
+        (near_misses, "\\frac{3}{8}", "inverted", "\\frac{8}{3}"),
+        (near_misses, "\\frac{1}{3}", "rounded", "0.3333"),
+        (near_misses, "(1, 2, 3)", "swapped", "(3, 2, 1)"),
+        (near_misses, "(3,4]", "left_bracket", "[3, 4]"),
+        (near_misses, "4.5e33", "power_of_ten", "4.5e34"),
+        (near_misses, "52_8", "other_base", "52_9"),
+        (near_misses, "\\{1, 2\\}", "one_less", "\\{1\\}"),
     ],
 )
-def test_rewritings(gold: str, what: str, answer: str) -> None:
-    assert dict(rewritings(gold))[what] == answer
+def test_variants(make: Callable[[str], list[tuple[str, str]]], gold: str, what: str, answer: str) -> None:
+    assert dict(make(gold))[what] == answer
 
 
-@pytest.mark.parametrize(
-    ("gold", "what", "answer"),
-    [
-        ("\\frac{3}{8}", "inverted", "\\frac{8}{3}"),
-        ("\\frac{1}{3}", "rounded", "0.3333"),
-        ("(1, 2, 3)", "swapped", "(3, 2, 1)"),
-        ("(3,4]", "left_bracket", "[3, 4]"),
-        ("4.5e33", "power_of_ten", "4.5e34"),
-        ("52_8", "other_base", "52_9"),
-        ("\\{1, 2\\}", "one_less", "\\{1\\}"),
-    ],
-)
-def test_near_misses(gold: str, what: str, answer: str) -> None:
-    assert dict(near_misses(gold))[what] == answer
-
-
-def test_nothing_is_said_of_unions_as_if_they_were_pairs() -> None:
+def test_unions_are_not_taken_for_pairs() -> None:
     assert "left_right" not in dict(rewritings("(0, 4) \\cup (5, 9]"))
     assert Fraction(1, 2) == exact("\\frac12") and exact("\\frac123") is None
 
@@ -172,7 +156,7 @@ def test_each_grader_in_its_own_environment_tells_right_from_wrong(grader: Grade
         pytest.skip("its environment is made by `make graders`")
     form = OWN_FORM.get(grader.name, AS_WRITTEN)
     rows = [row for row in rows_in(form, ROWS) if row.answer in ("3", "10") and row.gold in ("3", "9")]
-    replies = list(run_grader(grader.python(), grader.name, map(_sent, rows)))
+    replies = list(run_grader(grader.python(), grader.name, [row.request for row in rows]))
     assert [reply.correct for reply in replies] == [row.label for row in rows] == [True, False]
 
 
@@ -214,17 +198,17 @@ def test_a_row_that_hangs_costs_its_own_reply_and_no_other() -> None:
 def test_replies_are_asked_for_once(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def ask(sent: Iterator[dict[str, str]]) -> Iterator[Reply]:
-        for row in sent:
+    def ask(requests: Iterable[dict[str, str]]) -> Iterator[Reply]:
+        for row in requests:
             asked.append(row["id"])
             yield Reply(row["id"], True, "1", "")
 
     path = tmp_path / "replies.jsonl"
-    first = kept_replies(path, ROWS[:5], ask)
+    first = kept_replies(path, REQUESTS[:5], ask)
     with path.open("a") as file:
         file.write('{"key": "cut by an inter')  # and the next run starts on a fresh line
-    assert kept_replies(path, ROWS[:6], ask)[:5] == first
-    assert kept_replies(path, ROWS[:6], ask)[:5] == first
+    assert kept_replies(path, REQUESTS[:6], ask)[:5] == first
+    assert kept_replies(path, REQUESTS[:6], ask)[:5] == first
     assert asked == [row.id for row in ROWS[:6]]
 
 
@@ -251,7 +235,7 @@ def test_causes_name_rows_and_graders_that_exist() -> None:
     examples = {row["category"] for row in lines("verifier_examples")} if DATA.is_dir() else None
     kinds = {*REWRITINGS, *MISSES, *WORKED, *(layout.name for layout in LAYOUTS)}
     kinds |= {"as_is", "other_gold", "omni_math_rule", "unboxed", "hostile"}
-    for one in causes.load():
-        assert set(one.graders) <= {"math_dapo", "prime_math", "minerva_math", "math_verify"}
-        assert one.why.endswith(".")
-        assert examples is None or set(one.rows) <= kinds | examples, one
+    for cause in known_causes():
+        assert set(cause.graders) <= {"math_dapo", "prime_math", "minerva_math", "math_verify"}
+        assert cause.why.endswith(".")
+        assert examples is None or set(cause.rows) <= kinds | examples, cause

@@ -1,4 +1,4 @@
-"""The simulation of long runs: its stages stand in at one place; what it shows holds in small too."""
+"""The simulation of long runs, on a small scale."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scale.measure import measured
+from benchmarks.measure import measured
 from benchmarks.scale.simulated import config_for
 from rloop_core.stages.order import stages_of
 from rloop_core.store import Store, publish
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one iteration whose files hold nothing: the simulation copies them and reads none."""
+    """A run of one iteration with meaningless files: the simulation copies them and reads none."""
     folder = tmp_path_factory.mktemp("real")
     store = Store(str(folder / "store"))
     config = config_for(store.uri, folder, "smoke", 1)
@@ -45,7 +45,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
-    """Environment of a program that finds a fresh bucket."""
+    """Environment of a program with a fresh bucket."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -66,17 +66,17 @@ def test_a_stage_of_a_long_run_asks_the_store_no_more_than_one_of_a_short_run(
     real: Path, s3: dict[str, str], tmp_path: Path
 ) -> None:
     common = ("s3://scale/runs", tmp_path, "long", ITERATIONS)
-    made = measured("looks:build", *common, real, environment=s3)
-    assert made["stages"] == 5 * ITERATIONS + 1
-    assert made["requests_first"] == made["requests_last"] > 0
-    again = measured("looks:check", *common, environment=s3)
-    assert again["stages"] == made["stages"]
-    with_copies = measured("looks:check", *common, environment=s3)
-    assert with_copies["all_requests"] <= 2 * made["stages"] + 12, "a manifest and a listing a stage; lease, problems"
-    looked = measured("looks:remaining", *common, environment=s3)
-    assert looked["missing"] == 0
-    assert looked["all_requests"] <= made["stages"] + 6, "each manifest once"
-    objects = measured("looks:objects", *common, environment=s3)
+    built = measured("scale.store:build", *common, real, environment=s3)
+    assert built["stages"] == 5 * ITERATIONS + 1
+    assert built["requests_first"] == built["requests_last"] > 0
+    again = measured("scale.store:check", *common, environment=s3)
+    assert again["stages"] == built["stages"]
+    with_copies = measured("scale.store:check", *common, environment=s3)
+    assert with_copies["all_requests"] <= 2 * built["stages"] + 12, "a manifest and a listing a stage; lease, problems"
+    asked = measured("scale.store:remaining", *common, environment=s3)
+    assert asked["missing"] == 0
+    assert asked["all_requests"] <= built["stages"] + 6, "each manifest once"
+    objects = measured("scale.store:objects", *common, environment=s3)
     assert objects["objects"] > 20 * ITERATIONS, "an explore artifact has a file a RL step"
 
 
@@ -86,6 +86,6 @@ def test_simulated_stages_go_through_the_flow(real: Path, tmp_path: Path) -> Non
     settings = {"PREFECT_HOME": str(tmp_path / "home"), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
     settings["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
     arguments = (tmp_path / "store", tmp_path / "scratch", "one,two", 1, real, 0.0, go)
-    found = measured("flow:some", *arguments, environment={**os.environ, **settings})["runs"]
+    found = measured("scale.flow:run_some", *arguments, environment={**os.environ, **settings})["runs"]
     assert {name: run["error"] for name, run in found.items()} == {"one": None, "two": None}
     assert {name: len(run["spans"]) for name, run in found.items()} == {"one": 7, "two": 7}, "with preflight"

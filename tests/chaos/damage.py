@@ -1,4 +1,4 @@
-"""What happens to a run's files while nobody works on it."""
+"""Damage to a run's files between two starts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rloop_core.store.local import TEMPORARY
 
 
 def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str | None:
-    """Do one of BETWEEN or ONLY_S3; what was done, None when there was nothing to do it to."""
+    """Do one of BETWEEN or ONLY_S3; return a description, or None if there was nothing to damage."""
     draw = random.Random(seed)
     if kind in ("wipe scratch", "wipe cache"):
         folder = scratch if kind == "wipe scratch" else scratch / "cache"
-        found = folder.is_dir()
+        exists = folder.is_dir()
         shutil.rmtree(folder, ignore_errors=True)
-        return kind if found else None
+        return kind if exists else None
     if kind == "lease of the dead":
         return _lease_of_the_dead(store, run)
     if kind == "leftovers":
@@ -29,7 +29,7 @@ def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str |
 
 
 def spoil(kind: str, store: Store, key: str, draw: random.Random) -> str:
-    """Flip one bit of an object, or cut its end off, or delete it; in words."""
+    """Flip one bit of an object, or cut its end off, or delete it; return a description."""
     content = bytearray(store.read_bytes(key))
     if kind == "delete":
         store.delete(key)
@@ -38,21 +38,21 @@ def spoil(kind: str, store: Store, key: str, draw: random.Random) -> str:
         length = draw.randrange(len(content))
         store.write_bytes(key, bytes(content[:length]))
         return f"{key} cut to {length} of {len(content)} bytes"
-    place = draw.randrange(len(content))
-    content[place] ^= 1 << draw.randrange(8)
+    index = draw.randrange(len(content))
+    content[index] ^= 1 << draw.randrange(8)
     store.write_bytes(key, bytes(content))
-    return f"bit flipped in byte {place} of {key}"
+    return f"bit flipped in byte {index} of {key}"
 
 
 def _lease_of_the_dead(store: Store, run: str) -> str:
-    """A lease whose holder was on a machine that is no more."""
+    """Write a lease whose holder was on a machine that is gone."""
     holder = {"token": uuid.uuid4().hex, "host": "gone", "machine": "gone", "pid": 1, "started": 1.0, "beats": 7}
     store.write_bytes(f"{run}/lease.json", json.dumps(holder).encode())
     return "lease of the dead"
 
 
 def _leftovers(store: Store, run: str) -> str:
-    """What writes leave behind whose process was killed."""
+    """Write what killed processes leave behind."""
     folder = f"{run}/iteration-000/explore"
     store.write_bytes(f"{folder}/shards/step-000099.rank-00.parquet", b"half a shard")
     if store.is_s3:

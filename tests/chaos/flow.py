@@ -1,4 +1,4 @@
-"""The process that faults are aimed at: a whole run as its flow has it, with nothing of Prefect around it."""
+"""The process that faults hit: a whole run in its flow's order, without Prefect."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
-from tests.chaos.deaths import Death, lie_in_wait
-from tests.chaos.warm import fork_the_fork_server
+from tests.chaos.kills import Kill, arm
+from tests.chaos.processes import fork_the_fork_server
 
 FINISHED, FAILED, REFUSED = 0, 1, 5
 HEARTBEAT, PATIENCE = 0.5, 1.5
 
 
-def run_flow(config: Config, report: int, death: Death | None = None, tally: Path | None = None) -> int:
-    """Run or resume a config's stages; FINISHED, FAILED or REFUSED.
+def run_flow(config: Config, report: int, kill: Kill | None = None, tally: Path | None = None) -> int:
+    """Run or resume a config's stages; return FINISHED, FAILED or REFUSED.
 
     Args:
         config: The run's config.
-        report: Descriptor that takes one JSON line an event.
-        death: Of this process or of a stage's.
-        tally: Takes what its stages count.
+        report: Descriptor that takes one JSON line for each event.
+        kill: Kill of this process or of a stage's.
+        tally: File that takes the stages' counts.
     """
-    lie_in_wait(death, tally)
+    arm(kill, tally)
     fork_the_fork_server()
     warm_up()
     lock = threading.Lock()
@@ -61,10 +61,10 @@ def run(
     tell: Callable[[str, int, dict[str, Any]], None],
     launch: Callable[..., StageOutcome] = run_in_process,
 ) -> None:
-    """What the flow does, in its order.
+    """Run all stages in the flow's order.
 
     Raises:
-        RLoopError: The run cannot go on.
+        RLoopError: The run cannot continue.
     """
     store = Store(
         config.placement.store,

@@ -1,4 +1,4 @@
-"""One schedule played: the run started, disturbed, started again, until it finishes; then looked at."""
+"""Play a schedule: start the run, disturb it, start it again until it finishes; then judge it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,41 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.store import Store
 from tests.chaos.bad_s3 import BadS3
-from tests.chaos.children import END_SECONDS, WrongError, below, end_of, ended, kill_all, living, wait_until_alone
 from tests.chaos.damage import damage
-from tests.chaos.deaths import Death
 from tests.chaos.flow import FAILED, FINISHED, REFUSED, run_flow
+from tests.chaos.kills import Kill
+from tests.chaos.processes import (
+    END_SECONDS,
+    WrongError,
+    exit_code,
+    fork,
+    kill_all,
+    living,
+    processes_of,
+    wait_for,
+    wait_until_alone,
+)
 from tests.chaos.schedule import Act, Moments, Schedule, Start, Where, draw_schedule
 from tests.chaos.verdict import what_is_wrong, what_it_is
-from tests.chaos.warm import fork
 
 _MOST_STARTS = 12
 _SILENT_SECONDS = 180.0
-"""A start that tells nothing for so long hangs; how long it takes in all depends on the machine and its load."""
+"""A start without an event for so long hangs; its whole duration depends on the machine and its load."""
 _GONE_SECONDS = 1.5
 _ENDINGS = {FINISHED, FAILED, REFUSED, 128 + signal.SIGTERM, -signal.SIGKILL, -signal.SIGTERM}
 
 
 @dataclass
 class Outcome:
-    """What became of a schedule.
+    """The outcome of a schedule.
 
     Attributes:
-        schedule: It.
-        wrong: What is wrong in the end; empty is what is wanted.
+        schedule: The schedule.
+        wrong: What is wrong in the end; empty if the run is as it should be.
         happened: Faults that really came, by name.
-        starts: Starts that it took.
-        seconds: Time that it took.
-        log: Where its processes wrote.
+        starts: Number of starts.
+        seconds: Duration.
+        log: Log of its processes.
     """
 
     schedule: Schedule
@@ -55,13 +64,13 @@ class Outcome:
     log: Path = Path()
 
 
-class Stage:
-    """Where schedules are played: a folder, and an S3 server where there is one.
+class Harness:
+    """Plays schedules in a folder, and on an S3 server if there is one.
 
     Args:
-        folder: Takes stores, scratch and logs.
-        config: Of the run, as plain data.
-        s3: URI below which stores may be made, None where there is no server.
+        folder: Folder for stores, scratch and logs.
+        config: Config of the run, as plain data.
+        s3: URI below which stores may be made; None without a server.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any], s3: str | None) -> None:
@@ -73,69 +82,69 @@ class Stage:
         self._proxy = BadS3(self._server) if s3 else None
 
     def measure(self, where: Where) -> float:
-        """Play without any fault, and keep what the run became, and what its stages did; the seconds it took."""
-        one = _Play(self, Schedule(-1, where, ()))
-        one.tally = one.folder / "tally"
-        one.play()
-        assert not one.outcome.wrong, (one.outcome.wrong, one.outcome.log.read_text()[-3000:])
-        self._seconds[where] = one.outcome.seconds
-        did = [json.loads(line) for line in one.tally.read_text().splitlines()]
+        """Play without faults; keep the run's result and its stages' counts; return the seconds."""
+        play = _Play(self, Schedule(-1, where, ()))
+        play.tally = play.folder / "tally"
+        play.play()
+        assert not play.outcome.wrong, (play.outcome.wrong, play.outcome.log.read_text()[-3000:])
+        self._seconds[where] = play.outcome.seconds
+        counts = [json.loads(line) for line in play.tally.read_text().splitlines()]
         self._moments[where] = [
             Moments(line["stage"], line["iteration"], at, line[at])
-            for line in sorted(did, key=lambda line: (line["stage"], line["iteration"]))
+            for line in sorted(counts, key=lambda line: (line["stage"], line["iteration"]))
             for at in ("step", "file")
-            if line.get(at) and line["stage"] != "preflight"  # which has nothing to go on from
+            if line.get(at) and line["stage"] != "preflight"  # it has nothing to resume from
         ]
-        return one.outcome.seconds
+        return play.outcome.seconds
 
     def draw(self, seed: int, where: Where) -> Schedule:
-        """The schedule of a seed, for runs as they were measured."""
+        """Draw the schedule of a seed."""
         return draw_schedule(seed, where, self._seconds[where], self._moments[where])
 
     def play(self, schedule: Schedule, wrong: Callable[[], None] | None = None, starts: int = _MOST_STARTS) -> Outcome:
-        """What becomes of a schedule.
+        """Play a schedule.
 
         Args:
-            schedule: It.
-            wrong: Makes the run's processes wrong on purpose; called in each flow.
-            starts: The run must finish within so many.
+            schedule: The schedule.
+            wrong: Plants a wrong in the run's processes; called in each flow.
+            starts: Most starts until the run must have finished.
         """
-        one = _Play(self, schedule, wrong, starts)
-        one.play()
-        return one.outcome
+        play = _Play(self, schedule, wrong, starts)
+        play.play()
+        return play.outcome
 
     def play_together(self, schedule: Schedule, starters: int, wrong: Callable[[], None] | None = None) -> Outcome:
-        """What becomes of a run that several processes start at the same moment."""
-        one = _Play(self, schedule, wrong)
-        one.play_together(starters)
-        return one.outcome
+        """Start one run in several processes at the same moment."""
+        play = _Play(self, schedule, wrong)
+        play.play_together(starters)
+        return play.outcome
 
     def close(self) -> None:
-        """End what stands before the server."""
+        """Stop the proxy of the S3 server."""
         if self._proxy:
             self._proxy.stop()
 
 
 class _Play:
     def __init__(
-        self, stage: Stage, schedule: Schedule, wrong: Callable[[], None] | None = None, starts: int = _MOST_STARTS
+        self, harness: Harness, schedule: Schedule, wrong: Callable[[], None] | None = None, starts: int = _MOST_STARTS
     ) -> None:
-        self._stage, self._schedule, self._make_wrong, self._most_starts = stage, schedule, wrong, starts
+        self._harness, self._schedule, self._plant_wrong, self._most_starts = harness, schedule, wrong, starts
         self.outcome = Outcome(schedule)
         self.tally: Path | None = None
         name = f"{schedule.where}-{schedule.seed}"
-        self.folder = self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=stage.folder))
+        self.folder = self._folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=harness.folder))
         on_s3 = schedule.where == "s3"
-        self._proxy = stage._proxy if on_s3 else None
-        uri = f"{stage._s3}/{self._folder.name}-{time.time_ns()}" if on_s3 else str(self._folder / "store")
+        self._proxy = harness._proxy if on_s3 else None
+        uri = f"{harness._s3}/{self._folder.name}-{time.time_ns()}" if on_s3 else str(self._folder / "store")
         self._scratch = self._folder / "scratch" if on_s3 else self._folder / "store" / ".scratch"
-        placement = {**stage._config["placement"], "store": uri, "scratch": str(self._scratch) if on_s3 else None}
-        self._config: Config = make_config({**stage._config, "placement": placement})
-        self._uri, self._keep = uri, stage._proxy.pid if stage._proxy else None
+        placement = {**harness._config["placement"], "store": uri, "scratch": str(self._scratch) if on_s3 else None}
+        self._config: Config = make_config({**harness._config, "placement": placement})
+        self._uri, self._keep = uri, harness._proxy.pid if harness._proxy else None
         self._log = self.outcome.log = self._folder / "log.txt"
 
     def play(self) -> None:
-        """All of it; what is wrong is in the outcome."""
+        """Play the schedule and fill in the outcome."""
         with self._ending():
             began = time.monotonic()
             for number, start in enumerate(self._schedule.starts):
@@ -143,8 +152,8 @@ class _Play:
                 self._start(start, number)
             while self._start(Start(), self.outcome.starts) != FINISHED:
                 if self.outcome.starts >= self._most_starts:
-                    said = [line for line in self._log.read_text().splitlines() if line.startswith("failed: ")]
-                    raise WrongError(f"not finished after {self.outcome.starts} starts; {said[-1:]}")
+                    failures = [line for line in self._log.read_text().splitlines() if line.startswith("failed: ")]
+                    raise WrongError(f"not finished after {self.outcome.starts} starts; {failures[-1:]}")
             self.outcome.seconds = time.monotonic() - began
             self._judge()
 
@@ -156,11 +165,11 @@ class _Play:
             os.close(gate)
             os.close(opener)
             codes = [self._end_of(flow) for flow, _ in flows]
-            begun: Counter[str] = Counter()
+            started: Counter[str] = Counter()
             for _, reading in flows:
                 with os.fdopen(reading, "rb") as report:
                     events = [json.loads(line) for line in report]
-                begun.update(f"{one['stage']} {one['iteration']}" for one in events if one["kind"] == "start")
+                started.update(f"{event['stage']} {event['iteration']}" for event in events if event["kind"] == "start")
             self.outcome.starts = starters
             self.outcome.happened["refused"] = codes.count(REFUSED)
             refusals = [line for line in self._log.read_text().splitlines() if line.startswith("refused: ")]
@@ -168,21 +177,21 @@ class _Play:
                 raise WrongError(f"they ended with {codes}: {self._log.read_text()[-1500:]}")
             if any(" is being written by process " not in line for line in refusals):
                 raise WrongError(f"refused without saying who holds the run: {refusals}")
-            if len(refusals) != codes.count(REFUSED) or set(begun.values()) != {1}:
-                raise WrongError(f"{codes} with {len(refusals)} refusals; stages were begun so often: {dict(begun)}")
+            if len(refusals) != codes.count(REFUSED) or set(started.values()) != {1}:
+                raise WrongError(f"{codes} with {len(refusals)} refusals; stages were begun so often: {dict(started)}")
             self._judge()
 
     def _judge(self) -> None:
         wait_until_alone(self._keep)
-        config, undisturbed = self._config, self._stage.undisturbed
+        config, undisturbed = self._config, self._harness.undisturbed
         if undisturbed:
             self.outcome.wrong += self._away(lambda store, cache: what_is_wrong(config, store, cache, undisturbed))
         else:
-            self._stage.undisturbed = self._away(lambda store, cache: what_it_is(config, store, cache))
+            self._harness.undisturbed = self._away(lambda store, cache: what_it_is(config, store, cache))
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Note what goes wrong in the block, and leave no process behind."""
+        """Record a WrongError of the block, and leave no process behind."""
         try:
             yield
         except WrongError as wrong:
@@ -191,22 +200,24 @@ class _Play:
             kill_all(self._keep)
 
     def _damage(self, start: Start, number: int) -> None:
-        for place, kind in enumerate(start.before):
-            seed = f"{self._schedule.seed} {number} {place}"
-            did = self._away(lambda store, cache, k=kind, s=seed: damage(k, store, self._config.name, self._scratch, s))
-            if did:
-                self._write(did)
+        for index, kind in enumerate(start.before):
+            seed = f"{self._schedule.seed} {number} {index}"
+            done = self._away(
+                lambda store, cache, k=kind, s=seed: damage(k, store, self._config.name, self._scratch, s)
+            )
+            if done:
+                self._write(done)
                 self.outcome.happened[f"{kind} between starts"] += 1
 
     def _start(self, start: Start, number: int) -> int:
-        """Start the run and do to it what is planned; its exit code."""
+        """Start the run, carry out its faults, and return its exit code."""
         self.outcome.starts += 1
         self._write(f"start {number}: {start}")
         if self._proxy:
             before = self._proxy.behave(rate=start.rate, faults=start.network)
         began = time.monotonic()
-        death = next((self._death(act, number) for act in start.acts if act.in_process), None)
-        flow, reading = self._fork(death)
+        kill = next((self._kill(act, number) for act in start.acts if act.in_process), None)
+        flow, reading = self._fork(kill)
         rivals: list[int] = []
         waiting = [act for act in start.acts if not act.in_process]
         events, buffer, gone, back, moved = 0, b"", start.gone, None, began
@@ -214,8 +225,8 @@ class _Play:
         while code is None:
             now = time.monotonic() - began
             if time.monotonic() - moved > _SILENT_SECONDS:
-                self._ask_where_they_are()
-                raise WrongError(f"start {number} has told nothing for {_SILENT_SECONDS:.0f} s")
+                self._dump_stacks()
+                raise WrongError(f"start {number} has sent no event for {_SILENT_SECONDS:.0f} s")
             for act in [act for act in waiting if (now if act.by == "seconds" else events) >= act.after]:
                 waiting.remove(act)
                 if self._act(act, flow, rivals):
@@ -234,7 +245,7 @@ class _Play:
                 moved = time.monotonic() if piece else moved
                 if not piece:
                     time.sleep(0.005)
-            code = ended(flow)
+            code = exit_code(flow)
         os.close(reading)
         self._write(f"ended with {code}; events: {[line.decode()[:200] for line in buffer.splitlines()[-6:]]}")
         codes = [code, *(self._end_of(rival) for rival in rivals)]
@@ -242,11 +253,11 @@ class _Play:
             seen = self._proxy.behave()
             for kind in start.network:
                 self.outcome.happened[f"S3 {kind}"] += seen.get(kind, 0) - before.get(kind, 0)
-        if death and death.claim.exists():
+        if kill and kill.claim.exists():
             self.outcome.happened[next(act.kind for act in start.acts if act.in_process)] += 1
-        strange = [one for one in codes if one not in _ENDINGS]
-        if strange:
-            raise WrongError(f"start {number} ended with {strange}: {self._log.read_text()[-1500:]}")
+        unexpected = [code for code in codes if code not in _ENDINGS]
+        if unexpected:
+            raise WrongError(f"start {number} ended with {unexpected}: {self._log.read_text()[-1500:]}")
         if codes.count(FINISHED) > 1 and REFUSED not in codes:
             self.outcome.happened["second start after the first"] += 1
         self.outcome.happened["second start refused"] += codes[1:].count(REFUSED)
@@ -254,45 +265,45 @@ class _Play:
             wait_until_alone(self._keep)
         return FINISHED if FINISHED in codes else code
 
-    def _fork(self, death: Death | None = None, gate: int | None = None) -> tuple[int, int]:
-        """A flow's process id, and where its events are read; it waits for the gate to open."""
+    def _fork(self, kill: Kill | None = None, gate: int | None = None) -> tuple[int, int]:
+        """Fork a flow, which waits for the gate to open; return its process id and the descriptor of its events."""
         reading, writing = os.pipe()
         keep = [writing] if gate is None else [writing, gate]
-        flow = fork(lambda: self._flow(writing, death, gate), self._log, keep)
+        flow = fork(lambda: self._flow(writing, kill, gate), self._log, keep)
         os.close(writing)
         return flow, reading
 
-    def _flow(self, writing: int, death: Death | None, gate: int | None) -> int:
+    def _flow(self, writing: int, kill: Kill | None, gate: int | None) -> int:
         faulthandler.register(signal.SIGUSR1)
         if gate is not None:
             os.read(gate, 1)
         if self._proxy:
             os.environ["AWS_ENDPOINT_URL"] = self._proxy.url
-        if self._make_wrong:
-            self._make_wrong()
-        return run_flow(self._config, writing, death, self.tally)
+        if self._plant_wrong:
+            self._plant_wrong()
+        return run_flow(self._config, writing, kill, self.tally)
 
-    def _death(self, act: Act, number: int) -> Death:
+    def _kill(self, act: Act, number: int) -> Kill:
         assert act.by in ("request", "step", "file")
-        claim = self._folder / f"death-{number}"
-        return Death(act.kind.split()[1], act.by, int(act.after), act.sent, claim, act.stage, act.iteration)
+        claim = self._folder / f"kill-{number}"
+        return Kill(act.kind.split()[1], act.by, int(act.after), act.sent, claim, act.stage, act.iteration)
 
     def _act(self, act: Act, flow: int, rivals: list[int]) -> bool:
-        """Do it; False when there was nothing to do it to."""
+        """Carry out a fault; return False if it found no process."""
         if act.kind == "second start":
             rival, reading = self._fork()
             os.close(reading)
             rivals.append(rival)
             return True
         number = signal.SIGTERM if act.kind.startswith("terminate") else signal.SIGKILL
-        chosen = below(flow)[act.kind.partition(" ")[2]]
+        chosen = processes_of(flow)[act.kind.partition(" ")[2]]
         for pid in chosen[:1]:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
         return bool(chosen)
 
     def _away(self, work: Callable[[Store, Path], Any]) -> Any:
-        """What some work on the store returns, done in a child, so that no thread of its clients stays here."""
+        """Do some work on the store in a child, so that no thread of its clients stays here; return its result."""
         result = self._folder / "result.json"
 
         def do() -> int:
@@ -301,16 +312,16 @@ class _Play:
 
         code = self._end_of(fork(do, self._log))
         if code:
-            said = self._log.read_text().splitlines()
-            raise WrongError(f"looking at the store ended with {code}: {said[-1:]}")
+            lines = self._log.read_text().splitlines()
+            raise WrongError(f"reading the store ended with {code}: {lines[-1:]}")
         return json.loads(result.read_text())
 
     def _end_of(self, pid: int) -> int:
         deadline = time.monotonic() + _SILENT_SECONDS + END_SECONDS
-        return end_of(pid, lambda: time.monotonic() > deadline)
+        return wait_for(pid, lambda: time.monotonic() > deadline)
 
-    def _ask_where_they_are(self) -> None:
-        """Have the flow and its processes write their stacks to their logs."""
+    def _dump_stacks(self) -> None:
+        """Have the flow and its processes write their stacks to the log."""
         for pid in living(self._keep):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)

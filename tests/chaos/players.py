@@ -1,4 +1,4 @@
-"""Several players side by side: a schedule mostly waits, for a moment to come or for a lease to run out."""
+"""Several processes that play schedules side by side: a schedule mostly waits."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _LOG = 6000
 _END_SECONDS = 30.0
 
 
-def play_beside(
+def play_in_processes(
     arguments: Sequence[str], seeds: Sequence[int], players: int, folder: str | None, swift: bool
 ) -> Iterator[Line]:
-    """What players say, a line each, as they say it; each schedule is played by one of them.
+    """Yield the players' lines as they come; each schedule is played by one of them.
 
-    This process has threads, and an S3 server where one is asked for; only the players fork.
+    This process has threads, and perhaps an S3 server; only the players fork.
 
     Args:
-        arguments: Of `python -m tests.chaos`, but for those that are given here.
-        seeds: What to play.
-        players: How many there are.
-        folder: Where they keep their stores.
+        arguments: Further arguments of `python -m tests.chaos`.
+        seeds: Seeds of the schedules.
+        players: Number of processes.
+        folder: Folder for their stores.
         swift: Start an S3 server.
     """
     with ExitStack() as ends:
@@ -79,7 +79,7 @@ def _read(stream: IO[str], lines: queue.Queue[Line | None]) -> None:
 
 
 def _end(player: subprocess.Popen[str]) -> None:
-    """End it as Ctrl-C does, so that it ends its runs; one that ignores that is killed."""
+    """Interrupt a player, so that it ends its runs; kill it if it does not end."""
     with suppress(ProcessLookupError):
         player.send_signal(signal.SIGINT)
     try:
@@ -90,22 +90,22 @@ def _end(player: subprocess.Popen[str]) -> None:
 
 
 class Progress:
-    """One line on a terminal that says how far it is; elsewhere a line every tenth.
+    """Prints progress: one line on a terminal, elsewhere a line every tenth.
 
     Args:
-        total: Schedules.
+        total: Number of schedules.
     """
 
     def __init__(self, total: int) -> None:
         self._total, self._done, self._faults, self._wrong = total, 0, 0, 0
-        self._began, self._tenth = time.monotonic(), 0
+        self._started, self._tenth = time.monotonic(), 0
 
     def add(self, line: Line) -> None:
-        """One schedule is played."""
+        """Count a played schedule."""
         self._done += 1
         self._faults += sum(line["happened"].values())
         self._wrong += bool(line["wrong"])
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._started
         left = seconds / self._done * (self._total - self._done)
         bar = ("#" * round(_WIDTH * self._done / self._total)).ljust(_WIDTH, ".")
         words = (
@@ -121,12 +121,12 @@ class Progress:
 
 
 def summary(played: Sequence[Line], seconds: float) -> tuple[str, list[int]]:
-    """What happened, in a table and a line, and the seeds of what went wrong."""
-    happened = sum((Counter(one["happened"]) for one in played), Counter[str]())
-    wrong = [one["seed"] for one in played if one["wrong"]]
+    """Return a table of the faults with a line of totals, and the seeds of schedules that went wrong."""
+    happened = sum((Counter(line["happened"]) for line in played), Counter[str]())
+    wrong = [line["seed"] for line in played if line["wrong"]]
     rows = "".join(f"| {kind} | {count} |\n" for kind, count in sorted(happened.items()) if count)
-    starts = sum(one["starts"] for one in played)
-    disturbed = sum(1 for one in played if one["happened"])
+    starts = sum(line["starts"] for line in played)
+    disturbed = sum(1 for line in played if line["happened"])
     end = f"wrong: seeds {', '.join(map(str, wrong))}" if wrong else "0 wrong"
     words = (
         f"{len(played)} schedules ({disturbed} disturbed), {starts} starts, {happened.total()} faults, {seconds:.0f} s"
@@ -135,7 +135,7 @@ def summary(played: Sequence[Line], seconds: float) -> tuple[str, list[int]]:
 
 
 def schedule_in_words(line: Line) -> str:
-    """One schedule's line."""
+    """Return a played schedule as text."""
     happened = ", ".join(kind if count == 1 else f"{kind} x{count}" for kind, count in line["happened"].items())
     verdict = "; ".join(line["wrong"]) if line["wrong"] else "ok"
     head = f"{line['seed']:5}  {line['where']:4}  {line['starts']:2} starts  {line['seconds']:6.1f} s"

@@ -1,4 +1,4 @@
-"""What is to go wrong with one run, drawn from a seed."""
+"""Random faults of one run, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal
 Where = Literal["disk", "s3"]
 
 ACTS = ("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start")
-"""What happens to a run while it computes."""
-DEATHS = ("flow", "stage", "supervisor")
-"""Who is killed at a request to the store, at a step of a stage, or at a file of one."""
+"""Faults of a run while it computes."""
+KILLED = ("flow", "stage", "supervisor")
+"""Processes killed at a request to the store, or at a step or a file of a stage."""
 NETWORK = ("500", "503", "reset", "lost", "cut", "slow", "half", "stale")
-"""What S3 does to some of its requests."""
+"""Faults of S3 requests."""
 DAMAGES = ("flip", "truncate", "delete")
-"""What happens to a stored file between two starts."""
+"""Damage to a stored file between two starts."""
 BETWEEN = ("wipe scratch", *DAMAGES, *DAMAGES, "lease of the dead", "leftovers")
 ONLY_S3 = ("wipe cache",)
 _MOST_EVENTS = 24
@@ -25,13 +25,13 @@ _MOST_REQUESTS = {"flow": 60, "stage": 4, "supervisor": 4}
 
 @dataclass(frozen=True)
 class Moments:
-    """What a stage does that can be counted, in a run to which nothing happens.
+    """Countable moments of a stage in an undisturbed run.
 
     Args:
         stage: Its name.
         iteration: Its iteration.
         at: `step` or `file`.
-        count: How many there are.
+        count: Number of them.
     """
 
     stage: str
@@ -42,15 +42,15 @@ class Moments:
 
 @dataclass(frozen=True)
 class Act:
-    """One thing that happens to a run while it computes.
+    """One fault of a run while it computes.
 
     Args:
-        kind: One of ACTS; for DEATHS `kill ... at a request`, `kill ... at a step of explore` and the like.
+        kind: One of ACTS; for KILLED `kill ... at a request`, `kill ... at a step of explore` and the like.
         after: Seconds, events, requests of that process, or steps or files of a stage.
         by: What `after` counts.
-        sent: Of what is counted in a process itself: whether the last one is still done.
-        stage: Whose steps or files.
-        iteration: That stage's.
+        sent: For a request, step or file: whether it still happens.
+        stage: The stage whose steps or files are counted.
+        iteration: Its iteration.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Act:
 
     @property
     def in_process(self) -> bool:
-        """Whether a process counts by itself and does it to itself."""
+        """True if the process counts and carries out the fault itself."""
         return self.by in ("request", "step", "file")
 
 
@@ -71,12 +71,12 @@ class Start:
     """One start of the run.
 
     Args:
-        before: What happens to its files first: some of BETWEEN and ONLY_S3.
-        acts: What happens meanwhile, in order of need.
+        before: Damage to its files before: some of BETWEEN and ONLY_S3.
+        acts: Faults during it.
         rate: Share of requests with a fault.
-        network: Which faults those are.
-        gone: Seconds after which S3 is gone for a while; None when it stays.
-        patient: Whether everything the last start left has ended before this one begins.
+        network: Kinds of those faults.
+        gone: Seconds after which S3 is gone for a while; None if it stays.
+        patient: Wait until every process of this start has ended before the next.
     """
 
     before: tuple[str, ...] = ()
@@ -89,12 +89,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Starts of one run; after the last of them it is started until it finishes.
+    """Starts of one run with faults; after them it is started without faults until it finishes.
 
     Args:
-        seed: What it was drawn from.
-        where: Where its store is.
-        starts: Each with its faults.
+        seed: Its seed.
+        where: Place of its store.
+        starts: The starts.
     """
 
     seed: int
@@ -103,13 +103,13 @@ class Schedule:
 
 
 def draw_schedule(seed: int, where: Where, seconds: float, moments: Sequence[Moments]) -> Schedule:
-    """The schedule of a seed.
+    """Draw the schedule of a seed.
 
     Args:
-        seed: The same seed is the same schedule.
-        where: Where the store is.
-        seconds: How long the run takes when nothing happens; faults come at any time within.
-        moments: What its stages do then.
+        seed: The same seed gives the same schedule.
+        where: Place of the store.
+        seconds: Duration of the undisturbed run; faults come at any time within.
+        moments: Countable moments of the undisturbed run.
     """
     draw = random.Random(f"{seed} {where}")
     starts = range(draw.randint(1, 3))
@@ -130,23 +130,23 @@ def _start(draw: random.Random, where: Where, seconds: float, moments: Sequence[
 
 
 def _acts(draw: random.Random, seconds: float, moments: Sequence[Moments]) -> tuple[Act, ...]:
-    """One thing, sometimes a second; of deaths at what a process counts there is one at most."""
-    acts = [_death(draw, moments) if draw.random() < 0.6 else _act(draw, seconds)]
+    """Draw one fault, sometimes a second; at most one is counted in a process."""
+    acts = [_kill(draw, moments) if draw.random() < 0.6 else _act(draw, seconds)]
     if draw.random() < 0.25:
         acts.append(_act(draw, seconds))
     return tuple(acts)
 
 
-def _death(draw: random.Random, moments: Sequence[Moments]) -> Act:
-    who, sent = draw.choice(DEATHS), draw.random() < 0.5
+def _kill(draw: random.Random, moments: Sequence[Moments]) -> Act:
+    killed, sent = draw.choice(KILLED), draw.random() < 0.5
     if draw.random() < 0.4 or not moments:
-        return Act(f"kill {who} at a request", draw.randint(1, _MOST_REQUESTS[who]), "request", sent)
-    stages = sorted({(one.stage, one.iteration) for one in moments})
-    stages += 2 * [one for one in stages if one[0] == "explore"]  # which has most to lose
+        return Act(f"kill {killed} at a request", draw.randint(1, _MOST_REQUESTS[killed]), "request", sent)
+    stages = sorted({(moment.stage, moment.iteration) for moment in moments})
+    stages += 2 * [place for place in stages if place[0] == "explore"]  # it has most to lose
     stage = draw.choice(stages)
-    one = draw.choice([one for one in moments if (one.stage, one.iteration) == stage])
-    kind = f"kill {who} at a {one.at} of {one.stage}"
-    return Act(kind, draw.randint(1, one.count), one.at, sent, one.stage, one.iteration)
+    moment = draw.choice([moment for moment in moments if (moment.stage, moment.iteration) == stage])
+    kind = f"kill {killed} at a {moment.at} of {moment.stage}"
+    return Act(kind, draw.randint(1, moment.count), moment.at, sent, moment.stage, moment.iteration)
 
 
 def _act(draw: random.Random, seconds: float) -> Act:

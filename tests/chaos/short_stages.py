@@ -1,8 +1,8 @@
-"""Stages whose bodies take milliseconds, for whoever wants two hundred disturbed runs.
+"""Stages whose bodies take milliseconds, for hundreds of disturbed runs.
 
-Put in place of the real bodies at the stage boundary. What they stand for is the model: completions are drawn from a
-hash, weights are a hash of the trajectories they were made from. Their trajectories go through the real recorder,
-ledger, checkpoints, shards and sealing, so that a resume can lose or double them; harvest and filter are the real ones.
+They replace the real bodies at the stage boundary and simulate the model: completions are drawn from a hash, weights
+are a hash of the trajectories they were made from. The trajectories go through the real recorder, metrics log,
+checkpoints, shards and sealing, so that a resume can lose or double them; harvest and filter are the real ones.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.trajectories.shards import ShardName, consolidate, write_shard
 
 STEPS = 6
-"""RL steps: enough that most kills in exploration come after a checkpoint, and leave steps to do."""
+"""RL steps, enough that most kills in exploration come between a checkpoint and the end."""
 WEIGHTS = "model.safetensors"
 _FLOATS = 16 << 10
 _RFT_STEPS = 4
 _MOMENT = 0.004
-"""A pause where a real stage would compute: a fault at a random time finds the stage in all of its states."""
+"""A pause where a real stage would compute, so that a random fault finds the stage in all of its states."""
 
 
 def preflight(context: StageContext) -> StageOutcome:
-    """As if every gold verified against itself."""
+    """Report that every gold verifies against itself."""
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text("{}")
     return StageOutcome({}, {"golds_refused": {}, "training_warnings": []})
 
 
 def explore(context: StageContext) -> StageOutcome:
-    """RL steps that are recorded, learnt from, noted and checkpointed in the real order."""
+    """Record, learn from, log and checkpoint RL steps in the real order."""
     from rloop_core.training.checkpoints import last_checkpoint, mark_complete
     from rloop_core.training.explore import ExploreJob, seal
     from rloop_core.training.groups import ProblemStream, group_id
     from rloop_core.training.metrics_log import MetricsLog
     from rloop_core.training.rollouts import RolloutRecorder
 
-    config, work, asked = context.config, context.work, context.config.explore
+    config, work, settings = context.config, context.work, context.config.explore
     policy, problems = context.folder("policy"), list(context.problems("problems"))
     checkpoint = last_checkpoint(work / "checkpoints")
     weights = (checkpoint.folder / "weights").read_text() if checkpoint else _weights_of(policy)
@@ -61,14 +61,14 @@ def explore(context: StageContext) -> StageOutcome:
     recorder = RolloutRecorder(work / "shards", config.name, context.job.iteration, 0, context.job.attempt)
 
     def tell(row: dict[str, Any]) -> None:
-        context.on_progress(row["step"], asked.steps, row)
+        context.on_progress(row["step"], settings.steps, row)
 
     ledger = MetricsLog(work, done, tell)
-    for step in range(done + 1, asked.steps + 1):
+    for step in range(done + 1, settings.steps + 1):
         rows = []
-        for place, index in enumerate(stream.take(asked.problems_per_step)):
-            name = group_id(step, 0, 0, place)
-            rows += _group(problems[index], name, asked.group_size, f"{context.seed} {weights} {name}")
+        for position, index in enumerate(stream.take(settings.problems_per_step)):
+            name = group_id(step, 0, 0, position)
+            rows += _group(problems[index], name, settings.group_size, f"{context.seed} {weights} {name}")
         recorder.write(step, [{**row, "policy_step": step - 1} for row in rows])
         time.sleep(_MOMENT)
         weights = _hash(weights, rows)
@@ -87,49 +87,52 @@ def explore(context: StageContext) -> StageOutcome:
 
 
 def rft(context: StageContext) -> StageOutcome:
-    """Weights that hold theta_i's and every expert."""
+    """Hash the old weights and every expert into new weights."""
     import pyarrow.parquet as pq
 
     policy = context.folder("policy")
     table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["group_id", "sample", "completion_ids"])
     shutil.rmtree(context.out, ignore_errors=True)
     _write_policy(policy, context.out / "policy", _hash(_weights_of(policy), table.to_pylist()))
-    for done in range(1, _RFT_STEPS + 1):  # after its files are there, so that a kill leaves some
+    for done in range(1, _RFT_STEPS + 1):  # its files are written already, so that a kill leaves some
         context.on_progress(done, _RFT_STEPS)
         time.sleep(_MOMENT)
     return StageOutcome({"trajectories": table.num_rows, "updates": 1}, {"status": "trained"})
 
 
 def evaluate(context: StageContext) -> StageOutcome:
-    """Samples that are written a problem at a time; those of an earlier attempt are kept."""
+    """Write samples problem by problem; keep those of an earlier attempt."""
     shutil.rmtree(context.out, ignore_errors=True)
     weights = _weights_of(context.folder("policy"))
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     folders: dict[str, str] = {}
     for index, role in enumerate(context.roles("problems:")):
         label, folder = role.removeprefix("problems:"), f"set-{index:02d}"
-        asked = context.config.evaluate.of(label)
+        settings = context.config.evaluate.of(label)
         shards = []
         for rank, problem in enumerate(context.problems(role)):
             shards.append(context.work / "samples" / folder / ShardName(0, rank, 0).format())
             if not shards[-1].exists():
                 name = f"e{index:02d}-{problem.id}"
-                rows = _group(problem, name, asked.samples, f"{context.seed} {weights} {name}")
+                rows = _group(problem, name, settings.samples, f"{context.seed} {weights} {name}")
                 fixed = {"run": context.job.run, "iteration": context.job.iteration, "attempt": 0, "step": 0}
                 fixed |= {"rank": rank, "policy_step": 0}
                 write_shard(shards[-1].parent, 0, rank, 0, [{**fixed, **row} for row in rows])
                 context.on_progress(rank + 1, 0)
         files = consolidate(shards, context.out / folder)
         counted = problem_outcomes(files)
-        found[label] = {"problems": len(counted.problem_ids), "avg@1": {"value": float((counted.c / counted.n).mean())}}
+        metrics[label] = {
+            "problems": len(counted.problem_ids),
+            "avg@1": {"value": float((counted.c / counted.n).mean())},
+        }
         folders[label] = folder
-    content = {"sets": found, "folders": folders, "snapshots": {}}
+    content = {"sets": metrics, "folders": folders, "snapshots": {}}
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
-    return StageOutcome({}, found)
+    return StageOutcome({}, metrics)
 
 
 def _group(problem: Problem, name: str, samples: int, seed: str) -> list[dict[str, Any]]:
-    """One problem's rollouts: some right, some wrong, all of them a function of the seed."""
+    """Return one problem's rollouts: some right, some wrong, all a function of the seed."""
     draw = random.Random(seed)
     rows = []
     for sample in range(samples):
@@ -178,10 +181,10 @@ def _write_policy(source: Path, target: Path, weights: str) -> None:
 
 
 def put_in_place(change: Callable[[object, str, object], None] = setattr) -> None:
-    """From now on stages of this process, and of those forked from it, have these bodies, and load no torch.
+    """Give the stages of this process and its descendants these bodies, which load no torch.
 
     Args:
-        change: How an attribute is set; pytest's way takes it back after a test.
+        change: Sets an attribute; pytest's `monkeypatch.setattr` restores it after a test.
     """
     change(execute, "import_module", _module)
     change(execute, "_set_up", lambda *_: None)
@@ -195,10 +198,10 @@ def _module(name: str) -> Any:
 
 
 def short_config(folder: Path) -> dict[str, Any]:
-    """The smoke config with short stages' needs: fewer problems, in files, so that no generator is loaded."""
+    """Return the smoke config with fewer problems, in files, so that no generator is loaded."""
     for name, count in (("train", 24), ("held-out", 4)):
-        rows = [{"problem": f"What is {place} + {place + count}?", "answer": str(2 * place + count)}
-                for place in range(count)]  # fmt: skip
+        rows = [{"problem": f"What is {number} + {number + count}?", "answer": str(2 * number + count)}
+                for number in range(count)]  # fmt: skip
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     overrides = [
         "iterations=1",

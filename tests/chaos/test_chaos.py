@@ -1,6 +1,6 @@
-"""Two hundred runs, each disturbed in ways of its own: killed, cut off, damaged, started twice; none loses anything.
+"""Crash equivalence: two hundred runs, each killed, cut off, damaged or started twice at random, lose nothing.
 
-`make chaos` plays the two hundred with a progress bar; here they are among the long tests.
+`make chaos` plays the same schedules with a progress bar.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.swift import Swift
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
 
 
-def _played(folder: Path, *arguments: str, server: Swift | None = None) -> list[dict[str, Any]]:
-    """What `python -m tests.chaos` printed, a line each."""
+def _play(folder: Path, *arguments: str, server: Swift | None = None) -> list[dict[str, Any]]:
+    """Return the lines that `python -m tests.chaos` printed."""
     command = [sys.executable, "-m", "tests.chaos", "--json", "--folder", str(folder), *arguments]
     environment = dict(os.environ)
     if server:
@@ -35,20 +35,24 @@ def _played(folder: Path, *arguments: str, server: Swift | None = None) -> list[
 
 def _check(lines: list[dict[str, Any]], schedules: int, *kinds: str) -> None:
     played = [line for line in lines if "seed" in line]
-    wrong = [(one["seed"], one["wrong"], one["log"]) for one in played if one["wrong"]]
+    wrong = [(line["seed"], line["wrong"], line["log"]) for line in played if line["wrong"]]
     assert not wrong, wrong
-    assert len({one["seed"] for one in played}) == len(played) == schedules
-    assert sum(one["starts"] for one in played) > schedules, "faults stopped runs"
-    assert sum(1 for one in played if one["happened"]) > schedules // 2, "most runs were disturbed"
-    happened = {kind for one in played for kind in one["happened"]}
-    lacking = [kind for kind in kinds if not any(name.startswith(kind) for name in happened)]
-    assert not lacking, (lacking, happened)
+    assert len({line["seed"] for line in played}) == len(played) == schedules
+    assert sum(line["starts"] for line in played) > schedules, "faults stopped runs"
+    assert sum(1 for line in played if line["happened"]) > schedules // 2, "most runs were disturbed"
+    happened = {kind for line in played for kind in line["happened"]}
+    missing = [kind for kind in kinds if not any(name.startswith(kind) for name in happened)]
+    assert not missing, (missing, happened)
 
 
 KINDS = [
     *("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start refused"),
-    *(f"kill {who} at a {what}" for who in ("flow", "stage", "supervisor") for what in ("request", "step of explore")),
-    *(f"kill {who} at a file of explore" for who in ("flow", "stage", "supervisor")),
+    *(
+        f"kill {killed} at a {at}"
+        for killed in ("flow", "stage", "supervisor")
+        for at in ("request", "step of explore")
+    ),
+    *(f"kill {killed} at a file of explore" for killed in ("flow", "stage", "supervisor")),
     *(
         "kill stage at a file of harvest",
         "kill stage at a step of rft",
@@ -61,34 +65,34 @@ KINDS = [
 
 @pytest.mark.timeout(7200)
 def test_200_random_fault_schedules_on_disk(tmp_path: Path) -> None:
-    _check(_played(tmp_path, "--count", "200", "--players", "4"), 200, *KINDS)
+    _check(_play(tmp_path, "--count", "200", "--players", "4"), 200, *KINDS)
 
 
 def test_10_random_fault_schedules_on_s3(tmp_path: Path, swift: Swift) -> None:
-    lines = _played(tmp_path, "--count", "10", server=swift)
+    lines = _play(tmp_path, "--count", "10", server=swift)
     _check(lines, 10, "S3 500", "S3 503", "S3 reset", "S3 lost", "S3 cut", "S3 slow", "S3 half")
 
 
 def test_3_random_fault_schedules_with_the_real_stages(tmp_path: Path) -> None:
-    _check(_played(tmp_path, "--real", "--count", "3"), 3)
+    _check(_play(tmp_path, "--real", "--count", "3"), 3)
 
 
-def test_of_processes_that_start_one_run_at_the_same_moment_one_computes(tmp_path: Path) -> None:
-    """The others are refused, by a line that names who computes; no stage is begun twice."""
-    _check_refusals(_played(tmp_path, "--together", "3", "--count", "5"), 5)
+def test_one_of_several_processes_that_start_a_run_computes(tmp_path: Path) -> None:
+    """The others are refused with the holder's name; no stage is started twice."""
+    _check_refusals(_play(tmp_path, "--together", "3", "--count", "5"), 5)
 
 
-def test_of_two_processes_that_start_one_run_on_s3_one_computes(tmp_path: Path, swift: Swift) -> None:
-    _check_refusals(_played(tmp_path, "--together", "2", "--count", "2", server=swift), 1)
+def test_one_of_two_processes_that_start_a_run_on_s3_computes(tmp_path: Path, swift: Swift) -> None:
+    _check_refusals(_play(tmp_path, "--together", "2", "--count", "2", server=swift), 1)
 
 
 def _check_refusals(lines: list[dict[str, Any]], at_least: int) -> None:
     played = [line for line in lines if "seed" in line]
-    assert not [one for one in played if one["wrong"]], played
-    assert sum(one["happened"].get("refused", 0) for one in played) >= at_least
+    assert not [line for line in played if line["wrong"]], played
+    assert sum(line["happened"].get("refused", 0) for line in played) >= at_least
 
 
-def test_runs_that_are_wrong_on_purpose_are_found(tmp_path: Path) -> None:
-    """The harness' own trial: a bad resume of each stage, lost and doubled shards, damage believed, no lease."""
-    lines = _played(tmp_path, "--self-check")
-    assert len(lines) == len(WRONGS) and all(one["found"] for one in lines), lines
+def test_planted_wrongs_are_found(tmp_path: Path) -> None:
+    """The self-check: a bad resume of each stage, lost and doubled shards, damage believed, no lease."""
+    lines = _play(tmp_path, "--self-check")
+    assert len(lines) == len(WRONGS) and all(line["found"] for line in lines), lines

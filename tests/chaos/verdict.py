@@ -1,4 +1,4 @@
-"""What a run must be in the end, whatever happened to it: nothing lost, nothing doubled, nothing left."""
+"""The judgement of a finished run: no trajectory lost or doubled, nothing left behind."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from rloop_core.store import Cache, Manifest, Store, fetch, read_manifest
 
 _IDENTITY = ("step", "rank", "group_id", "sample", "attempt", "problem_id", "completion_ids", "verdict")
 _CLOCKS = 5.0
-"""Seconds by which a server's dates may be rounded."""
+"""Seconds by which a server may round its dates."""
 
 
 def what_it_is(config: Config, store: Store, cache: Path) -> dict[str, Any]:
-    """Digests and trajectories of a finished run, by stage, as plain values."""
-    found: dict[str, Any] = {"digests": {}, "trajectories": {}}
+    """Return the digests and trajectories of a finished run, by stage, as plain values."""
+    run: dict[str, Any] = {"digests": {}, "trajectories": {}}
     for manifest in _manifests(config, store):
         name = manifest.folder.removeprefix(f"{config.name}/")
-        found["digests"][name] = manifest.digest
+        run["digests"][name] = manifest.digest
         folder = fetch(store, manifest, Cache(cache))
-        found["trajectories"][name] = _trajectories([folder / file.path for file in manifest.files])
-    return found
+        run["trajectories"][name] = _trajectories([folder / file.path for file in manifest.files])
+    return run
 
 
 def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[str, Any]) -> list[str]:
-    """How a finished run differs from the undisturbed one, and what it leaves behind even after `rloop gc`."""
-    found = what_it_is(config, store, cache)
+    """List how a finished run differs from the undisturbed one, and what it leaves behind even after `rloop gc`."""
+    run = what_it_is(config, store, cache)
     wrong = []
-    for name in sorted(found["trajectories"].keys() | undisturbed["trajectories"].keys()):
-        has = Counter(found["trajectories"].get(name, []))
+    for name in sorted(run["trajectories"].keys() | undisturbed["trajectories"].keys()):
+        has = Counter(run["trajectories"].get(name, []))
         wants = Counter(undisturbed["trajectories"].get(name, []))
         lost, more = sum((wants - has).values()), sum((has - wants).values())
         doubled = sum(count - 1 for count in has.values())
         if lost or more or doubled:
             wrong.append(f"{name}: {lost} trajectories lost, {more} that are none of its own, {doubled} doubled")
-        if found["digests"].get(name) != undisturbed["digests"].get(name):
+        if run["digests"].get(name) != undisturbed["digests"].get(name):
             wrong.append(f"{name}: another digest")
     garbage = find_garbage(store, [], older_than=-_CLOCKS)
-    notes = [note for one in delete_garbage(store, garbage, older_than=-_CLOCKS) for note in one.notes]
+    notes = [note for deleted in delete_garbage(store, garbage, older_than=-_CLOCKS) for note in deleted.notes]
     named = {f"{config.name}/{name}" for name in ("run.json", "data.json")}
-    named |= {f"{one.folder}/{path}" for one in _manifests(config, store) for path in _paths(one)}
+    named |= {f"{manifest.folder}/{path}" for manifest in _manifests(config, store) for path in _paths(manifest)}
     left = [entry.key for entry in store.entries(config.name) if entry.key not in named]
     left = [key for key in left if not key.startswith(f"{config.name}/problems/")]
     left += [f"upload of {entry.key}" for entry in store.uploads(config.name)]
@@ -52,8 +52,8 @@ def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[s
 
 
 def _manifests(config: Config, store: Store) -> list[Manifest]:
-    found = (read_manifest(store, config.name, iteration, stage) for iteration, stage in stages_of(config))
-    return [manifest for manifest in found if manifest]
+    manifests = (read_manifest(store, config.name, iteration, stage) for iteration, stage in stages_of(config))
+    return [manifest for manifest in manifests if manifest]
 
 
 def _paths(manifest: Manifest) -> list[str]:
@@ -61,7 +61,7 @@ def _paths(manifest: Manifest) -> list[str]:
 
 
 def _trajectories(paths: list[Path]) -> list[str]:
-    """Every row of an artifact's trajectory files."""
+    """Return every row of an artifact's trajectory files."""
     import pyarrow.parquet as pq
 
     rows: list[str] = []

@@ -1,6 +1,6 @@
-"""The harness tried on itself: runs that are wrong on purpose, each of which schedules of `make chaos` must find.
+"""The harness' self-check: planted wrongs, each of which schedules of `make chaos` must find.
 
-Each wrong is put into the processes of a run, never into those that judge it.
+Each wrong is planted in the processes of a run, never in those that judge it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rloop_core.training import checkpoints, rollouts
 from rloop_core.trajectories import shards
 from rloop_core.trajectories.parquet import DeterministicWriter
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from tests.chaos.play import Outcome, Stage
+from tests.chaos.play import Harness, Outcome
 from tests.chaos.schedule import DAMAGES, Act, Schedule
 
 _SEEDS = 200
@@ -35,55 +35,55 @@ _STARTS = 4
 
 @dataclass(frozen=True)
 class Wrong:
-    """One way of being wrong.
+    """One planted wrong.
 
     Args:
-        name: In words.
-        put_in_place: Makes this process, and those forked from it, so.
-        found: What the harness must say, a regular expression.
-        stage: The stage that must be killed half-way for it to show; None where a damaged file shows it.
-        together: Processes that start the run at once, which shows it; 0 where kills do.
+        name: Its description.
+        plant: Changes this process and those forked from it.
+        found: Regular expression that the harness' finding must match.
+        stage: The stage that must be killed half-way to show it; None if a damaged file shows it.
+        together: Number of processes whose start at once shows it; 0 if kills show it.
     """
 
     name: str
-    put_in_place: Callable[[], None]
+    plant: Callable[[], None]
     found: str
     stage: str | None = None
     together: int = 0
 
     def shows_at(self, schedule: Schedule) -> int | None:
-        """The first start of a schedule that does what it takes; None when none does. A later one may be too late."""
+        """Return the first start of a schedule that can show it, or None."""
         for number, start in enumerate(schedule.starts):
             if any(map(self._is_cut, start.acts)) if self.stage else any(kind in DAMAGES for kind in start.before):
                 return number
         return 0 if self.together else None
 
     def _is_cut(self, act: Act) -> bool:
-        """Exploration's first step is too early; harvest tells no steps, but writes files."""
+        """Return True if a kill can show it: explore's first step is too early, harvest has only files."""
         if self.stage == "harvest":
             return (act.stage, act.by) == ("harvest", "file")
         return (act.stage, act.by) == (self.stage, "step") and (self.stage != "explore" or act.after > 1)
 
 
-def try_all(stage: Stage, wrongs: Sequence[Wrong]) -> Iterator[tuple[Wrong, list[Outcome], str]]:
-    """Play for each wrong the first schedules of the seeds that may show it, until one does.
+def try_all(harness: Harness, wrongs: Sequence[Wrong]) -> Iterator[tuple[Wrong, list[Outcome], str]]:
+    """Play for each wrong the first schedules that may show it, until one does.
 
     Yields:
-        It, what was played, and the line that found it; an empty one when nothing did.
+        The wrong, the outcomes, and the finding; an empty string if there is none.
     """
-    schedules = [stage.draw(seed, "disk") for seed in range(_SEEDS)]
+    schedules = [harness.draw(seed, "disk") for seed in range(_SEEDS)]
     for wrong in wrongs:
         played: list[Outcome] = []
         line = ""
         starts = {schedule: wrong.shows_at(schedule) for schedule in schedules}
         fitting = [schedule for schedule, number in starts.items() if number is not None]
-        for schedule in sorted(fitting, key=lambda one: starts[one] or 0)[:_TRIES]:
+        for schedule in sorted(fitting, key=lambda schedule: starts[schedule] or 0)[:_TRIES]:
             played.append(
-                stage.play_together(schedule, wrong.together, wrong.put_in_place)
+                harness.play_together(schedule, wrong.together, wrong.plant)
                 if wrong.together
-                else stage.play(schedule, wrong.put_in_place, _STARTS)
+                else harness.play(schedule, wrong.plant, _STARTS)
             )
-            line = next((said for said in played[-1].wrong if re.search(wrong.found, said)), "")
+            line = next((text for text in played[-1].wrong if re.search(wrong.found, text)), "")
             if line:
                 break
         yield wrong, played, line
@@ -100,7 +100,7 @@ def _resume_at_the_first_problem() -> None:
 
 
 def _prove_nothing() -> None:
-    """Take away the product's own proof that a phase is whole: the harness must see by itself."""
+    """Remove the product's own proof that a phase is complete, so that only the harness can find it."""
     harvest.prove_complete = lambda *_, **__: SimpleNamespace(to_dict=dict)  # type: ignore[assignment]
 
 

@@ -1,4 +1,4 @@
-"""The accelerate configs, as accelerate's own launcher reads them."""
+"""The accelerate configs, read by accelerate's own launcher."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _parsed(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_the_launcher_takes_it_for_what_it_is(path: Path) -> None:
+def test_the_launcher_reads_the_kind_of_sharding(path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command
 
     args, _, _ = _validate_launch_command(_parsed(path))
@@ -43,8 +43,8 @@ def test_the_launcher_takes_it_for_what_it_is(path: Path) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("machine", [0, 1])
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_on_several_machines_each_starts_its_own_share_and_nobody_else_s(path: Path, machine: int) -> None:
-    """As a stage calls it: in all 16 processes, and torchrun told this machine's number and where the first one is."""
+def test_each_of_several_machines_starts_only_its_share(path: Path, machine: int) -> None:
+    """A stage's command: 16 processes in all; torchrun gets this machine's rank and the first one's address."""
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import _filter_args, prepare_deepspeed_cmd_env, prepare_multi_gpu_env
     from torch.distributed.run import get_args_parser
@@ -64,19 +64,19 @@ def test_on_several_machines_each_starts_its_own_share_and_nobody_else_s(path: P
     if args.use_deepspeed:
         args.deepspeed_fields_from_accelerate_config = ""
         words, environment = prepare_deepspeed_cmd_env(args)
-        assert words is None, "no launcher of DeepSpeed's, which would log in to the other machines"
+        assert words is None, "DeepSpeed's launcher would log in to the other machines"
     else:
         environment = prepare_multi_gpu_env(args)
     assert (environment.get("ACCELERATE_USE_FSDP") == "true") == (path.stem == "fsdp")
-    told = _filter_args(args, get_args_parser(), ["--module", "program"])
-    assert (told.nnodes, told.nproc_per_node, told.node_rank) == ("2", "8", machine)
-    assert (told.master_addr, told.master_port) == ("127.0.0.1", str(port))
-    assert (told.rdzv_backend, told.rdzv_endpoint, told.tee) == ("static", "", "3")
+    torchrun = _filter_args(args, get_args_parser(), ["--module", "program"])
+    assert (torchrun.nnodes, torchrun.nproc_per_node, torchrun.node_rank) == ("2", "8", machine)
+    assert (torchrun.master_addr, torchrun.master_port) == ("127.0.0.1", str(port))
+    assert (torchrun.rdzv_backend, torchrun.rdzv_endpoint, torchrun.tee) == ("static", "", "3")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_launcher_knows_every_setting(path: Path) -> None:
-    """One that it does not know, it would pass over in silence."""
+    """The launcher ignores unknown settings silently."""
     from accelerate.commands.config.config_args import load_config_from_file
 
     load_config_from_file(str(path))  # refuses unknown settings at the top
@@ -123,19 +123,19 @@ def test_deepspeeds_settings_make_a_plugin(name: str, monkeypatch: pytest.Monkey
     assert content["gradient_accumulation_steps"] == "auto", "the run's"
 
 
-def test_every_way_that_the_plan_knows_is_a_file_that_does_that() -> None:
+def test_every_sharding_of_the_plan_is_a_file_with_its_settings() -> None:
     from rloop_core.plan.sharding import FSDP, ladder, sharding_named
 
     for way in {FSDP, *ladder(1), *ladder(8)}:
         if way.file:
-            given = sharding_named(small_config(placement={"accelerate_config": str(ROOT / way.file)}))
-            assert given is not None
-            told = {name: value for name, value in vars(given).items() if isinstance(value, bool)}
-            assert told == {name: value for name, value in vars(way).items() if isinstance(value, bool)}, way.name
+            parsed = sharding_named(small_config(placement={"accelerate_config": str(ROOT / way.file)}))
+            assert parsed is not None
+            flags = {name: value for name, value in vars(parsed).items() if isinstance(value, bool)}
+            assert flags == {name: value for name, value in vars(way).items() if isinstance(value, bool)}, way.name
 
 
 @pytest.mark.parametrize("content", ["[1]", "a: [", "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: x}"])
-def test_an_accelerate_config_that_is_none_is_named(tmp_path, content):
+def test_an_invalid_accelerate_config_is_named(tmp_path, content):
     from rloop_core.plan.sharding import sharding_named
 
     (tmp_path / "accelerate.yaml").write_text(content)

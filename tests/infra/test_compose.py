@@ -1,4 +1,4 @@
-"""The compose file and the images: nothing floats, nobody is root, all that is named is there, no secret inside."""
+"""The compose file and the images: pinned versions, no root, no missing names, no secrets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SECRETS = re.compile(r"(password|secret|token|auth_string|access_key|access_key
 
 
 def _instructions(path: Path) -> list[tuple[str, str]]:
-    """(instruction, arguments), continued lines joined."""
+    """Return (instruction, arguments), with continued lines joined."""
     text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
     return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_names_only_what_is_there(name: str) -> None:
+def test_a_service_names_only_existing_things(name: str) -> None:
     service = SERVICES[name]
     if "build" in service:
         context = (INFRA / service["build"]["context"]).resolve()
@@ -40,10 +40,10 @@ def test_a_service_names_only_what_is_there(name: str) -> None:
         assert needed in SERVICES
         assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
     for port in service.get("ports", []):
-        assert port.startswith("127.0.0.1:"), "a team decides by itself what the world may reach"
+        assert port.startswith("127.0.0.1:"), "published on loopback only"
 
 
-def test_the_server_keeps_leases_on_a_volume_and_asks_for_a_password() -> None:
+def test_the_server_keeps_leases_on_a_volume_and_requires_a_password() -> None:
     server = SERVICES["server"]
     settings = server["environment"]
     module = settings["PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"]
@@ -53,7 +53,7 @@ def test_the_server_keeps_leases_on_a_volume_and_asks_for_a_password() -> None:
     assert "postgresql+asyncpg://" in settings["PREFECT_API_DATABASE_CONNECTION_URL"]
 
 
-def test_prefect_knows_every_setting_that_compose_and_manifests_make() -> None:
+def test_prefect_knows_every_setting_of_compose_and_manifests() -> None:
     from prefect.settings import Settings
     from prefect.settings.legacy import _get_settings_fields
 
@@ -63,7 +63,7 @@ def test_prefect_knows_every_setting_that_compose_and_manifests_make() -> None:
     assert {name for name in used if "INTEGRATIONS" not in name} - {"PREFECT_PORT"} <= known
 
 
-def test_the_images_are_of_the_versions_that_constraints_pins() -> None:
+def test_the_images_have_the_versions_of_the_constraints() -> None:
     constraints = (INFRA / "constraints.txt").read_text()
     pinned = dict(line.split("==") for line in constraints.splitlines() if "==" in line)
     files = [*DOCKERFILES, *INFRA.glob("*.yaml"), *(INFRA / "kubernetes").glob("*.yaml")]
@@ -75,14 +75,14 @@ def test_the_images_are_of_the_versions_that_constraints_pins() -> None:
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
-def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
+def test_an_image_is_pinned_small_and_not_root(path: Path) -> None:
     steps = _instructions(path)
     kinds = [kind for kind, _ in steps]
     (base,) = [arguments for kind, arguments in steps if kind == "FROM"]
     assert re.search(r":\d+\.\d+\.\d+", base) and "latest" not in base
     assert "ADD" not in kinds and "ENTRYPOINT" in kinds
     assert [arguments for kind, arguments in steps if kind == "USER"] == ["10001:10001"]
-    assert kinds.index("USER") > max(place for place, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
+    assert kinds.index("USER") > max(index for index, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
     for kind, arguments in steps:
         if kind == "RUN" and "apt-get install" in arguments:
             assert "--no-install-recommends" in arguments and "rm -rf /var/lib/apt/lists" in arguments
@@ -102,8 +102,8 @@ def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
             assert {f"!{source}" for source in arguments.split()[:-1]} <= set(ignored)
 
 
-def test_no_file_of_infra_or_deployments_holds_a_secret() -> None:
-    """A name such as PASSWORD has no value here, unless compose or Kubernetes take it from elsewhere."""
+def test_no_file_of_infra_or_deployments_has_a_secret() -> None:
+    """A name such as PASSWORD has no value, unless compose or Kubernetes take it from elsewhere."""
     files = [path for folder in ("infra", "deployments") for path in (ROOT / folder).rglob("*") if path.is_file()]
     for path in files:
         if path.name == ".env" or path.name.startswith("constraints"):
@@ -112,12 +112,12 @@ def test_no_file_of_infra_or_deployments_holds_a_secret() -> None:
             setting = re.match(r"\s*(?:- )?\{?(?:name: )?\"?([A-Za-z_]+)\"?(?:, value)?\s*[:=]\s*(.*)$", line)
             if setting and _SECRETS.search(setting[1]) and not line.lstrip().startswith("#"):
                 value = setting[2].strip(" ,}")
-                taken = value.startswith(("${", "{", "*")) or value in ("", "false")
-                assert taken, f"{path.relative_to(ROOT)}: {line}"
+                referenced = value.startswith(("${", "{", "*")) or value in ("", "false")
+                assert referenced, f"{path.relative_to(ROOT)}: {line}"
         assert not re.search(r"AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20}|://[^$/\s{]+:[^$/\s{]+@", path.read_text())
 
 
-def test_the_example_environment_names_what_compose_asks_for_and_git_ignores_the_filled_one() -> None:
+def test_the_example_environment_is_complete_and_git_ignores_the_real_one() -> None:
     named = set(re.findall(r"(?m)^([A-Z_]+)=$", (INFRA / ".env.example").read_text()))
     required = set(re.findall(r"\$\{([A-Z_]+):\?", (INFRA / "compose.yaml").read_text()))
     assert required <= named

@@ -1,4 +1,4 @@
-"""Scripts that start a run on several machines, with the cluster's own commands stood in for by local processes."""
+"""Scripts that start a run on several machines, with local processes in place of the cluster's commands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.processes import still_running
 SBATCH = ROOT / "infra/slurm/rloop.sbatch"
 MACHINES = ROOT / "infra/kubernetes/machines"
 OBJECTS: dict[str, dict[str, Any]] = {
-    one["kind"]: one for one in yaml.safe_load_all((MACHINES / "run.yaml").read_text())
+    manifest["kind"]: manifest for manifest in yaml.safe_load_all((MACHINES / "run.yaml").read_text())
 }
 POD = OBJECTS["Job"]["spec"]["template"]["spec"]
 SMALL = ("--set", "iterations=1", "--set", "explore.steps=4", "--set", "evaluate.sets=[]")
 SRUN = """#!/usr/bin/env bash
-# As many processes as tasks, and a signal to srun is one to each of them.
+# Start a process per task, and pass signals to each.
 tasks=0
 while [ "${1#--}" != "$1" ]; do case $1 in --ntasks=*) tasks=${1#--ntasks=} ;; esac; shift; done
 for task in $(seq "$tasks"); do "$@" & done
@@ -51,7 +51,7 @@ def test_shellcheck_finds_nothing_in_the_scripts() -> None:
         assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_manifests_fit_kubernetes_own_schema_and_each_other() -> None:
+def test_the_manifests_fit_the_schema_of_kubernetes_and_each_other() -> None:
     (container,) = POD["containers"]
     check_container(container)
     job, service = OBJECTS["Job"]["spec"], OBJECTS["Service"]
@@ -64,22 +64,24 @@ def test_the_manifests_fit_kubernetes_own_schema_and_each_other() -> None:
     assert settings["RAY_ADDRESS"].startswith(f"{name}-0.{POD['subdomain']}:")
     assert service["metadata"]["name"] == POD["subdomain"]
     assert service["spec"]["selector"] == job["template"]["metadata"]["labels"]
-    claims = [one["persistentVolumeClaim"]["claimName"] for one in POD["volumes"] if "persistentVolumeClaim" in one]
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"] for volume in POD["volumes"] if "persistentVolumeClaim" in volume
+    ]
     assert claims == [OBJECTS["PersistentVolumeClaim"]["metadata"]["name"]]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {one["name"] for one in POD["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in POD["volumes"]}
     assert POD["serviceAccountName"] in {
-        one["metadata"]["name"] for one in MANIFESTS if one["kind"] == "ServiceAccount"
+        manifest["metadata"]["name"] for manifest in MANIFESTS if manifest["kind"] == "ServiceAccount"
     }
     assert yaml.safe_load((MACHINES / "kustomization.yaml").read_text())["namespace"] == KUSTOMIZATION["namespace"]
     for version in _versions():
         import kubernetes_validate
 
-        for one in OBJECTS.values():
-            kubernetes_validate.validate(one, version, strict=True)
+        for manifest in OBJECTS.values():
+            kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_kuberays_machines_are_those_of_the_job() -> None:
-    """Its schema, of 1.4 MB, is not kept here; docs/how-to/cluster.md says against which one the file was checked."""
+def test_kuberay_has_the_machines_of_the_job() -> None:
+    """Its schema of 1.4 MB is not in the project; docs/how-to/cluster.md names the one it was checked against."""
     ray_job = yaml.safe_load((MACHINES / "rayjob.yaml").read_text())
     cluster = ray_job["spec"]["rayClusterSpec"]
     head, (others,) = cluster["headGroupSpec"], cluster["workerGroupSpecs"]
@@ -87,22 +89,22 @@ def test_kuberays_machines_are_those_of_the_job() -> None:
     assert others["replicas"] == others["minReplicas"] == others["maxReplicas"] == int(settings["MACHINES"]) - 1
     assert head["rayStartParams"] == others["rayStartParams"] == {"num-gpus": settings["GPUS"]}
     assert cluster["rayVersion"] == metadata.version("ray")
-    # The operator starts Ray, and gives the pods their names and addresses.
-    own = {"subdomain", "restartPolicy"}
-    pod = {key: value for key, value in POD.items() if key not in own}
+    # The operator starts Ray and names the pods.
+    own_fields = {"subdomain", "restartPolicy"}
+    pod = {key: value for key, value in POD.items() if key not in own_fields}
     pod["containers"] = [{key: value for key, value in POD["containers"][0].items() if key != "args"}]
     assert head["template"]["spec"] == others["template"]["spec"] == pod
     job = OBJECTS["Job"]["spec"]["template"]["spec"]["containers"][0]["args"][2]
-    asked = re.search(r"rloop run .*", job.replace("\\\n", ""), re.DOTALL)
-    assert asked and asked[0].split() == ray_job["spec"]["entrypoint"].split()
+    command = re.search(r"rloop run .*", job.replace("\\\n", ""), re.DOTALL)
+    assert command and command[0].split() == ray_job["spec"]["entrypoint"].split()
 
 
 def _environment(folder: Path, **more: str) -> dict[str, str]:
-    """A search path with the commands of a cluster, and this environment's `rloop`."""
+    """Return an environment with the commands of a cluster, and this environment's `rloop`, on the path."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
-    written = {"srun": SRUN, "scontrol": f'#!/bin/bash\necho "$@" >> {folder}/scontrol\n'}
-    for name, text in written.items():
+    scripts = {"srun": SRUN, "scontrol": f'#!/bin/bash\necho "$@" >> {folder}/scontrol\n'}
+    for name, text in scripts.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -124,10 +126,10 @@ def _free_port() -> str:
 
 @pytest.fixture
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process that the test started lives on, whoever its parent is by then."""
+    """No process of the test is left, whoever its parent is by then."""
     yield
     home = str(tmp_path / "home")
-    assert not still_running([one for one in psutil.process_iter() if _home(one) == home])
+    assert not still_running([process for process in psutil.process_iter() if _home(process) == home])
 
 
 def _home(process: psutil.Process) -> str | None:
@@ -139,7 +141,7 @@ def _home(process: psutil.Process) -> str | None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_then_goes_on(
+def test_the_slurm_script_runs_two_machines_requeues_before_its_end_and_resumes(
     tmp_path: Path, nothing_left: None
 ) -> None:
     store, scratch = tmp_path / "store", tmp_path / "scratch"
@@ -187,9 +189,11 @@ def test_the_pods_script_runs_two_machines(tmp_path: Path, nothing_left: None) -
     pods = []
     for index, log in enumerate(logs):
         with open(log, "w") as output:
-            own = {**environment, "JOB_COMPLETION_INDEX": str(index)}
+            pod_environment = {**environment, "JOB_COMPLETION_INDEX": str(index)}
             pods.append(
-                subprocess.Popen(shorter, cwd=ROOT, env=own, stdout=output, stderr=output, start_new_session=True)
+                subprocess.Popen(
+                    shorter, cwd=ROOT, env=pod_environment, stdout=output, stderr=output, start_new_session=True
+                )
             )
     deadline = time.monotonic() + 400
     seen = False

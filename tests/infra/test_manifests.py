@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: whole, of one namespace, without rights or floating images, and without a secret."""
+"""The Kubernetes manifests: complete, in one namespace, with least rights, pinned images and no secrets."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deploym
 
 
 def check_container(container: dict[str, Any]) -> None:
-    """What Kubernetes' own schema (`test_tools`) leaves open."""
+    """Check what Kubernetes' schema (`test_tools`) leaves open."""
     assert re.search(r":\S*\d+\.\d+", container["image"])
     assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
-    assert all(("value" in one) != ("valueFrom" in one) for one in container.get("env", []))
+    assert all(("value" in entry) != ("valueFrom" in entry) for entry in container.get("env", []))
     for probe in ("livenessProbe", "readinessProbe"):
         assert container.get(probe, {"periodSeconds": 1})["periodSeconds"]
 
@@ -53,7 +53,7 @@ def test_every_file_is_in_the_kustomization_and_every_object_has_its_api_and_nam
 
 
 @pytest.mark.parametrize("manifest", WORKLOADS, ids=lambda manifest: manifest["metadata"]["name"])
-def test_a_workload_is_whole_and_points_at_what_is_there(manifest: dict[str, Any]) -> None:
+def test_a_workload_is_complete_and_refers_to_existing_objects(manifest: dict[str, Any]) -> None:
     spec = manifest["spec"]
     assert "replicas" in spec and spec["template"]["spec"]["containers"]
     secured = spec["template"]["spec"]["securityContext"]
@@ -80,7 +80,7 @@ def test_services_reach_a_workload_and_workers_reach_the_server() -> None:
     assert set(re.findall(r"http://([a-z]+):4200/api", text)) <= _named("Service")
 
 
-def test_the_workers_account_may_start_jobs_in_its_namespace_and_nothing_else() -> None:
+def test_the_workers_account_may_only_start_jobs_in_its_namespace() -> None:
     (role,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "Role"]
     granted = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert granted == {"jobs", "pods", "pods/log", "pods/status", "events"}
@@ -88,7 +88,7 @@ def test_the_workers_account_may_start_jobs_in_its_namespace_and_nothing_else() 
     assert not _named("ClusterRole")
 
 
-def test_secrets_are_named_and_never_made_here() -> None:
+def test_secrets_are_named_but_never_created() -> None:
     assert "Secret" not in {manifest["kind"] for manifest in MANIFESTS}
     text = "\n".join(path.read_text() for path in FOLDER.glob("*.yaml"))
     named = set(re.findall(r"secret(?:Key)?Ref: \{name: ([\w-]+)", text))
@@ -98,7 +98,7 @@ def test_secrets_are_named_and_never_made_here() -> None:
 
 
 @pytest.mark.process
-def test_kubectl_builds_it_in_one_namespace() -> None:
+def test_kubectl_builds_all_in_one_namespace() -> None:
     if not shutil.which("kubectl"):
         pytest.skip("no kubectl here")
     done = subprocess.run(["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True, timeout=60)

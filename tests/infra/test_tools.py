@@ -1,4 +1,4 @@
-"""Everything in infra/ before the programs that will read it, or their own schemas; what is absent here is skipped."""
+"""Files of infra/ checked by the programs that read them, or by their schemas; missing programs skip a test."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OLDEST_CLUSTER = 30
 
 
 def _tool(name: str) -> str:
-    """A program on the search path, or beside this interpreter."""
-    found = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
-    return found or pytest.skip(f"no {name} is installed here")
+    """Return a program on the search path or beside this interpreter; skip the test without it."""
+    program = shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+    return program or pytest.skip(f"no {name} is installed here")
 
 
 @pytest.mark.process
@@ -51,8 +51,8 @@ def test_hadolint_would_find_something(tmp_path: Path) -> None:
 def compose(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`docker compose ... config` on the compose file, with an environment file."""
     plugin = [shutil.which("docker") or "", "compose"]
-    there = plugin[0] and not subprocess.run([*plugin, "version"], capture_output=True, check=False).returncode
-    program = plugin if there else [_tool("docker-compose")]
+    has_plugin = plugin[0] and not subprocess.run([*plugin, "version"], capture_output=True, check=False).returncode
+    program = plugin if has_plugin else [_tool("docker-compose")]
     version = subprocess.run([*program, "version", "--short"], capture_output=True, text=True, check=True).stdout
     if version.startswith("1."):
         pytest.skip("docker-compose 1 does not know the compose specification")
@@ -84,7 +84,7 @@ def test_compose_resolves_every_service_with_and_without_a_gpu(compose: Callable
 
 
 @pytest.mark.process
-def test_compose_refuses_an_environment_that_nobody_filled_in(compose: Callable[..., Any]) -> None:
+def test_compose_refuses_the_empty_example_environment(compose: Callable[..., Any]) -> None:
     done = compose((INFRA / ".env.example").read_text())
     assert not done.stdout and "fill in infra/.env" in done.stderr
 
@@ -103,16 +103,18 @@ def _versions() -> list[str]:
     return [f"1.{minor}" for minor in (OLDEST_CLUSTER, newest)]
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']}-{one['metadata']['name']}")
-def test_a_manifest_fits_kubernetes_own_schema(manifest: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "manifest", MANIFESTS, ids=lambda manifest: f"{manifest['kind']}-{manifest['metadata']['name']}"
+)
+def test_a_manifest_fits_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
     for version in _versions():
         import kubernetes_validate
 
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_the_pools_jobs_fit_kubernetes_own_schema() -> None:
-    """As a worker renders and completes them."""
+def test_the_pools_jobs_fit_the_schema_of_kubernetes() -> None:
+    """The jobs are rendered and completed as a worker does."""
     for values in ({}, {"gpus": 0, "node_selector": {"a": "b"}, "labels": {"run": "x"}}):
         job = _rendered("kubernetes", command="prefect flow-run execute", name="run", **values)["job_manifest"]
         (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -125,8 +127,8 @@ def test_the_pools_jobs_fit_kubernetes_own_schema() -> None:
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_no_key_stands_twice(path: Path) -> None:
-    """YAML's reader takes the last of two and says nothing."""
+def test_no_key_is_duplicated(path: Path) -> None:
+    """YAML's reader silently takes the last of two."""
 
     class Strict(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -139,9 +141,9 @@ def test_no_key_stands_twice(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deployments/pools").glob("*.json")), ids=lambda path: path.stem)
-def test_no_key_of_a_template_stands_twice(path: Path) -> None:
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        assert len(dict(found)) == len(found), [name for name, _ in found]
-        return dict(found)
+def test_no_key_of_a_template_is_duplicated(path: Path) -> None:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs), [name for name, _ in pairs]
+        return dict(pairs)
 
-    assert json.loads(path.read_text(), object_pairs_hook=pairs)
+    assert json.loads(path.read_text(), object_pairs_hook=unique)

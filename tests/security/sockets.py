@@ -1,4 +1,4 @@
-"""What a process tree listens on, and an attack on torch's TCP store as another user of the machine makes it."""
+"""Sockets of a process tree, and another user's attack on torch's TCP store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALIDATE, _SET = 0, 1
 
 @dataclass(frozen=True, order=True)
 class Listener:
-    """A TCP or UDP socket that takes what comes to it."""
+    """A TCP or UDP socket that accepts input."""
 
     address: str
     port: int
@@ -28,7 +28,7 @@ class Listener:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether no other machine reaches it."""
+        """True if no other machine can reach it."""
         address = ip_address(self.address)
         if isinstance(address, IPv6Address) and address.ipv4_mapped:
             address = address.ipv4_mapped
@@ -36,7 +36,7 @@ class Listener:
 
 
 class Payload:
-    """Runs when it is unpickled: leaves a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -46,39 +46,40 @@ class Payload:
 
     @property
     def state(self) -> bytes:
-        """As the agents of a c10d rendezvous keep their state."""
+        """The payload in the form of a c10d rendezvous' state."""
         return base64.b64encode(pickle.dumps(self))
 
 
 def tree(root: int | None = None) -> list[psutil.Process]:
-    """A process, this one by default, and all below it."""
-    above = psutil.Process(root)
-    return [above, *above.children(recursive=True)]
+    """Return a process, this one by default, and its descendants."""
+    parent = psutil.Process(root)
+    return [parent, *parent.children(recursive=True)]
 
 
 def listeners(processes: list[psutil.Process]) -> set[Listener]:
-    """What other processes, or machines, can send something to."""
+    """Return the sockets to which other processes or machines can send."""
     found = set()
     for process in processes:
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            for one in process.net_connections(kind="inet"):
-                if one.laddr and not one.raddr and (one.status == psutil.CONN_LISTEN or one.type == socket.SOCK_DGRAM):
-                    found.add(Listener(one.laddr.ip, one.laddr.port, " ".join(process.cmdline())[-80:]))
+            for link in process.net_connections(kind="inet"):
+                is_open = link.status == psutil.CONN_LISTEN or link.type == socket.SOCK_DGRAM
+                if link.laddr and not link.raddr and is_open:
+                    found.add(Listener(link.laddr.ip, link.laddr.port, " ".join(process.cmdline())[-80:]))
     return found
 
 
 def open_unix_sockets(processes: list[psutil.Process]) -> set[str]:
-    """Names of Unix sockets that are not in a folder that their user alone can enter."""
+    """Return the names of Unix sockets in folders that other users can enter."""
     found = set()
     for process in processes:
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            names = {str(one.laddr) for one in process.net_connections(kind="unix") if one.laddr}
+            names = {str(link.laddr) for link in process.net_connections(kind="unix") if link.laddr}
             found |= {name for name in names if not _is_private(Path(name).parent)}
     return found
 
 
 def showing(processes: list[psutil.Process], word: str) -> dict[str, list[str]]:
-    """Modules of the processes that have a word in their command line, or in their environment."""
+    """Return the modules of processes with a word in their command line or environment."""
     found: dict[str, list[str]] = {"command lines": [], "environments": []}
     for process in processes:
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -91,7 +92,7 @@ def showing(processes: list[psutil.Process], word: str) -> dict[str, list[str]]:
 
 
 def poison(host: str, port: int, key: str, value: bytes) -> None:
-    """Set a key of a TCP store as any stranger can; harmless where something else listens."""
+    """Set a key of a TCP store as any stranger can; harmless if something else listens."""
     name = f"/{key}".encode()
     with suppress(OSError), socket.create_connection((host, port), timeout=5) as link:
         link.sendall(struct.pack("<BI", _VALIDATE, _MAGIC))

@@ -1,4 +1,4 @@
-"""The Prefect of a command is that command's alone: whoever else reaches its port learns and changes nothing."""
+"""The Prefect server of a command serves only that command: strangers learn and change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listen(stage, iteration, event):
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
     address, password = PREFECT_API_URL.value(), PREFECT_API_AUTH_STRING.value()
     below = tree()
-    seen["reachable"] = [str(one) for one in listeners(below) if not one.is_loopback]
+    seen["reachable"] = [str(listener) for listener in listeners(below) if not listener.is_loopback]
     seen["unix"] = sorted(open_unix_sockets(below))
     seen["password"] = password
     seen["showing it"] = showing(below, password)
@@ -59,7 +59,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The folder of a run that was looked at from outside, and then deleted on its server; what was seen."""
+    """The folder of a run that was attacked and then deleted on its server, and what the attack saw."""
     folder = tmp_path_factory.mktemp("embedded")
     config = small_config(
         explore={"steps": 1, "dynamic_sampling": {"enabled": False, "when_exhausted": "update-with-fewer"}},
@@ -75,12 +75,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
 
 
 @pytest.mark.timeout(400)
-def test_nobody_without_its_password_reads_or_changes_anything(run: tuple[Path, dict[str, Any]]) -> None:
-    assert run[1]["answers"] == [401, 401, 401, 200], "health alone is everybody's"
-    assert run[1]["origins"] == [None] * 4, "no page of a browser reads an answer"
+def test_nobody_reads_or_changes_anything_without_the_password(run: tuple[Path, dict[str, Any]]) -> None:
+    assert run[1]["answers"] == [401, 401, 401, 200], "only health is public"
+    assert run[1]["origins"] == [None] * 4, "no browser page can read an answer"
 
 
-def test_its_password_is_seen_by_its_two_processes_alone(run: tuple[Path, dict[str, Any]]) -> None:
+def test_only_its_two_processes_know_the_password(run: tuple[Path, dict[str, Any]]) -> None:
     folder, seen = run
     assert seen["showing it"] == {"command lines": [], "environments": ["flows.embedded_server"]}
     word = seen["password"].split(":")[1].encode()
@@ -88,10 +88,10 @@ def test_its_password_is_seen_by_its_two_processes_alone(run: tuple[Path, dict[s
     assert [path for path in folder.rglob("*") if path.is_file() and word in path.read_bytes()] == []
 
 
-def test_a_run_listens_on_loopback_and_in_private_folders_alone(run: tuple[Path, dict[str, Any]]) -> None:
+def test_a_run_listens_only_on_loopback_and_in_private_folders(run: tuple[Path, dict[str, Any]]) -> None:
     assert (run[1]["reachable"], run[1]["unix"]) == ([], [])
 
 
-def test_a_flow_run_that_was_deleted_meanwhile_ends_in_one_sentence(run: tuple[Path, dict[str, Any]]) -> None:
+def test_a_deleted_flow_run_ends_in_one_sentence(run: tuple[Path, dict[str, Any]]) -> None:
     deleted = "its flow run, or one below it, was deleted on the Prefect server while it ran"
     assert run[1]["error"] == f"prefect: {deleted} (fix: start the same command again: it resumes)"

@@ -1,4 +1,4 @@
-"""Whatever is read: one of the project's own errors, or something that round-trips.
+"""Any input either raises one of the project's errors or round-trips.
 
 A few examples each by default; 2,000 each with `pytest tests/security/test_fuzz.py --hypothesis-profile=thorough`.
 """
@@ -51,15 +51,15 @@ CONFIGS = [path.read_text() for path in sorted((ROOT / "deployments/configs").gl
 
 
 def _paths(model: type[BaseModel], before: str = "") -> list[str]:
-    """Every field of the config, dotted."""
+    """Return every field of the config, dotted."""
     from rloop_core.config.loading import _model_in
 
-    found = []
+    paths = []
     for name, field in model.model_fields.items():
-        found.append(before + name)
+        paths.append(before + name)
         if inner := _model_in(field.annotation):
-            found += _paths(inner, f"{before}{name}.")
-    return found
+            paths += _paths(inner, f"{before}{name}.")
+    return paths
 
 
 PATHS = st.one_of(st.sampled_from(_paths(Config)), texts)
@@ -77,7 +77,7 @@ def _is_one_line(error: RLoopError) -> None:
 
 @st.composite
 def mutated(draw: Any, originals: list[str]) -> str:
-    """A text with some of it replaced."""
+    """Return a text with some of it replaced."""
     text = draw(st.sampled_from(originals))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(text)))
@@ -133,17 +133,17 @@ def test_problem_rows(tmp_path: Path, lines: list[str], skip: bool, suffix: str)
     path = tmp_path / f"rows.{suffix}"
     path.write_bytes("\n".join(lines).encode(errors="surrogatepass"))
     try:
-        found = load_problems(ProblemSource(source=str(path), skip_malformed=skip))
+        problems = load_problems(ProblemSource(source=str(path), skip_malformed=skip))
     except RLoopError as error:
         _is_one_line(error)
         return
     store = Store(str(tmp_path / "store"))
-    store.write_bytes("set", dump_problems(found))
-    assert read_problems(store, "set", found.digest) == found
+    store.write_bytes("set", dump_problems(problems))
+    assert read_problems(store, "set", problems.digest) == problems
     clean = tmp_path / "clean.jsonl"
-    kept = [{"id": one.id, "problem": one.problem, "answer": one.gold} for one in found]
-    clean.write_text("\n".join(json.dumps(one, ensure_ascii=False) for one in kept))
-    assert load_problems(ProblemSource(source=str(clean))).digest == found.digest
+    kept = [{"id": problem.id, "problem": problem.problem, "answer": problem.gold} for problem in problems]
+    clean.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in kept))
+    assert load_problems(ProblemSource(source=str(clean))).digest == problems.digest
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +184,9 @@ def test_manifests_and_records(
             )
             store.write_bytes(f"run/{name}", torn.encode(errors="surrogatepass"))
         try:
-            found = read_manifest(store, "run", 0, "filter")
-            assert found is not None
-            assert Manifest.model_validate_json(found.model_dump_json()) == found
+            read = read_manifest(store, "run", 0, "filter")
+            assert read is not None
+            assert Manifest.model_validate_json(read.model_dump_json()) == read
         except RLoopError as error:
             _is_one_line(error)
         try:

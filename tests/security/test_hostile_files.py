@@ -1,4 +1,4 @@
-"""What is read from outside is refused in one line, or read within bounds; what is shown shows what it holds."""
+"""Hostile files are refused in one line or read within bounds, and output shows control characters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def loaded(path: Path, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (HALF, "half a character"),
         (b'{"problem": "1+1", "answer": "\\udc00"}', "half a character"),
@@ -46,20 +46,20 @@ def loaded(path: Path, **fields: Any) -> Any:
         (json.dumps({"problem": "1+1", "solution": "x" * 300_000}).encode(), "300,000 characters in solution"),
     ],
 )
-def test_a_bad_row_is_named_or_skipped_and_counted(tmp_path, bad, said):
+def test_a_bad_row_is_named_or_skipped_and_counted(tmp_path, bad, message):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(bad + b'\n{"problem": "1+2", "answer": "3"}\n')
-    with pytest.raises(ProblemsError, match=f"line 1 .*{said}"):
+    with pytest.raises(ProblemsError, match=f"line 1 .*{message}"):
         loaded(path)
     kept = loaded(path, skip_malformed=True)
     assert (len(kept), kept.ledger["malformed_skipped"]) == (1, 1)
 
 
 def repeated(path: Path, text: str, rows: int, **columns: Any) -> Path:
-    """A small file with one text in every row."""
+    """Write a small file with one text in every row."""
     column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
-    one = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["1"]))
-    pq.write_table(pa.table({"problem": column, "answer": one, **columns}), path, compression="zstd")
+    answer = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["1"]))
+    pq.write_table(pa.table({"problem": column, "answer": answer, **columns}), path, compression="zstd")
     return path
 
 
@@ -85,7 +85,7 @@ def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"PAR1 and nothing PAR1", b"", "not unicode", "cut"])
-def test_a_damaged_parquet_file_is_called_damaged(tmp_path, content):
+def test_a_damaged_parquet_file_is_named(tmp_path, content):
     path = tmp_path / "rows.parquet"
     if content == "not unicode":
         text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"], pa.binary()).buffers())
@@ -101,7 +101,7 @@ def test_a_damaged_parquet_file_is_called_damaged(tmp_path, content):
 
 
 def kept_run(root: Path) -> Store:
-    """A store with the record of a run, and an artifact of it."""
+    """Return a store with the record of a run, and an artifact of it."""
     store, work = Store(str(root / "store")), root / "work"
     config = small_config(name="run")
     write_run_record(store, config)
@@ -125,11 +125,11 @@ def kept_run(root: Path) -> Store:
         {"created_at": "\ud800"},
     ],
 )
-def test_a_manifest_that_is_none_is_damaged_and_status_says_so(tmp_path, change):
+def test_an_invalid_manifest_is_damaged_and_status_says_so(tmp_path, change):
     store = kept_run(tmp_path)
     key = f"{stage_folder('run', 0, 'filter')}/manifest.json"
     manifest = json.loads(store.read_bytes(key))
-    manifest["versions"].clear()  # as of a release that wrote no hash
+    manifest["versions"].clear()  # early releases wrote no hash
     store.write_bytes(key, change if isinstance(change, bytes) else json.dumps({**manifest, **change}).encode())
     with pytest.raises(ArtifactDamaged, match="is not a manifest"):
         read_manifest(store, "run", 0, "filter")
@@ -137,7 +137,7 @@ def test_a_manifest_that_is_none_is_damaged_and_status_says_so(tmp_path, change)
     assert any("is not a manifest" in note for note in status["notes"])
 
 
-def test_records_of_deep_json_are_damaged_and_a_lease_s_host_obeys_nobody(tmp_path):
+def test_records_of_deep_json_are_damaged_and_a_lease_s_host_is_printed_safely(tmp_path):
     store = kept_run(tmp_path)
     store.write_bytes("run/lease.json", DEEP)
     assert read_holder(store, "run/lease.json") == {"token": None, "host": "unknown"}
@@ -157,9 +157,9 @@ def test_records_of_deep_json_are_damaged_and_a_lease_s_host_obeys_nobody(tmp_pa
 
 
 @pytest.mark.parametrize("link", [".scratch", ".scratch/run", ".scratch/run/iteration-000", "run"])
-def test_gc_never_leaves_the_store(tmp_path, link):
+def test_gc_never_follows_links_out_of_the_store(tmp_path, link):
     store = kept_run(tmp_path)
-    root, place = tmp_path / "store", tmp_path / "elsewhere"
+    root, outside = tmp_path / "store", tmp_path / "elsewhere"
     old = [root / ".scratch/run/iteration-000/filter" / ("f" * 16) / "theirs", root / "run/iteration-000/filter/theirs"]
     for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,9 +167,9 @@ def test_gc_never_leaves_the_store(tmp_path, link):
     for path in root.rglob("*"):
         os.utime(path, (1, 1))
     assert find_garbage(store, ["run"], 0.0)[0].items
-    (root / link).rename(place)
-    (root / link).symlink_to(place)
-    before = sorted(place.rglob("*"))
+    (root / link).rename(outside)
+    (root / link).symlink_to(outside)
+    before = sorted(outside.rglob("*"))
     found = find_garbage(store, ["run"], 0.0)
     assert any("symbolic link" in note for note in found[0].notes)
     delete_garbage(store, found, 0.0)
@@ -189,7 +189,7 @@ def test_files_of_the_store_follow_the_umask(tmp_path):
     assert modes == {"written": 0o600, "created": 0o600, "uploaded": 0o600}
 
 
-def test_a_page_writes_out_what_would_hide_or_reorder_it(tmp_path, monkeypatch):
+def test_a_page_escapes_characters_that_hide_or_reorder_text(tmp_path, monkeypatch):
     from rloop_core.results.report import page
 
     (tmp_path / "page.j2").write_text("{{ text }}{{ markup }}")
@@ -198,7 +198,7 @@ def test_a_page_writes_out_what_would_hide_or_reorder_it(tmp_path, monkeypatch):
     assert shown == "&lt;b&gt;\\u0000\\u001b[2J\\u202etxt\\ud800\n7"
 
 
-def test_a_terminal_is_sent_no_control_characters(capsys):
+def test_a_terminal_gets_no_control_characters(capsys):
     from rich.table import Table
 
     from rloop_core.cli.options import console, print_json
@@ -215,7 +215,7 @@ def test_a_terminal_is_sent_no_control_characters(capsys):
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
-def test_a_time_limit_is_a_time(seconds):
+def test_a_time_limit_must_be_positive_and_finite(seconds):
     done = CliRunner().invoke(group, ["verify", "--timeout", seconds], input="")
     assert done.exit_code == 2
     assert "is not a time" in done.output

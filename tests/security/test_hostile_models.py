@@ -1,4 +1,4 @@
-"""A model's folder may hold anything: what cannot be used is refused in one line that names it."""
+"""A hostile model folder is refused in one line that names the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.conftest import small_config
 
 
 def used(folder: Path, template: str = "plain") -> None:
-    """All that a run makes of a model before it draws."""
+    """Use a model as a run does before it samples."""
     find_shape(PolicyConfig(path=str(folder)))
     context_tokens(folder)
     tokenizer = load_tokenizer(folder)
@@ -55,7 +55,7 @@ def without_a_tensor(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (written("config.json", b"[]"), "config.json cannot be read: it is no JSON object"),
         (written("config.json", b"[" * 50_000), "config.json cannot be read: nested deeper"),
@@ -74,15 +74,15 @@ def without_a_tensor(folder: Path) -> None:
         (without_tokenizer, "makes nothing of a prompt"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_refused_by_name(tmp_path, change, said, capfd):
+def test_a_model_that_cannot_be_used_is_refused_by_name(tmp_path, change, message, capfd):
     folder = tmp_path / "model"
     shutil.copytree(bundled_policy_path(), folder)
     change(folder)
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         used(folder)
     assert caught.value.fix
-    shown = capfd.readouterr()
-    assert "\x1b" not in shown.out + shown.err + str(caught.value)
+    output = capfd.readouterr()
+    assert "\x1b" not in output.out + output.err + str(caught.value)
 
 
 @pytest.mark.parametrize(

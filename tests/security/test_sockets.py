@@ -1,4 +1,4 @@
-"""Nobody gets into a stage of several processes: it is attacked on every port, and listens where the docs say."""
+"""A stage of several processes is attacked on every port: no stranger gets in, and it listens where the docs say."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.stages.running import ensure, ranks_config
 pytestmark = pytest.mark.process
 
 _RUN_IDS = ("explore", "none")
-"""Of our own agent and of accelerate's."""
+"""Of our agent and of accelerate's."""
 
 
-def test_the_attack_reaches_an_agent_that_meets_others_in_a_tcp_store(tmp_path: Path) -> None:
+def test_the_attack_reaches_an_agent_with_a_tcp_store(tmp_path: Path) -> None:
     payload = Payload(tmp_path / "ran")
     store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
     backend = C10dRendezvousBackend(store, _RUN_IDS[0])
@@ -49,10 +49,10 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
             return
         below = [process for process in tree() if process not in before]
         found = listeners(below)
-        for one in found:
+        for listener in found:
             for run_id in _RUN_IDS:
-                host = one.address if one.address not in ("::", "0.0.0.0") else "127.0.0.1"
-                poison(host, one.port, f"torch.rendezvous.{run_id}", payload.state)
+                host = listener.address if listener.address not in ("::", "0.0.0.0") else "127.0.0.1"
+                poison(host, listener.port, f"torch.rendezvous.{run_id}", payload.state)
         heard.update(found)
         modes.update(path.parent.stat().st_mode & 0o777 for path in tmp_path.rglob("ranks/logs"))
         open_sockets.update(open_unix_sockets(below))
@@ -62,4 +62,4 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
     assert heard, "gloo listens, so something was attacked"
     assert not open_sockets
     assert modes == {0o700}, "nobody else may change what the ranks leave for each other"
-    assert not {one for one in heard if not one.is_loopback}
+    assert not {listener for listener in heard if not listener.is_loopback}

@@ -1,7 +1,7 @@
 """Plant wrongs one at a time in a copy of the project, and see which tests notice: `make wrongs`.
 
-Each wrong is tried with the quick tests, and what they miss with the rest of `make test`. 1 when one is not noticed, or
-nothing is planted and a test fails.
+Each wrong is tried with the quick tests, and if they miss it with the rest of `make test`. The exit code is 1 if a
+wrong is missed, or if a test fails without one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIERS: dict[str, list[str]] = {
     "quick": ["-n", "2", "-m", "not long and not process and not vllm"],
     "test": ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long and (process or vllm)"],
 }
-"""What pytest is given, in the order in which the tiers are tried; no test is in two of them."""
+"""Arguments of pytest, in the order in which the tiers are tried; no test is in two of them."""
 # The catalogue's own test would notice every wrong: its old text is gone.
 _ALWAYS = ["-x", "-q", "-p", "no:cacheprovider", "--ignore=tests/wrongs"]
 _PACKAGES = ("rloop_core", "tasks", "flows", "tests")
@@ -38,13 +38,13 @@ _PACKAGES = ("rloop_core", "tasks", "flows", "tests")
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a wrong in one tier.
+    """The result of a wrong.
 
     Args:
-        name: The wrong's.
-        tier: That was played last.
-        failed: The first test that failed; None when all passed.
-        seconds: Over all tiers played.
+        name: The wrong's name.
+        tier: The last tier played.
+        failed: The first test that failed; None if all passed.
+        seconds: Duration of all tiers played.
     """
 
     name: str
@@ -58,19 +58,19 @@ class Row:
 
 
 def main() -> int:
-    """Plant, test, print a row as soon as it is known, and end with the table."""
-    asked = _arguments()
-    wrongs = [wrong for wrong in WRONGS if not asked.only or wrong.name in asked.only]
-    if asked.list:
+    """Plant and test each wrong, print its row, and end with the table; return the exit code."""
+    options = _arguments()
+    wrongs = [wrong for wrong in WRONGS if not options.only or wrong.name in options.only]
+    if options.list:
         for wrong in wrongs:
             print(f"{wrong.name:32} {wrong.file:44} {wrong.why}")
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    tiers = list(TIERS)[: list(TIERS).index(asked.tier) + 1]
-    folder = Path(tempfile.mkdtemp(prefix="wrongs-"))  # a short name: sockets are made below it
+    tiers = list(TIERS)[: list(TIERS).index(options.tier) + 1]
+    folder = Path(tempfile.mkdtemp(prefix="wrongs-"))  # short, since sockets are created below it
     rows: dict[str, Row] = {}
     try:
-        if not _try_all(folder, wrongs, tiers, asked.jobs, rows):
+        if not _try_all(folder, wrongs, tiers, options.jobs, rows):
             return 1
     except KeyboardInterrupt:
         print("interrupted")
@@ -85,15 +85,15 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.wrongs", description=__doc__)
     names = [wrong.name for wrong in WRONGS]
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="these wrongs alone")
-    parser.add_argument("--list", action="store_true", help="say which wrongs there are, and plant none")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help="only these wrongs")
+    parser.add_argument("--list", action="store_true", help="list the wrongs, and plant none")
     parser.add_argument("--tier", choices=list(TIERS), default=list(TIERS)[-1], help="the last tier to try (all)")
     parser.add_argument("--jobs", type=int, default=1, help="wrongs tried side by side (1)")
     return parser.parse_args()
 
 
 def _try_all(folder: Path, wrongs: Sequence[Wrong], tiers: Sequence[str], jobs: int, rows: dict[str, Row]) -> bool:
-    """Fill `rows`; False when a tier fails without a wrong."""
+    """Fill `rows`; return False if a tier fails without a wrong."""
     plain = folder / "0"
     _copy_project(plain)
     print(f"{len(wrongs)} wrongs; the tests run on {_imported(plain)}", flush=True)
@@ -113,7 +113,7 @@ def _try_all(folder: Path, wrongs: Sequence[Wrong], tiers: Sequence[str], jobs: 
 
 
 def _try_each(plain: Path, wrongs: Sequence[Wrong], tier: str, jobs: int, rows: dict[str, Row]) -> Iterator[Row]:
-    """Rows as they are known."""
+    """Yield rows as they are known."""
 
     def attempt(number: int, wrong: Wrong) -> Row:
         home = plain.with_name(str(number))
@@ -137,7 +137,7 @@ def _try_each(plain: Path, wrongs: Sequence[Wrong], tier: str, jobs: int, rows: 
 
 
 def _copy_project(home: Path) -> None:
-    """Copy the files that git tracks, as they are now, and what lies beside the project."""
+    """Copy the tracked files as they are now, and link the folders beside the project."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -148,7 +148,7 @@ def _copy_project(home: Path) -> None:
 
 
 def _link_beside(home: Path, source: Path) -> None:
-    """Link what lies beside the project, and the S3 server that its tests installed."""
+    """Link the folder of data beside the project, and the S3 server that its tests installed."""
     if (ROOT.parent / "shared").is_dir():
         (home / "shared").symlink_to((ROOT.parent / "shared").resolve())
     (home / "project/.rloop").mkdir()
@@ -164,34 +164,34 @@ def _plant(wrong: Wrong, project: Path) -> None:
         raise SystemExit(f"{wrong.name} does not fit {wrong.file}: run pytest tests/wrongs")
     path.write_text(text.replace(wrong.old, wrong.new), encoding="utf-8")
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-        compiled.unlink()  # it may be of the same second and size
+        compiled.unlink()  # its source may have the same second and size
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """In which every process below imports the copy, not the project that is installed in the virtual environment."""
+    """Return an environment in which every process imports the copy, not the installed project."""
     (home / "tmp").mkdir(exist_ok=True)
-    own = {"PYTHONPATH": str(home / "project"), "PREFECT_HOME": str(home / "prefect"), "TMPDIR": str(home / "tmp")}
-    return {**os.environ, **own}
+    changes = {"PYTHONPATH": str(home / "project"), "PREFECT_HOME": str(home / "prefect"), "TMPDIR": str(home / "tmp")}
+    return {**os.environ, **changes}
 
 
 def _imported(home: Path) -> Path:
-    """The folder that a process of the tests, wherever it is started, imports the packages from."""
+    """Return the folder from which processes of the tests import the packages."""
     where = f"[find_spec(name).submodule_search_locations[0] for name in {_PACKAGES}]"
     code = f"from importlib.util import find_spec; print(*{where}, sep='\\n')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=home, env=_environment(home), check=True, capture_output=True, text=True)
     project = home / "project"
-    strange = [line for line in done.stdout.split() if not Path(line).is_relative_to(project)]
-    assert not strange, f"these are not of the copy in {project}: {strange}"
+    elsewhere = [line for line in done.stdout.split() if not Path(line).is_relative_to(project)]
+    assert not elsewhere, f"these are not in the copy in {project}: {elsewhere}"
     return project
 
 
 def _play(home: Path, name: str, tier: str, before: float) -> Row:
     """Run a tier's tests on a copy until one fails."""
-    found, log = home / "found.xml", home / "log.txt"
+    results, log = home / "results.xml", home / "log.txt"
     command = [sys.executable, "-m", "pytest", *TIERS[tier], *_ALWAYS]
-    command += [f"--junitxml={found}", "-o", "junit_family=xunit1"]
-    began = time.monotonic()
+    command += [f"--junitxml={results}", "-o", "junit_family=xunit1"]
+    started = time.monotonic()
     with open(log, "wb") as stream:
         done = subprocess.run(
             command, cwd=home / "project", env=_environment(home), stdout=stream, stderr=subprocess.STDOUT, check=False
@@ -199,20 +199,20 @@ def _play(home: Path, name: str, tier: str, before: float) -> Row:
     _end_processes(home)
     failed = None
     if done.returncode:
-        failed = _first_failed(found) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
-    return Row(name, tier, failed, before + time.monotonic() - began)
+        failed = _first_failed(results) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
+    return Row(name, tier, failed, before + time.monotonic() - started)
 
 
-def _first_failed(found: Path) -> str | None:
+def _first_failed(results: Path) -> str | None:
     with contextlib.suppress(OSError, ElementTree.ParseError):
-        for case in ElementTree.parse(found).iter("testcase"):
+        for case in ElementTree.parse(results).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:
                 return f"{case.get('file') or case.get('classname')}::{case.get('name')}"
     return None
 
 
 def _end_processes(below: Path) -> None:
-    """End whatever tests of a copy left running."""
+    """Kill processes that a copy's tests left running."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any(f"{below}/" in word for word in (process.environ().get("PYTHONPATH", ""), *process.cmdline())):

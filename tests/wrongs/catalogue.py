@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Wrong:
-    """One mistake: a piece of the source, and what a hurried change might make of it.
+    """One mistake: a piece of the source, and a plausible wrong change of it.
 
     Args:
         name: Short, for the table and `--only`.
         file: Path from the root of the project.
         old: What the file holds exactly once.
-        new: What stands there instead.
+        new: What replaces it.
         why: What it would do to a user.
     """
 

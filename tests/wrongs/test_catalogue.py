@@ -1,4 +1,4 @@
-"""The wrongs fit the source that they are planted in; whether tests notice them, `make wrongs` finds out."""
+"""Every wrong fits the source it is planted in; `make wrongs` finds out if tests notice it."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def test_a_wrong_fits_its_file_once_and_leaves_python(wrong: Wrong) -> None:
     compile(text.replace(wrong.old, wrong.new), wrong.file, "exec")
 
 
-def test_no_two_wrongs_have_one_name() -> None:
+def test_names_of_wrongs_are_unique() -> None:
     assert len({wrong.name for wrong in WRONGS}) == len(WRONGS)

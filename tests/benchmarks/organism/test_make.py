@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.organism.__main__ import main
 from benchmarks.organism.cards import model_card
-from benchmarks.organism.kinds import DEMO, ORGANISMS
+from benchmarks.organism.make import DEMO, ORGANISMS
 from benchmarks.organism.pretrain import collate, split_by_length
 
 QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
@@ -29,7 +29,7 @@ def threads() -> object:
 @pytest.mark.process
 @pytest.mark.usefixtures("threads")
 def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sets = [replace(one, size=8) for one in DEMO.sets]
+    sets = [replace(chosen, size=8) for chosen in DEMO.sets]
     small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
     monkeypatch.setitem(ORGANISMS, "demo", small)
     cards = []

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from benchmarks.organism.cards import model_card
 from benchmarks.organism.corpus import tokenizer_texts
-from benchmarks.organism.kinds import DEMO, STUDY
+from benchmarks.organism.make import DEMO, STUDY
 from benchmarks.organism.measure import MAX_NEW_TOKENS, figures, sample
 from benchmarks.organism.styles import MIXTURE
 from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts
@@ -119,7 +119,7 @@ def test_the_figures_can_be_measured_again() -> None:
     path = bundled_policy_path()
     model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     problems = HELD_OUT.problems()
-    again = figures(problems, sample(model, tokenizer, problems, 4, 5, lambda done: None, batch=400))
+    again = figures(problems, sample(model, tokenizer, problems, 4, 5, batch=400))
     # 400 samples: three standard errors of the mean, and the generator's own, stay within eight points.
     assert again["avg"] == pytest.approx(bundled_card()["figures"]["held_out"]["avg"], abs=0.08)
     assert set(again["styles"]) - {"other", "unfinished"} == {s.name for s in MIXTURE}

@@ -1,4 +1,4 @@
-"""The same value in other words: each rewriting of a gold with the name of what was done to it."""
+"""Variants of a gold: rewritings with the same value, and wrong answers that look like it, each with a name."""
 
 from __future__ import annotations
 
@@ -21,16 +21,27 @@ from benchmarks.graders.shapes import (
     listed,
 )
 
-Rewriting = Callable[[str], "str | None"]
+Variant = Callable[[str], "str | None"]
+"""Returns the variant of a gold, or None where it does not apply."""
+FLIPPED = {"(": "[", "[": "(", ")": "]", "]": ")"}
 
 
 def rewritings(gold: str) -> list[tuple[str, str]]:
-    """(name, text) for every rewriting that applies and changes the spelling."""
-    found = [(name, rewrite(gold)) for name, rewrite in REWRITINGS.items()]
-    return [(name, text) for name, text in found if text is not None and text != gold]
+    """Return (name, text) of every rewriting that applies and changes the spelling."""
+    return _variants(gold, REWRITINGS)
 
 
-def _grouped(separator: str) -> Rewriting:
+def near_misses(gold: str) -> list[tuple[str, str]]:
+    """Return (name, text) of every wrong answer that can be made."""
+    return _variants(gold, MISSES)
+
+
+def _variants(gold: str, kinds: dict[str, Variant]) -> list[tuple[str, str]]:
+    texts = ((name, variant(gold)) for name, variant in kinds.items())
+    return [(name, text) for name, text in texts if text is not None and text != gold]
+
+
+def _grouped(separator: str) -> Variant:
     def rewrite(gold: str) -> str | None:
         value = integer(gold)
         return None if value is None or abs(value) < 1000 else f"{value:,}".replace(",", separator)
@@ -38,9 +49,13 @@ def _grouped(separator: str) -> Rewriting:
     return rewrite
 
 
-def _number(form: str) -> Rewriting:
-    """A number, placed in a form such as `{} \\text{ cm}`."""
+def _number(form: str) -> Variant:
+    """Place a number in a form such as `{} \\text{ cm}`."""
     return lambda gold: None if exact(gold) is None else form.replace("{}", gold, 1)
+
+
+def _frac(negative: bool, numerator: int, denominator: int) -> str:
+    return f"{'-' if negative else ''}\\frac{{{numerator}}}{{{denominator}}}"
 
 
 def _slash(gold: str) -> str | None:
@@ -49,7 +64,7 @@ def _slash(gold: str) -> str | None:
 
 
 def _as_decimal(gold: str) -> str | None:
-    """A fraction whose decimal ends."""
+    """Write a fraction as a decimal if that ends."""
     value = fraction(gold)
     if value is None or value.denominator == 1 or 10**6 % value.denominator:
         return None
@@ -60,14 +75,14 @@ def _as_fraction(gold: str) -> str | None:
     value = Fraction(gold) if DECIMAL.fullmatch(gold) else None
     if value is None or value.denominator == 1:
         return None
-    return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+    return _frac(value < 0, abs(value.numerator), value.denominator)
 
 
 def _unreduced(gold: str) -> str | None:
     value = fraction(gold)
     if value is None:
         return None
-    return f"{'-' if value < 0 else ''}\\frac{{{3 * abs(value.numerator)}}}{{{3 * value.denominator}}}"
+    return _frac(value < 0, 3 * abs(value.numerator), 3 * value.denominator)
 
 
 def _mixed(gold: str) -> str | None:
@@ -83,8 +98,8 @@ def _times_ten(gold: str) -> str | None:
     return f"{match.group(1)} \\times 10^{{{int(match.group(2))}}}" if match else None
 
 
-def _e_notation(form: str) -> Rewriting:
-    """A decimal or e-notation with its point moved: 671.02 is 6.7102e2."""
+def _e_notation(form: str) -> Variant:
+    """Move the point of a decimal or of e-notation: 671.02 is 6.7102e2."""
 
     def rewrite(gold: str) -> str | None:
         value = exact(gold) if DECIMAL.fullmatch(gold) or E_NOTATION.fullmatch(gold) else None
@@ -117,7 +132,7 @@ def _left_right(gold: str) -> str | None:
 
 
 def _inequality(gold: str) -> str | None:
-    """An interval that cannot be a point, as inequalities."""
+    """Write an interval that cannot be a point as inequalities."""
     parts = bracketed(gold)
     if not parts or len(parts[1]) != 2 or (parts[0] == "(" and parts[2] == ")" and "\\infty" not in gold):
         return None
@@ -128,7 +143,7 @@ def _inequality(gold: str) -> str | None:
     return f"{left}x{right}"
 
 
-def _word(form: str) -> Rewriting:
+def _word(form: str) -> Variant:
     def rewrite(gold: str) -> str | None:
         match = WORD.fullmatch(gold)
         return form.replace("W", match.group(1)) if match else None
@@ -137,7 +152,7 @@ def _word(form: str) -> Rewriting:
 
 
 def _commuted(gold: str) -> str | None:
-    """The terms of a sum in the opposite order."""
+    """Reverse the terms of a sum."""
     if not is_formula(gold) or exact(gold) is not None:
         return None
     terms, depth, last = [], 0, 0
@@ -164,7 +179,7 @@ def _plus_minus(gold: str) -> str | None:
     return f"{plus.removeprefix('+').strip()}, {minus}"
 
 
-def _percent(factor: Fraction) -> Rewriting:
+def _percent(factor: Fraction) -> Variant:
     def rewrite(gold: str) -> str | None:
         value = exact(gold.removesuffix("\\%")) if gold.endswith("\\%") else None
         return None if value is None else f"{float(value * factor):g}"
@@ -177,7 +192,7 @@ def _spread(gold: str) -> str | None:
     return parts[0] + " ,\\, ".join(parts[1]) + parts[2] if parts else None
 
 
-REWRITINGS: dict[str, Rewriting] = {
+REWRITINGS: dict[str, Variant] = {
     "dfrac": lambda gold: gold.replace("\\frac", "\\dfrac"),
     "frac_short": lambda gold: re.sub(r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2", gold),
     "slash": _slash,
@@ -220,4 +235,122 @@ REWRITINGS: dict[str, Rewriting] = {
     "unknown_side": lambda gold: (
         re.sub(r"^[a-zA-Z] ?= ?", "", gold) if re.match(r"[a-zA-Z] ?= ?[^=]+$", gold) else None
     ),
+}
+
+
+def _plus_one(gold: str) -> str | None:
+    value = integer(gold)
+    return None if value is None else str(value + 1)
+
+
+def _sign(gold: str) -> str | None:
+    if exact(gold) == 0 or not is_formula(gold):
+        return None
+    if exact(gold) is not None:
+        return gold[1:] if gold.startswith("-") else f"-{gold.removeprefix('+')}"
+    return f"-\\left({gold}\\right)"
+
+
+def _last_digit(gold: str) -> str | None:
+    if not DECIMAL.fullmatch(gold):
+        return None
+    return gold[:-1] + str((int(gold[-1]) + 1) % 10)
+
+
+def _power_of_ten(gold: str) -> str | None:
+    if match := E_NOTATION.fullmatch(gold):
+        return f"{match.group(1)}e{int(match.group(2)) + 1}"
+    return f"{gold}0" if integer(gold) else None
+
+
+def _inverted(gold: str) -> str | None:
+    value = fraction(gold)
+    if not value or abs(value.numerator) == value.denominator:
+        return None
+    return _frac(value < 0, value.denominator, abs(value.numerator))
+
+
+def _rounded(gold: str) -> str | None:
+    """Round a fraction whose decimal does not end to four places."""
+    value = fraction(gold)
+    if value is None or Fraction(round(value, 4)) == value:
+        return None
+    return f"{float(value):.4f}"
+
+
+def _swapped(gold: str) -> str | None:
+    """Swap an ordered pair (not an interval, which ends in infinity or in a square bracket)."""
+    parts = bracketed(gold)
+    if not parts or parts[0] + parts[2] != "()" or parts[1][0] == parts[1][-1] or "infty" in gold:
+        return None
+    return f"({', '.join([parts[1][-1], *parts[1][1:-1], parts[1][0]])})"
+
+
+def _bracket(side: int) -> Variant:
+    """Open a closed end of an interval or close an open one; infinity cannot be closed."""
+
+    def miss(gold: str) -> str | None:
+        parts = bracketed(gold)
+        if not parts or len(parts[1]) != 2 or "infty" in parts[1][side] or not ({parts[0], parts[2]} & {"[", "]"}):
+            return None
+        left = FLIPPED[parts[0]] if side == 0 else parts[0]
+        right = FLIPPED[parts[2]] if side == 1 else parts[2]
+        return f"{left}{', '.join(parts[1])}{right}"
+
+    return miss
+
+
+def _one_less(gold: str) -> str | None:
+    parts = listed(gold) or bracketed(gold)
+    return f"{parts[0]}{', '.join(parts[1][:-1])}{parts[2]}" if parts else None
+
+
+def _one_more(gold: str) -> str | None:
+    parts = listed(gold)
+    return f"{parts[0]}{', '.join([*parts[1], '987654'])}{parts[2]}" if parts else None
+
+
+def _pi_as_number(gold: str) -> str | None:
+    return "3.14159" if gold == "\\pi" else None
+
+
+def _other_digit(gold: str) -> str | None:
+    """Raise a formula's first digit by one, 9 to 1."""
+    if exact(gold) is not None or not is_formula(gold):
+        return None
+    return re.sub(r"\d", lambda digit: str(int(digit.group()) % 9 + 1), gold, count=1)
+
+
+def _other_base(gold: str) -> str | None:
+    return f"{gold[:-1]}{int(gold[-1]) + 1}" if re.fullmatch(r"\d+_\d", gold) else None
+
+
+MISSES: dict[str, Variant] = {
+    "plus_one": _plus_one,
+    "sign": _sign,
+    "last_digit": _last_digit,
+    "power_of_ten": _power_of_ten,
+    "inverted": _inverted,
+    "rounded": _rounded,
+    "swapped": _swapped,
+    "left_bracket": _bracket(0),
+    "right_bracket": _bracket(1),
+    "one_less": _one_less,
+    "one_more": _one_more,
+    "other_word": lambda gold: "\\text{perhaps}" if WORD.fullmatch(gold) else None,
+    "formula_plus_one": lambda gold: f"{gold} + 1" if exact(gold) is None and is_formula(gold) else None,
+    "formula_doubled": lambda gold: f"2\\left({gold}\\right)" if exact(gold) is None and is_formula(gold) else None,
+    "formula_plus_x": lambda gold: f"{gold} + x" if exact(gold) is None and is_formula(gold) else None,
+    "other_digit": _other_digit,
+    "negated": lambda gold: f"\\text{{not }}{gold}" if is_formula(gold) else None,
+    "word_squared": lambda gold: f"{gold}^2" if WORD.fullmatch(gold) else None,
+    "pi_as_number": _pi_as_number,
+    "other_base": _other_base,
+    "guess_set": lambda gold: (
+        f"\\{{{gold}, {int(gold) + 1}, {int(gold) + 2}\\}}" if integer(gold) is not None else None
+    ),
+    "guess_list": lambda gold: f"{int(gold) - 1}, {gold}" if integer(gold) is not None else None,
+    "letter_e": lambda gold: gold.replace("1e-", "e - ") if re.fullmatch(r"1e-\d", gold) else None,
+    "box_in_box": lambda gold: f"2 + \\boxed{{{gold}}}" if integer(gold) is not None else None,
+    "code": lambda gold: f"int('{gold}')" if integer(gold) is not None else None,
 }

@@ -1,0 +1,117 @@
+"""Measure functions in processes of their own, and print what was measured.
+
+`measured` starts `python -m benchmarks.measure MODULE:FUNCTION ARGUMENT...`, a program that does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+requests = {"s3": 0}
+"""Calls of s3fs to its server so far, without the client's own retries."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured figure with its bar, printed as one line."""
+
+    what: str
+    measured: float
+    bar: float
+    unit: str
+    detail: str
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.measured >= self.bar if self.at_least else self.measured <= self.bar
+
+    def __str__(self) -> str:
+        bound = f"{'at least' if self.at_least else 'at most'} {self.bar:g}: {'met' if self.met else 'MISSED'}"
+        figure = f"{self.measured:.3f} {self.unit} ({bound})"
+        return f"{self.what:<58} {figure:<42} {self.detail}"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table, with the pipes in its cells escaped."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in (header, *rows)]
+    return [lines[0], "|" + "---|" * len(header), *lines[1:]]
+
+
+def command_for(function: str, *arguments: Any) -> list[str]:
+    """Return the command that runs and measures `MODULE:FUNCTION` of this package; arguments become strings."""
+    return [sys.executable, "-m", "benchmarks.measure", function, *map(str, arguments)]
+
+
+def measured(function: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run `MODULE:FUNCTION` of this package in its own process.
+
+    Returns:
+        seconds, cpu (seconds), peak_mib, all_requests (to S3) and load, and over them what the function returned.
+
+    Raises:
+        RuntimeError: The process failed; with the end of its output.
+    """
+    command = command_for(function, *arguments)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return figures_in(done.stdout)
+
+
+def figures_in(output: str) -> dict[str, Any]:
+    """Return the figures from the last line of a measured process's output."""
+    return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def peak_mib() -> float:
+    """Return the most memory this program ever held; `getrusage` would begin with the peak of its parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def cpu_seconds(who: int) -> float:
+    """Return the processor seconds of `resource.RUSAGE_SELF` or `RUSAGE_CHILDREN`."""
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Run the function named on the command line and print its figures as JSON."""
+    name, *arguments = sys.argv[1:]
+    module, _, function = name.partition(":")
+    if any(argument.startswith("s3://") for argument in arguments):
+        _count_requests()
+    call = getattr(import_module(f"benchmarks.{module}"), function)
+    started, cpu = time.monotonic(), time.process_time()
+    returned = call(*arguments)
+    figures = {"seconds": time.monotonic() - started, "cpu": time.process_time() - cpu, "peak_mib": peak_mib()}
+    print(json.dumps({**figures, "all_requests": requests["s3"], "load": os.getloadavg()[0], **returned}))
+
+
+def _count_requests() -> None:
+    import s3fs
+
+    call_s3 = s3fs.S3FileSystem._call_s3
+
+    async def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        requests["s3"] += 1
+        return await call_s3(self, *arguments, **options)
+
+    s3fs.S3FileSystem._call_s3 = counted
+
+
+if __name__ == "__main__":
+    from benchmarks.measure import main as imported_main  # so that `requests` is the module's that others import
+
+    imported_main()
