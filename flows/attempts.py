@@ -1,7 +1,7 @@
-"""Earlier attempts at a run, as a server still shows them: what a killed process left *Running* is put right.
+"""Correct what the Prefect server shows of earlier attempts at a run: a killed process leaves states *Running*.
 
-The store decides what is done; this is only about what the UI shows. Nothing is touched without the run's lease: who
-holds it knows that nobody else works on the run, whatever a server says.
+This changes only what the UI shows; the store decides what is done. The caller holds the run's lease, so no other
+process works on the run, whatever the server says.
 """
 
 from collections.abc import Iterator
@@ -31,21 +31,17 @@ from prefect.states import Cancelled, Crashed
 from flows.run_form import config_from
 from rloop_core.config import Config, as_vanilla
 from rloop_core.errors import RLoopError
-from tasks.audience import is_watched
+from tasks.session import has_ui
 
 _UNENDED = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED, StateType.PAUSED, StateType.CANCELLING]
 _INTERRUPTED = [StateType.RUNNING, StateType.CANCELLING, StateType.CRASHED, StateType.FAILED, StateType.CANCELLED]
-_MOST = 20  # attempts looked at; older ones were seen by those in between
+_MOST = 20  # recent attempts; they corrected older ones
 
 
 def end_earlier_attempts(config: Config) -> None:
-    """End what earlier attempts at this run, whose lease we hold, left unended on the server. Never fails.
-
-    Args:
-        config: The run's config.
-    """
+    """Set the states that earlier attempts at this run left unended to *Crashed* or *Cancelled*. Never fails."""
     context = FlowRunContext.get()
-    if context is None or not isinstance(context.flow_run, FlowRun) or not is_watched():
+    if context is None or not isinstance(context.flow_run, FlowRun) or not has_ui():
         return
     try:
         with get_client(sync_client=True) as client:
@@ -71,19 +67,19 @@ def _end(client: SyncPrefectClient, mine: FlowRun, config: Config) -> int:
     )
     worked = {task.flow_run_id for task in tasks}
     for task in tasks:
-        client.set_task_run_state(task.id, _ghost(mine, task.state), force=True)
+        client.set_task_run_state(task.id, _ended_state(mine, task.state), force=True)
     unended = [run for run in inner if run.state is None or not run.state.is_final()]
     for run in unended:
-        client.set_flow_run_state(run.id, _ghost(mine, run.state), force=True)
+        client.set_flow_run_state(run.id, _ended_state(mine, run.state), force=True)
     for run in others:
-        # One that has no task has never held the lease: it may be about to say that it cannot have it.
+        # An attempt without tasks never held the lease: it may be about to fail for the lack of it.
         if run.id in worked and run.state is not None and not run.state.is_final():
-            client.set_flow_run_state(run.id, _ghost(mine, run.state, "Superseded"), force=True)
+            client.set_flow_run_state(run.id, _ended_state(mine, run.state, "Superseded"), force=True)
     return len(tasks) + len(unended)
 
 
 def _earlier(client: SyncPrefectClient, mine: FlowRun) -> Iterator[FlowRun]:
-    """Runs of my flow and name that did not complete."""
+    """Yield the runs of this flow and name that did not complete."""
     flow = FlowRunContext.get()
     assert flow is not None and flow.flow is not None
     yield from client.read_flow_runs(
@@ -98,7 +94,7 @@ def _earlier(client: SyncPrefectClient, mine: FlowRun) -> Iterator[FlowRun]:
 
 
 def _config_of(run: FlowRun, mine: Config) -> tuple[str, str] | None:
-    """Store and name that a flow run's parameters mean; None if they mean nothing here."""
+    """Return store and name of a flow run's config; None if its parameters give none."""
     try:
         config = config_from(**_form(run.parameters))
     except (RLoopError, TypeError, ValueError):
@@ -108,12 +104,12 @@ def _config_of(run: FlowRun, mine: Config) -> tuple[str, str] | None:
 
 
 def _form(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as the form's function takes them: the config, if there is one, as a config."""
-    given = parameters.get("config")
-    return {**parameters, "config": Config.model_validate(given)} if isinstance(given, dict) else parameters
+    """Return the parameters for `config_from`: a plain config becomes a Config."""
+    config = parameters.get("config")
+    return {**parameters, "config": Config.model_validate(config)} if isinstance(config, dict) else parameters
 
 
-def _ghost(mine: FlowRun, state: State | None, name: str | None = None) -> State:
+def _ended_state(mine: FlowRun, state: State | None, name: str | None = None) -> State:
     message = f"Its process ended without a word; {mine.name} went on in attempt {mine.run_count} of {_short(mine.id)}."
     if state is not None and state.is_cancelling():
         return Cancelled(message=message)

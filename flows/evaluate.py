@@ -1,4 +1,4 @@
-"""A model on a problem set, outside any run: what `rloop evaluate` does, with its table in the UI."""
+"""Evaluate a model on a problem set outside any run, like `rloop evaluate`, with a table in the UI."""
 
 from typing import Annotated, Literal
 
@@ -6,7 +6,7 @@ from prefect import flow
 from pydantic import Field
 
 from rloop_core.verifier.policies import DEFAULT, Policies
-from tasks.evaluate_model import evaluate_model
+from tasks.analysis import evaluate_model
 
 Positive = Annotated[int, Field(gt=0)]
 

@@ -6,51 +6,37 @@ from urllib.parse import urlsplit
 
 import click
 
-from rloop_core.cli.options import json_option, print_json
+from rloop_core.cli.options import json_option
+from rloop_core.cli.output import print_json
 
 
 @click.command("deploy")
 @click.option(
-    "--store",
-    default=None,
-    metavar="URI",
+    "--store", default=None, metavar="URI",
     help="Default object store of the deployed runs, such as s3://bucket/prefix.  [default: what the server has]",
-)
+)  # fmt: skip
 @click.option(
-    "--api",
-    default=None,
-    metavar="URL",
+    "--api", default=None, metavar="URL",
     help="API of the Prefect server, such as http://host:4200/api.  [default: PREFECT_API_URL or the profile's]",
-)
+)  # fmt: skip
 @click.option(
-    "--pool-type",
-    type=click.Choice(["process", "docker", "kubernetes"]),
-    default="process",
-    show_default=True,
+    "--pool-type", type=click.Choice(["process", "docker", "kubernetes"]), default="process", show_default=True,
     help="What starts runs in the pool rloop-gpu: the worker itself, Docker or Kubernetes.",
-)
+)  # fmt: skip
 @click.option(
-    "--silence",
-    type=click.IntRange(min=35),
-    default=None,
-    metavar="SECONDS",
-    help="Without a sign of life for so long, a run becomes Crashed.  [default: what the server has, else 300]",
-)
+    "--silence", type=click.IntRange(min=35), default=None, metavar="SECONDS",
+    help="A run without a heartbeat for so long becomes Crashed.  [default: what the server has, else 300]",
+)  # fmt: skip
 @click.option(
-    "--resumes",
-    type=click.IntRange(1, 100),
-    default=None,
-    metavar="N",
-    help="A crashed run is started again so often.  [default: what the server has, else 3]",
-)
+    "--resumes", type=click.IntRange(1, 100), default=None, metavar="N",
+    help="Restart a crashed run at most N times.  [default: what the server has, else 3]",
+)  # fmt: skip
 @click.option(
-    "--notify",
-    default=None,
-    metavar="TYPE/NAME",
-    help="A notification block of the server, such as slack-webhook/team: crashes, failures and empty expert sets are "
-    "told to it.  [default: what the server has]",
-)
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+    "--notify", default=None, metavar="TYPE/NAME",
+    help="Notification block of the server, such as slack-webhook/team, for crashes, failures and empty expert sets.  "
+    "[default: what the server has]",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @json_option
 def command(
     store: str | None,
@@ -62,11 +48,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put rloop on a Prefect server: work pools, their limits, the deployments of deployments/prefect.yaml, and
-    automations: a run that died is started again.
+    """Set up a Prefect server for rloop: work pools, their limits, the deployments of deployments/prefect.yaml, and
+    automations, which start crashed runs again.
 
-    Started again it changes what differs from the files, and says so. Limits, pauses, what you switched on or off and
-    the store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
+    A later `rloop deploy` changes only what differs from the files, and lists it. Limits, pauses, switches and the
+    store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
 
     \b
     Examples:

@@ -1,122 +1,168 @@
-"""What several commands share: options, and how results are printed."""
+"""Options and parameter types that several commands share."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
-from rloop_core.printable import visible, without_controls
+from rloop_core.verifier.policies import DEFAULT, Policies
 
 DEFAULT_STORE = ".rloop/store"
+CACHE_FOLDER = Path(".rloop/scratch/cache")
+"""Where this machine keeps files of remote stores."""
 BEST = "best"
-"""The checkpoint that the run's config chooses, in place of an iteration's number."""
+"""Selects the checkpoint that the run's config chooses, in place of an iteration's number."""
 
 config_option = click.option(
-    "--config",
-    "config_file",
-    required=True,
-    metavar="F",
+    "--config", "config_file", required=True, metavar="F",
     help="Config file (YAML), such as deployments/configs/demo.yaml.",
-)
+)  # fmt: skip
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="a.b=c", help="Override a config field; may be repeated."
 )
 store_option = click.option(
-    "--store",
-    default=DEFAULT_STORE,
-    show_default=True,
-    metavar="URI",
+    "--store", default=DEFAULT_STORE, show_default=True, metavar="URI",
     help="Object store: a path or s3://bucket/prefix.",
-)
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-class KList(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
-    """A comma-separated list of positive whole numbers: `1,8,16,32`."""
+class _Type(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
+    """A parameter type that also accepts a default that is converted already."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value of an option's text."""
+        return self.parse(value, param, ctx) if isinstance(value, str) else value
+
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value, or call `fail`."""
+        raise NotImplementedError
+
+
+class KList(_Type):
+    """A comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
 
     name = "K,K,..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Numbers, sorted, each once."""
-        if isinstance(value, tuple):
-            return value
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Return the numbers."""
         try:
-            numbers = sorted({int(part) for part in str(value).split(",") if part.strip()})
+            numbers = sorted({int(part) for part in text.split(",") if part.strip()})
         except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers such as 1,8,32", param, ctx)
+            self.fail(f"{text!r} is not a list of whole numbers such as 1,8,32", param, ctx)
         if not numbers or numbers[0] < 1:
-            self.fail(f"{value!r} needs numbers of at least 1", param, ctx)
+            self.fail(f"{text!r} needs numbers of at least 1", param, ctx)
         return tuple(numbers)
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A time: positive and finite."""
+class Names(_Type):
+    """A comma-separated list of names."""
+
+    name = "NAME,NAME,..."
+
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the names, in order."""
+        return tuple(part for part in text.split(",") if part)
+
+
+class Seconds(_Type):
+    """A number of seconds: positive and finite."""
 
     name = "SECONDS"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A number of seconds."""
-        seconds = click.FLOAT.convert(value, param, ctx)
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
         if not 0 < seconds < math.inf:
-            self.fail(f"{value!r} is not a time of more than 0 s", param, ctx)
-        return float(seconds)
+            self.fail(f"{text!r} is not a time of more than 0 s", param, ctx)
+        return seconds
 
 
-class Share(click.ParamType):  # type: ignore[type-arg]
-    """One of several equal shares of the work: `2/4`."""
+class Age(_Type):
+    """A time span in seconds, from `90s`, `30m`, `24h` or `7d`."""
+
+    name = "AGE"
+    _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # noqa: RUF012
+
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+        if not match:
+            self.fail(f"{text!r} is not a time span such as 24h; units are s, m, h and d", param, ctx)
+        return float(match[1]) * self._UNITS[match[2]]
+
+
+class Share(_Type):
+    """One of n equal shares of the work, from `2/4`: (i, n), i from 1 to n."""
 
     name = "I/N"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """(i, n), i from 1 to n."""
-        if isinstance(value, tuple):
-            return value
-        number, _, shares = str(value).partition("/")
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Return (i, n)."""
+        number, _, shares = text.partition("/")
         if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
-            self.fail(f"{value!r} is not a share such as 2/4, the second of four", param, ctx)
+            self.fail(f"{text!r} is not a share such as 2/4, the second of four", param, ctx)
         return int(number), int(shares)
 
 
-class IterationOrBest(click.ParamType):  # type: ignore[type-arg]
-    """The number of an iteration, or `best`."""
+class IterationOrBest(_Type):
+    """The number of an iteration, from 0, or `best`."""
 
     name = "I|best"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """An iteration from 0, or "best"."""
-        if isinstance(value, int):
-            return value
-        if value == BEST:
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Return the number or `best`."""
+        if text == BEST:
             return BEST
-        if not str(value).isdecimal():
-            self.fail(f"{value!r} is neither an iteration such as 0 nor `best`", param, ctx)
-        return int(value)
+        if not text.isdecimal():
+            self.fail(f"{text!r} is neither an iteration such as 0 nor `best`", param, ctx)
+        return int(text)
 
 
-def print_json(value: Any) -> None:
-    """One JSON object on stdout."""
-    click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False, default=str)))
+class PolicySetting(_Type):
+    """NAME=VALUE of one field of the verifier's `Policies`."""
+
+    name = "NAME=VALUE"
+
+    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Return the field's name and its checked value."""
+        name, equals, value = (part.strip() for part in text.partition("="))
+        fields = Policies.model_fields
+        if name not in fields or not equals:
+            self.fail(f"{text!r} is not NAME=VALUE with one of the names {', '.join(fields)}", param, ctx)
+        try:
+            return name, getattr(Policies.model_validate({name: value}), name)
+        except ValueError:
+            choices = get_args(fields[name].annotation)
+            allowed = " or ".join(map(str, choices)) if choices else "a number of at least 0 and below 1"
+            self.fail(f"{name} is {allowed}, not {value!r}", param, ctx)
 
 
-def console(stderr: bool = False) -> Any:
-    """A rich console that never cuts a table in a pipe, and leaves control characters out."""
-    from rich.console import Console
-    from rich.segment import Segment
-
-    class Plain(Console):
-        def render(self, renderable: Any, options: Any = None) -> Any:
-            for one in super().render(renderable, options):
-                yield one if one.control else Segment(without_controls(one.text), one.style)
-
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Plain(stderr=stderr, width=None if terminal else 160, highlight=False, soft_wrap=not terminal)
+def _policies(ctx: click.Context, param: click.Parameter, settings: tuple[tuple[str, Any], ...]) -> Policies:
+    """Return the policies of all settings together; the last setting of a name wins."""
+    return Policies.model_validate(dict(settings))
 
 
-def cache_folder() -> Path:
-    """Where files of remote stores are kept on this machine."""
-    return Path(".rloop/scratch/cache")
+def _policy_help() -> str:
+    """Return every policy with its values, default and meaning, from the fields themselves."""
+    lines = ["What counts as the same answer; may be repeated. Each policy with its default first:"]
+    for name, field in Policies.model_fields.items():
+        choices = [str(choice) for choice in get_args(field.annotation)]
+        default = str(getattr(DEFAULT, name))
+        values = "|".join([default, *(choice for choice in choices if choice != default)])
+        meaning = re.sub(r"\s+", " ", (field.description or "").replace("`", ""))
+        lines.append(f"{name}={values}: {meaning}")
+    return "\n\n".join(lines)
+
+
+policy_option = click.option(
+    "--policy", "policies", type=PolicySetting(), multiple=True, callback=_policies, help=_policy_help()
+)
+"""Passes `policies`, a `Policies`, to the command."""

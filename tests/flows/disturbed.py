@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from tests.conftest import SMOKE, manifest_digests, start_rloop
 from tests.faults.conftest import wait_until
 from tests.flows.postgres import is_installed, postgres_server

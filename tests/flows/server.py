@@ -20,7 +20,7 @@ import httpx
 import prefect.settings
 from prefect.settings import temporary_settings
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT, call_rloop
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from tests.conftest import ROOT, command_environment
 
 pytestmark = pytest.mark.process

@@ -20,7 +20,7 @@ import pytest
 
 from rloop_core.errors import Stopped
 from tasks import gpu_concurrency
-from tasks.gpu_concurrency import slot
+from tasks.gpu_concurrency import concurrency_slot
 from tests.conftest import ROOT, manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import (
@@ -42,7 +42,7 @@ import time
 from tasks import gpu_concurrency
 
 gpu_concurrency.LEASE_SECONDS = 60.0
-with gpu_concurrency.slot("left", "killed", print):
+with gpu_concurrency.concurrency_slot("left", "killed", print):
     print("holds", flush=True)
     time.sleep(600)
 """
@@ -217,7 +217,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
     ended = threading.Event()
 
     def wait_for(name: str, waiter: str, should_stop: Callable[[], bool] = lambda: False) -> None:
-        with suppress(Stopped), slot(name, waiter, print, should_stop):
+        with suppress(Stopped), concurrency_slot(name, waiter, print, should_stop):
             got[waiter] = time.monotonic()
         if waiter not in got:
             ended.set()
@@ -228,7 +228,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
         return thread
 
     with prefect.server.client():
-        with slot("kept", "holder", print):
+        with concurrency_slot("kept", "holder", print):
             began = time.monotonic()
             holder = subprocess.Popen(
                 [sys.executable, "-c", HOLDER], cwd=ROOT, env=prefect.server.environment(), stdout=subprocess.PIPE

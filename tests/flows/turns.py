@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from tasks.gpu_concurrency import slot
+from tasks.gpu_concurrency import concurrency_slot
 from tests.flows.server import Server
 
 
@@ -16,7 +16,7 @@ from tests.flows.server import Server
 def all_slots_taken(server: Server, name: str) -> Iterator[None]:
     """A limit that exists is switched on, and its only slot is held by a stage of somebody else."""
     server.patch(f"/v2/concurrency_limits/{name}", {"active": True, "limit": 1})
-    with server.client(), slot(name, "somebody", print):
+    with server.client(), concurrency_slot(name, "somebody", print):
         yield
 
 
@@ -25,7 +25,7 @@ def spans_held(server: Server, name: str, count: int, seconds: float) -> list[tu
     spans: list[tuple[float, float]] = []
 
     def stage() -> None:
-        with slot(name, "one of many", print):
+        with concurrency_slot(name, "one of many", print):
             began = time.monotonic()
             time.sleep(seconds)
             spans.append((began, time.monotonic()))

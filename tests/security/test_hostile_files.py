@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
-from rloop_core.cli.progress_of import run_status
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StageError, StoreError
 from rloop_core.problems import load_problems, loading
 from rloop_core.results.report.page import fill_template
+from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import delete_garbage, find_garbage
 from rloop_core.stages.remote import RemoteStage
 from rloop_core.stages.run_record import read_run_config, write_run_record

@@ -22,7 +22,7 @@ class Forwarded:
         """Append, look, and return what was said in all."""
         with open(self.path, "ab") as stream:
             stream.write(data)
-        self.log.tick()
+        self.log.forward()
         return self.texts
 
     @property
@@ -100,6 +100,6 @@ def test_the_end_is_forwarded_though_the_file_is_gone(forwarded: Forwarded) -> N
 def test_a_log_of_another_machine_is_let_be(tmp_path: Path) -> None:
     elsewhere = Forwarded(tmp_path / "no-such-folder/stage.log")
     elsewhere.log.follow(elsewhere.path)
-    elsewhere.log.tick()
+    elsewhere.log.forward()
     elsewhere.log.close()
     assert not elsewhere.lines and not elsewhere.path.parent.exists()

@@ -1,0 +1,66 @@
+"""Tasks outside any run: compare two runs, evaluate a model. Their tables and figures are shown in the UI."""
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
+
+from rloop_core.errors import ConfigError
+from rloop_core.results.compare.comparison import write_comparison
+from rloop_core.results.compare.figures import curves
+from rloop_core.stages.standalone import Request, default_ks, evaluate
+from rloop_core.store import Store
+from rloop_core.verifier.policies import Policies
+from tasks.artifacts import metric_rows, publish_figure, publish_table
+
+
+@task(name="compare", task_run_name="compare-{run}", cache_policy=NO_CACHE, persist_result=False)
+def compare_arms(run: str, vanilla: str, store: str) -> str:
+    """Write the comparison's page and show Table 1 and the curves of both arms; return the page's path.
+
+    Raises:
+        RLoopError: The arms are not comparable.
+    """
+    page, comparison = write_comparison(Store(store), run, vanilla, None, Path(".rloop/scratch/cache"))
+    for note in comparison.notes:
+        get_run_logger().warning(note)
+    table = comparison.table.to_table()
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    publish_table(f"{run}-{vanilla}-compare", rows, f"Table 1 of {page}")
+    if picture := curves(comparison.arms):
+        publish_figure(f"{run}-{vanilla}-compare-figure", picture, picture.title)
+    return str(page)
+
+
+@task(name="evaluate", task_run_name="evaluate-{problems}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_model(
+    model: str,
+    problems: str,
+    samples: int,
+    ks: tuple[int, ...],
+    template: str,
+    temperature: float,
+    top_p: float,
+    max_tokens: int | None,
+    limit: int | None,
+    batch: int,
+    dtype: str,
+    seed: int,
+    policies: Policies,
+    out: str | None,
+) -> str:
+    """Draw the samples that are missing, judge them and show the metrics; return the folder of samples and metrics."""
+    ks = ks or default_ks(samples)
+    if max(ks) > samples:
+        raise ConfigError(f"pass@{max(ks)} needs as many samples", field="k", fix=f"raise samples to {max(ks)}")
+    request = Request(
+        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, ks, policies
+    )
+    result = evaluate(request, Path(out) if out else None)
+    publish_table(
+        f"evaluate-{model}-{problems}",
+        metric_rows(problems, result),
+        f"{model} on {problems}: {result['samples']:,} samples",
+    )
+    return str(result["out"])
