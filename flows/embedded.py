@@ -95,6 +95,8 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
                 temporary_settings,
             )
 
+            from tasks.session import without_ui
+
         if PREFECT_API_URL.value():
             yield
             return
@@ -113,8 +115,6 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
                 PREFECT_API_AUTH_STRING: server.password,
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
             }
-            from tasks.session import without_ui
-
             with without_ui(), temporary_settings(updates=settings):
                 _load_flows()
                 _wait_for(server, log)

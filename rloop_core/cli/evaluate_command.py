@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import KList, Share, json_option, policy_option
+from rloop_core.cli.options import KList, Share, json_option
 from rloop_core.cli.output import print_json, progress_bar, show_metrics
+from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
-
-from rloop_core.verifier.policies import DEFAULT, Policies
 
 DEFAULT_STORE = ".rloop/store"
 CACHE_FOLDER = Path(".rloop/scratch/cache")
@@ -31,7 +29,7 @@ store_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-class _Type(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
+class Type(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
     """A parameter type that also accepts a default that is converted already."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -43,7 +41,7 @@ class _Type(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
         raise NotImplementedError
 
 
-class KList(_Type):
+class KList(Type):
     """A comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
 
     name = "K,K,..."
@@ -59,7 +57,7 @@ class KList(_Type):
         return tuple(numbers)
 
 
-class Names(_Type):
+class Names(Type):
     """A comma-separated list of names."""
 
     name = "NAME,NAME,..."
@@ -69,7 +67,7 @@ class Names(_Type):
         return tuple(part for part in text.split(",") if part)
 
 
-class Seconds(_Type):
+class Seconds(Type):
     """A number of seconds: positive and finite."""
 
     name = "SECONDS"
@@ -85,7 +83,7 @@ class Seconds(_Type):
         return seconds
 
 
-class Age(_Type):
+class Age(Type):
     """A time span in seconds, from `90s`, `30m`, `24h` or `7d`."""
 
     name = "AGE"
@@ -99,7 +97,7 @@ class Age(_Type):
         return float(match[1]) * self._UNITS[match[2]]
 
 
-class Share(_Type):
+class Share(Type):
     """One of n equal shares of the work, from `2/4`: (i, n), i from 1 to n."""
 
     name = "I/N"
@@ -112,7 +110,7 @@ class Share(_Type):
         return int(number), int(shares)
 
 
-class IterationOrBest(_Type):
+class IterationOrBest(Type):
     """The number of an iteration, from 0, or `best`."""
 
     name = "I|best"
@@ -124,45 +122,3 @@ class IterationOrBest(_Type):
         if not text.isdecimal():
             self.fail(f"{text!r} is neither an iteration such as 0 nor `best`", param, ctx)
         return int(text)
-
-
-class PolicySetting(_Type):
-    """NAME=VALUE of one field of the verifier's `Policies`."""
-
-    name = "NAME=VALUE"
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """Return the field's name and its checked value."""
-        name, equals, value = (part.strip() for part in text.partition("="))
-        fields = Policies.model_fields
-        if name not in fields or not equals:
-            self.fail(f"{text!r} is not NAME=VALUE with one of the names {', '.join(fields)}", param, ctx)
-        try:
-            return name, getattr(Policies.model_validate({name: value}), name)
-        except ValueError:
-            choices = get_args(fields[name].annotation)
-            allowed = " or ".join(map(str, choices)) if choices else "a number of at least 0 and below 1"
-            self.fail(f"{name} is {allowed}, not {value!r}", param, ctx)
-
-
-def _policies(ctx: click.Context, param: click.Parameter, settings: tuple[tuple[str, Any], ...]) -> Policies:
-    """Return the policies of all settings together; the last setting of a name wins."""
-    return Policies.model_validate(dict(settings))
-
-
-def _policy_help() -> str:
-    """Return every policy with its values, default and meaning, from the fields themselves."""
-    lines = ["What counts as the same answer; may be repeated. Each policy with its default first:"]
-    for name, field in Policies.model_fields.items():
-        choices = [str(choice) for choice in get_args(field.annotation)]
-        default = str(getattr(DEFAULT, name))
-        values = "|".join([default, *(choice for choice in choices if choice != default)])
-        meaning = re.sub(r"\s+", " ", (field.description or "").replace("`", ""))
-        lines.append(f"{name}={values}: {meaning}")
-    return "\n\n".join(lines)
-
-
-policy_option = click.option(
-    "--policy", "policies", type=PolicySetting(), multiple=True, callback=_policies, help=_policy_help()
-)
-"""Passes `policies`, a `Policies`, to the command."""

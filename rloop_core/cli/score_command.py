@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rloop_core.cli.options import KList, json_option, policy_option
+from rloop_core.cli.options import KList, json_option
 from rloop_core.cli.output import print_json, show_metrics
+from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
 

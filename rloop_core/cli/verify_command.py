@@ -8,8 +8,9 @@ from typing import BinaryIO
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
-from rloop_core.cli.options import Seconds, policy_option
+from rloop_core.cli.options import Seconds
 from rloop_core.cli.output import progress_bar
+from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
 
