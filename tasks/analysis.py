@@ -6,12 +6,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from rloop_core.errors import ConfigError
 from rloop_core.results.compare.comparison import write_comparison
 from rloop_core.results.compare.figures import curves
-from rloop_core.stages.standalone import Request, default_ks, evaluate
+from rloop_core.stages.standalone import Request, evaluate
 from rloop_core.store import Store
-from rloop_core.verifier.policies import Policies
 from tasks.artifacts import metric_rows, publish_figure, publish_table
 
 
@@ -33,34 +31,13 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
     return str(page)
 
 
-@task(name="evaluate", task_run_name="evaluate-{problems}", cache_policy=NO_CACHE, persist_result=False)
-def evaluate_model(
-    model: str,
-    problems: str,
-    samples: int,
-    ks: tuple[int, ...],
-    template: str,
-    temperature: float,
-    top_p: float,
-    max_tokens: int | None,
-    limit: int | None,
-    batch: int,
-    dtype: str,
-    seed: int,
-    policies: Policies,
-    out: str | None,
-) -> str:
+@task(name="evaluate", task_run_name="evaluate-{request.problems}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_model(request: Request, out: Path | None) -> str:
     """Draw the samples that are missing, judge them and show the metrics; return the folder of samples and metrics."""
-    ks = ks or default_ks(samples)
-    if max(ks) > samples:
-        raise ConfigError(f"pass@{max(ks)} needs as many samples", field="k", fix=f"raise samples to {max(ks)}")
-    request = Request(
-        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, ks, policies
-    )
-    result = evaluate(request, Path(out) if out else None)
+    result = evaluate(request, out)
     publish_table(
-        f"evaluate-{model}-{problems}",
-        metric_rows(problems, result),
-        f"{model} on {problems}: {result['samples']:,} samples",
+        f"evaluate-{request.model}-{request.problems}",
+        metric_rows(request.problems, result),
+        f"{request.model} on {request.problems}: {result['samples']:,} samples",
     )
     return str(result["out"])

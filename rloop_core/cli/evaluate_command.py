@@ -110,19 +110,13 @@ def command(
       rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --samples 32 --k 1,8,16,32
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
-    from rloop_core.errors import ConfigError
     from rloop_core.policies import POLICIES
-    from rloop_core.stages.standalone import Request, default_ks, evaluate, evaluate_on_machines
+    from rloop_core.stages.standalone import Request, checked_ks, evaluate, evaluate_on_machines
 
-    ks = ks or default_ks(samples)
-    if max(ks) > samples:
-        raise ConfigError(
-            f"pass@{max(ks)} needs as many samples of each problem", field="--k", fix=f"raise --samples to {max(ks)}"
-        )
     template = template or ("plain" if model in POLICIES else "boxed")
     request = Request(
-        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed, ks, policies,
-        shard, engine, engines,
+        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed,
+        checked_ks(ks or (), samples), policies,        shard, engine, engines,
     )  # fmt: skip
     title = f"{model} on {problems}"
     with progress_bar(title, "batches") as tell:

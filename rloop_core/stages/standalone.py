@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,19 @@ class Request:
 def default_ks(samples: int) -> tuple[int, ...]:
     """Return the usual k of pass@k, up to the number of samples of a problem."""
     return tuple(k for k in _USUAL_KS if k <= samples)
+
+
+def checked_ks(ks: Iterable[int], samples: int) -> tuple[int, ...]:
+    """Return the k in order; the usual ones if there are none.
+
+    Raises:
+        ConfigError: A k is greater than the number of samples of a problem.
+    """
+    ks = tuple(sorted(set(ks))) or default_ks(samples)
+    if max(ks) > samples:
+        what = f"pass@{max(ks)} needs as many samples of each problem"
+        raise ConfigError(what, field="--k", fix=f"raise --samples to {max(ks)}")
+    return ks
 
 
 def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total: None) -> dict[str, Any]:
