@@ -48,25 +48,20 @@ def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_t
     asks = not dry_run and not yes
     if asks and (as_json or not sys.stdin.isatty()):
         raise click.UsageError("stdin is no terminal to ask on: give --yes to delete, or --dry-run to look")
-    place = Store(store)
-    found = find_garbage(place, runs, older_than)
+    object_store = Store(store)
+    found = find_garbage(object_store, runs, older_than)
     if not as_json:
         _show(found, "would be deleted" if dry_run else "to delete")
-    done = [one for one in found if one.items]
-    if dry_run or (asks and done and not click.confirm("Delete this?", default=False)):
-        done = []
-    elif done:
-        done = delete_garbage(place, done, older_than)
+    deleted = [garbage for garbage in found if garbage.items]
+    if dry_run or (asks and deleted and not click.confirm("Delete this?", default=False)):
+        deleted = []
+    elif deleted:
+        deleted = delete_garbage(object_store, deleted, older_than)
         if not as_json:
-            _show(done, "deleted")
+            _show(deleted, "deleted")
     if as_json:
-        print_json(_plain(place.uri, older_than, found if dry_run else _merged(found, done), dry_run))
-
-
-def _merged(found: Sequence[Garbage], done: Sequence[Garbage]) -> list[Garbage]:
-    """Return the garbage of all runs: as deleted where it was deleted, else as found."""
-    deleted = {one.run: one for one in done}
-    return [deleted.get(one.run, one) for one in found]
+        by_run = {garbage.run: garbage for garbage in deleted}
+        print_json(_plain(object_store.uri, older_than, [by_run.get(one.run, one) for one in found], dry_run))
 
 
 def _plain(store: str, older_than: float, found: Sequence[Garbage], dry_run: bool) -> dict[str, Any]:
@@ -113,7 +108,7 @@ def _show(found: Sequence[Garbage], what: str) -> None:
             out.print(Text(f"{one.run}: left alone, {one.skipped}"))
         for note in one.notes:
             out.print(Text(f"note: {note}"))
-    young = sum(one.younger for one in found)
+    young = sum(garbage.younger for garbage in found)
     kept = f"; {young:,} more are too young" if young else ""
-    things_in_all = sum(len(one.items) for one in found)
-    out.print(f"{what}: {things_in_all:,} things, {size(sum(one.bytes for one in found))}{kept}")
+    total = sum(len(garbage.items) for garbage in found)
+    out.print(f"{what}: {total:,} things, {size(sum(garbage.bytes for garbage in found))}{kept}")

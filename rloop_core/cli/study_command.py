@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rloop_core.cli.options import CACHE_FOLDER, KList, Names, json_option, store_option
-from rloop_core.cli.output import console, print_json
+from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.results.progress import duration
 
 if TYPE_CHECKING:
@@ -95,19 +95,8 @@ def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield a function that shows progress: a bar over all stages on a terminal, a line a minute anywhere else."""
     screen = console(stderr=True)
     if screen.is_terminal and not as_json:
-        from rich import progress as rich
-
-        columns = (
-            rich.TextColumn("stages"),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            rich.TimeRemainingColumn(),
-            rich.TextColumn("{task.description}"),
-        )
-        with rich.Progress(*columns, console=screen) as bars:
-            bar = bars.add_task("", total=None)
-            yield lambda now: bars.update(bar, total=now.stages, completed=now.done, description=", ".join(now.running))
+        with progress_bar("stages", "stages") as show:
+            yield lambda now: show(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
         return
     last_line, printed = 0.0, set[str]()
 

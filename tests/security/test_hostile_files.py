@@ -201,7 +201,7 @@ def test_a_page_writes_out_what_would_hide_or_reorder_it(tmp_path, monkeypatch):
 def test_a_terminal_is_sent_no_control_characters(capsys):
     from rich.table import Table
 
-    from rloop_core.cli.options import console, print_json
+    from rloop_core.cli.output import console, print_json
 
     table = Table("\x1b[2Jname")
     table.add_row("a\u202eb")
