@@ -81,20 +81,24 @@ def command(
             )
             for name in against
         ]
-        found = decontaminate(problems, sets, Rules(ngram, containment), tell)
+        result = decontaminate(problems, sets, Rules(ngram, containment), tell)
     if out:
-        write_json_lines(out, (asdict(match) for match in found.matches), "--out")
+        write_json_lines(out, (asdict(match) for match in result.matches), "--out")
     if clean:
-        rows = ({"id": row.id, "problem": row.problem, "answer": row.gold} for row in found.clean(problems))
+        rows = ({"id": row.id, "problem": row.problem, "answer": row.gold} for row in result.clean(problems))
         write_json_lines(clean, rows, "--clean")
     if as_json:
-        summary = {"contaminated": len(found.contaminated), "near_misses": found.near_misses, "by_set": found.by_set()}
-        print_json({**summary, **found.to_dict(), "out": out, "clean": clean})
+        summary = {
+            "contaminated": len(result.contaminated),
+            "near_misses": result.near_misses,
+            "by_set": result.by_set(),
+        }
+        print_json({**summary, **result.to_dict(), "out": out, "clean": clean})
     else:
-        _show(found, out, clean)
+        _show(result, out, clean)
 
 
-def _show(found: Decontamination, out: Path | None, clean: Path | None) -> None:
+def _show(result: Decontamination, out: Path | None, clean: Path | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -103,10 +107,10 @@ def _show(found: Decontamination, out: Path | None, clean: Path | None) -> None:
     table.add_column("evaluation set", overflow="fold")
     for title in ("problems", "in training", "training problems"):
         table.add_column(title, justify="right")
-    for label, counts in found.by_set().items():
+    for label, counts in result.by_set().items():
         table.add_row(Text(label), *(f"{counts[name]:,}" for name in ("problems", "evaluation", "training")))
     screen.print(table)
-    matches = sorted(found.matches, key=lambda match: (not match.contaminated, -match.containment))
+    matches = sorted(result.matches, key=lambda match: (not match.contaminated, -match.containment))
     for match in matches[:_SHOWN]:
         numbers = "" if match.same_numbers else ", other numbers"
         share = f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} {match.evaluation_id}{numbers}"
@@ -115,7 +119,7 @@ def _show(found: Decontamination, out: Path | None, clean: Path | None) -> None:
         )
     if len(matches) > _SHOWN:
         screen.print(f"... and {len(matches) - _SHOWN:,} more pairs; --out writes them all")
-    screen.print(Text(f"{found.sentence()}; {found.near_misses:,} near misses are kept"))
+    screen.print(Text(f"{result.sentence()}; {result.near_misses:,} near misses are kept"))
     for path, what in ((out, "ledger"), (clean, "clean training problems")):
         if path:
             screen.print(Text(f"{what}: {path}"))

@@ -49,10 +49,10 @@ def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_t
     if asks and (as_json or not sys.stdin.isatty()):
         raise click.UsageError("stdin is no terminal to ask on: give --yes to delete, or --dry-run to look")
     object_store = Store(store)
-    found = find_garbage(object_store, runs, older_than)
+    all_garbage = find_garbage(object_store, runs, older_than)
     if not as_json:
-        _show(found, "would be deleted" if dry_run else "to delete")
-    deleted = [garbage for garbage in found if garbage.items]
+        _show(all_garbage, "would be deleted" if dry_run else "to delete")
+    deleted = [garbage for garbage in all_garbage if garbage.items]
     if dry_run or (asks and deleted and not click.confirm("Delete this?", default=False)):
         deleted = []
     elif deleted:
@@ -61,54 +61,55 @@ def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_t
             _show(deleted, "deleted")
     if as_json:
         by_run = {garbage.run: garbage for garbage in deleted}
-        print_json(_plain(object_store.uri, older_than, [by_run.get(one.run, one) for one in found], dry_run))
+        all_garbage = [by_run.get(garbage.run, garbage) for garbage in all_garbage]
+        print_json(_plain(object_store.uri, older_than, all_garbage, dry_run))
 
 
-def _plain(store: str, older_than: float, found: Sequence[Garbage], dry_run: bool) -> dict[str, Any]:
+def _plain(store: str, older_than: float, all_garbage: Sequence[Garbage], dry_run: bool) -> dict[str, Any]:
     return {
         "store": store,
         "older_than_seconds": older_than,
         "deleted": not dry_run,
-        "bytes": sum(one.bytes for one in found),
+        "bytes": sum(garbage.bytes for garbage in all_garbage),
         "runs": [
             {
-                "run": one.run or None,
-                "bytes": one.bytes,
+                "run": garbage.run or None,
+                "bytes": garbage.bytes,
                 "items": [
                     {"key": item.entry.key, "bytes": item.entry.bytes, "why": item.why, "upload": item.entry.upload}
-                    for item in one.items
+                    for item in garbage.items
                 ],
-                "too_young": one.younger,
-                "skipped": one.skipped,
-                "notes": one.notes,
+                "too_young": garbage.younger,
+                "skipped": garbage.skipped,
+                "notes": garbage.notes,
             }
-            for one in found
+            for garbage in all_garbage
         ],
     }
 
 
-def _show(found: Sequence[Garbage], what: str) -> None:
+def _show(all_garbage: Sequence[Garbage], what: str) -> None:
     """Print a line for each run and reason, the notes and the sum."""
     from rich.text import Text
 
     from rloop_core.results.report.page import size
 
     table = plain_table("run", "things", "size", "why", right=("things", "size"))
-    for one in found:
-        things, sizes = Counter(item.why for item in one.items), Counter[str]()
-        for item in one.items:
+    for garbage in all_garbage:
+        things, sizes = Counter(item.why for item in garbage.items), Counter[str]()
+        for item in garbage.items:
             sizes[item.why] += item.entry.bytes
         for why in sorted(things):
-            table.add_row(Text(one.run or "(top)"), f"{things[why]:,}", size(sizes[why]), why)
+            table.add_row(Text(garbage.run or "(top)"), f"{things[why]:,}", size(sizes[why]), why)
     out = console()
     if table.rows:
         out.print(table)
-    for one in found:
-        if one.skipped:
-            out.print(Text(f"{one.run}: left alone, {one.skipped}"))
-        for note in one.notes:
+    for garbage in all_garbage:
+        if garbage.skipped:
+            out.print(Text(f"{garbage.run}: left alone, {garbage.skipped}"))
+        for note in garbage.notes:
             out.print(Text(f"note: {note}"))
-    young = sum(garbage.younger for garbage in found)
+    young = sum(garbage.younger for garbage in all_garbage)
     kept = f"; {young:,} more are too young" if young else ""
-    total = sum(len(garbage.items) for garbage in found)
-    out.print(f"{what}: {total:,} things, {size(sum(garbage.bytes for garbage in found))}{kept}")
+    total = sum(len(garbage.items) for garbage in all_garbage)
+    out.print(f"{what}: {total:,} things, {size(sum(garbage.bytes for garbage in all_garbage))}{kept}")

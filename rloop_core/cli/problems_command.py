@@ -76,7 +76,7 @@ def command(
         refused = self_check(problem_set, verifier)
     if out:
         ids = {problem.id for problem in refused}
-        rows = ({"id": one.id, "problem": one.problem, "answer": one.gold} for one in problem_set if one.id not in ids)
+        rows = ({"id": row.id, "problem": row.problem, "answer": row.gold} for row in problem_set if row.id not in ids)
         write_json_lines(out, rows, "--out")
     if as_json:
         print_json(_report(problem_set, refused, out))
@@ -90,9 +90,9 @@ def _report(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -
         "digest": problem_set.digest,
         "ledger": problem_set.ledger,
         "warnings": list(problem_set.warnings),
-        "golds_refused": [{"id": one.id, "problem": one.problem, "gold": one.gold} for one in refused],
-        "conflicts": [asdict(one) for one in problem_set.conflicts],
-        "duplicates": [asdict(one) for one in problem_set.duplicates],
+        "golds_refused": [{"id": problem.id, "problem": problem.problem, "gold": problem.gold} for problem in refused],
+        "conflicts": [asdict(problem) for problem in problem_set.conflicts],
+        "duplicates": [asdict(problem) for problem in problem_set.duplicates],
         "out": str(out) if out else None,
     }
 
@@ -112,15 +112,15 @@ def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> 
     for warning in problem_set.warnings:
         screen.print(Text(f"warning: {warning}"))
     conflicts = [
-        (one.id, one.problem, ", ".join(f"{v.gold} ({_rows(v.rows)}, {v.first})" for v in one.variants))
-        for one in problem_set.conflicts
+        (row.id, row.problem, ", ".join(f"{gold.gold} ({_rows(gold.rows)}, {gold.first})" for gold in row.variants))
+        for row in problem_set.conflicts
     ]
     duplicates = [
-        (one.id, one.problem, f"{_rows(sum(v.rows for v in one.variants))}, first {one.variants[0].first}")
-        for one in problem_set.duplicates
+        (row.id, row.problem, f"{_rows(sum(gold.rows for gold in row.variants))}, first {row.variants[0].first}")
+        for row in problem_set.duplicates
     ]
     _list("golds that contradict each other", conflicts)
-    _list("golds that do not verify against themselves", [(one.id, one.problem, one.gold) for one in refused])
+    _list("golds that do not verify against themselves", [(row.id, row.problem, row.gold) for row in refused])
     _list("problems held more than once", duplicates)
     screen.print(Text(f"digest {problem_set.digest}"))
     if out:
