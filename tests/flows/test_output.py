@@ -1,4 +1,4 @@
-"""A run prints on when nobody reads any more."""
+"""A run goes on printing after the reader of its output is gone."""
 
 from __future__ import annotations
 

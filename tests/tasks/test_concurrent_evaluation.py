@@ -1,4 +1,4 @@
-"""Evaluation beside exploration, or before it."""
+"""Evaluation runs concurrently with exploration, or before it."""
 
 from __future__ import annotations
 

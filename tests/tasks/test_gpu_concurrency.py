@@ -1,4 +1,4 @@
-"""Whose turn it is needs a server (tests/flows); which stages need one does not."""
+"""Which stages need a concurrency slot, and waiting for one; tests/flows hold slots of a real server."""
 
 from __future__ import annotations
 

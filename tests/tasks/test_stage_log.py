@@ -10,7 +10,7 @@ from tasks.stage_log import LINES_A_MINUTE, StageLog
 
 
 class Forwarded:
-    """A log, and what came of it."""
+    """A stage's log and the lines that were forwarded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class Forwarded:
         self.log = StageLog(lambda level, line: self.lines.append((level, line)), lambda: self.now)
 
     def write(self, data: bytes) -> list[str]:
-        """Append, look, and return what was said in all."""
+        """Append to the file, forward, and return all lines so far."""
         with open(self.path, "ab") as stream:
             stream.write(data)
         self.log.forward()

@@ -1,4 +1,4 @@
-"""What a stage's task passes on to the runner."""
+"""A stage's task passes on that its run was stopped."""
 
 from __future__ import annotations
 
