@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import KList, Share, json_option
+from rloop_core.cli.options import json_option, k_list, share
 from rloop_core.cli.output import print_json, progress_bar, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
@@ -20,7 +20,7 @@ from rloop_core.verifier.policies import Policies
 )  # fmt: skip
 @click.option("--samples", default=32, show_default=True, type=click.IntRange(1), help="Completions of each problem.")
 @click.option(
-    "--k", "ks", type=KList(), default=None,
+    "--k", "ks", type=k_list, default=None, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
 )  # fmt: skip
 @click.option(
@@ -62,7 +62,7 @@ from rloop_core.verifier.policies import Policies
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap."
 )
 @click.option(
-    "--shard", type=Share(), default="1/1", metavar="I/N",
+    "--shard", type=share, default="1/1", metavar="I/N",
     help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
 )  # fmt: skip
 @click.option(

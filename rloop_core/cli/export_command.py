@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rloop_core.cli.options import BEST, CACHE_FOLDER, IterationOrBest, json_option, store_option
+from rloop_core.cli.options import BEST, CACHE_FOLDER, iteration_or_best, json_option, store_option
 from rloop_core.cli.output import print_json
 
 
@@ -13,7 +13,7 @@ from rloop_core.cli.output import print_json
 @click.option("--to", "target", required=True, metavar="PATH_OR_HUB", help="A folder, or hub:owner/name.")
 @store_option
 @click.option(
-    "--iteration", type=IterationOrBest(), default=None, metavar="I|best",
+    "--iteration", type=iteration_or_best, default=None, metavar="I|best",
     help="Export theta_(I+1), the policy at the end of iteration I, or the best checkpoint on the set that "
     "evaluate.select_on names.  [default: the last finished]",
 )  # fmt: skip

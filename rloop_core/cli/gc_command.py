@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import Age, json_option, store_option
+from rloop_core.cli.options import age, json_option, store_option
 from rloop_core.cli.output import console, plain_table, print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Delete without asking; required where stdin is no terminal.")
 @click.option(
-    "--older-than", type=Age(), default="24h", show_default=True,
+    "--older-than", type=age, default="24h", show_default=True, metavar="AGE",
     help="Keep what is younger, by the store's own clock: another process may be about to publish it.",
 )  # fmt: skip
 @json_option

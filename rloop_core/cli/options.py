@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -29,96 +28,58 @@ store_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-class Type(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
-    """A parameter type that also accepts a default that is converted already."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value of an option's text."""
-        return self.parse(value, param, ctx) if isinstance(value, str) else value
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value, or call `fail`."""
-        raise NotImplementedError
+# Parameter types. Click converts a default too, so each function returns what is converted already.
 
 
-class KList(Type):
-    """A comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
-
-    name = "K,K,..."
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the numbers."""
-        try:
-            numbers = sorted({int(part) for part in text.split(",") if part.strip()})
-        except ValueError:
-            self.fail(f"{text!r} is not a list of whole numbers such as 1,8,32", param, ctx)
-        if not numbers or numbers[0] < 1:
-            self.fail(f"{text!r} needs numbers of at least 1", param, ctx)
-        return tuple(numbers)
+def k_list(value: str | tuple[int, ...]) -> tuple[int, ...]:
+    """Convert a comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
+    if isinstance(value, tuple):
+        return value
+    try:
+        numbers = sorted({int(part) for part in value.split(",") if part.strip()})
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 1,8,32") from None
+    if not numbers or numbers[0] < 1:
+        raise click.BadParameter(f"{value!r} needs numbers of at least 1")
+    return tuple(numbers)
 
 
-class Names(Type):
-    """A comma-separated list of names."""
-
-    name = "NAME,NAME,..."
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the names, in order."""
-        return tuple(part for part in text.split(",") if part)
+def names(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Convert a comma-separated list of names."""
+    return value if isinstance(value, tuple) else tuple(part for part in value.split(",") if part)
 
 
-class Seconds(Type):
-    """A number of seconds: positive and finite."""
-
-    name = "SECONDS"
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds < math.inf:
-            self.fail(f"{text!r} is not a time of more than 0 s", param, ctx)
-        return seconds
+def seconds(value: str | float) -> float:
+    """Convert a number of seconds, positive and finite."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise click.BadParameter(f"{value!r} is not a time of more than 0 s")
+    return number
 
 
-class Age(Type):
-    """A time span in seconds, from `90s`, `30m`, `24h` or `7d`."""
-
-    name = "AGE"
-    _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # noqa: RUF012
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-        if not match:
-            self.fail(f"{text!r} is not a time span such as 24h; units are s, m, h and d", param, ctx)
-        return float(match[1]) * self._UNITS[match[2]]
+def age(value: str) -> float:
+    """Convert a time span such as `90s`, `30m`, `24h` or `7d` to seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value.strip())
+    if not match:
+        raise click.BadParameter(f"{value!r} is not a time span such as 24h; units are s, m, h and d")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-class Share(Type):
-    """One of n equal shares of the work, from `2/4`: (i, n), i from 1 to n."""
-
-    name = "I/N"
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Return (i, n)."""
-        number, _, shares = text.partition("/")
-        if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
-            self.fail(f"{text!r} is not a share such as 2/4, the second of four", param, ctx)
-        return int(number), int(shares)
+def share(value: str | tuple[int, int]) -> tuple[int, int]:
+    """Convert `2/4`, the second of four equal shares, to (i, n), i from 1 to n."""
+    if isinstance(value, tuple):
+        return value
+    number, _, shares = value.partition("/")
+    if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
+        raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
+    return int(number), int(shares)
 
 
-class IterationOrBest(Type):
-    """The number of an iteration, from 0, or `best`."""
-
-    name = "I|best"
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Return the number or `best`."""
-        if text == BEST:
-            return BEST
-        if not text.isdecimal():
-            self.fail(f"{text!r} is neither an iteration such as 0 nor `best`", param, ctx)
-        return int(text)
+def iteration_or_best(value: str) -> int | str:
+    """Convert the number of an iteration, from 0, or `best`."""
+    if value != BEST and not value.isdecimal():
+        raise click.BadParameter(f"{value!r} is neither an iteration such as 0 nor `best`")
+    return value if value == BEST else int(value)

@@ -7,27 +7,23 @@ from typing import Any, get_args
 
 import click
 
-from rloop_core.cli.options import Type
 from rloop_core.verifier.policies import DEFAULT, Policies
 
 
-class PolicySetting(Type):
-    """NAME=VALUE of one field of the verifier's `Policies`."""
-
-    name = "NAME=VALUE"
-
-    def parse(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        """Return the field's name and its checked value."""
-        name, equals, value = (part.strip() for part in text.partition("="))
-        fields = Policies.model_fields
-        if name not in fields or not equals:
-            self.fail(f"{text!r} is not NAME=VALUE with one of the names {', '.join(fields)}", param, ctx)
-        try:
-            return name, getattr(Policies.model_validate({name: value}), name)
-        except ValueError:
-            choices = get_args(fields[name].annotation)
-            allowed = " or ".join(map(str, choices)) if choices else "a number of at least 0 and below 1"
-            self.fail(f"{name} is {allowed}, not {value!r}", param, ctx)
+def _setting(value: str | tuple[str, Any]) -> tuple[str, Any]:
+    """Convert NAME=VALUE of one field of the verifier's `Policies` to the name and the checked value."""
+    if isinstance(value, tuple):
+        return value
+    name, equals, text = (part.strip() for part in value.partition("="))
+    fields = Policies.model_fields
+    if name not in fields or not equals:
+        raise click.BadParameter(f"{value!r} is not NAME=VALUE with one of the names {', '.join(fields)}")
+    try:
+        return name, getattr(Policies.model_validate({name: text}), name)
+    except ValueError:
+        choices = get_args(fields[name].annotation)
+        allowed = " or ".join(map(str, choices)) if choices else "a number of at least 0 and below 1"
+        raise click.BadParameter(f"{name} is {allowed}, not {text!r}") from None
 
 
 def _policies(ctx: click.Context, param: click.Parameter, settings: tuple[tuple[str, Any], ...]) -> Policies:
@@ -48,6 +44,6 @@ def _policy_help() -> str:
 
 
 policy_option = click.option(
-    "--policy", "policies", type=PolicySetting(), multiple=True, callback=_policies, help=_policy_help()
+    "--policy", "policies", type=_setting, metavar="NAME=VALUE", multiple=True, callback=_policies, help=_policy_help()
 )
 """Passes `policies`, a `Policies`, to the command."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rloop_core.cli.options import KList, json_option
+from rloop_core.cli.options import json_option, k_list
 from rloop_core.cli.output import print_json, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
@@ -17,7 +17,7 @@ from rloop_core.verifier.policies import Policies
     "of them. May be repeated; all files are scored together.",
 )  # fmt: skip
 @click.option(
-    "--k", "ks", type=KList(), default=None,
+    "--k", "ks", type=k_list, default=None, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
 )  # fmt: skip
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")

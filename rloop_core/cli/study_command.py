@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, KList, Names, json_option, store_option
+from rloop_core.cli.options import CACHE_FOLDER, json_option, k_list, names, store_option
 from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.results.progress import duration
 
@@ -28,8 +28,8 @@ _LINE_SECONDS = 60.0
     help="Study file (YAML), such as deployments/studies/sums.yaml.",
 )  # fmt: skip
 @store_option
-@click.option("--seeds", type=KList(), default=(), help="Only these seeds of the study.")
-@click.option("--arms", type=Names(), default=(), help="Only these arms.")
+@click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
+@click.option("--arms", type=names, default=(), metavar="NAME,NAME,...", help="Only these arms.")
 @click.option(
     "--jobs", type=click.IntRange(1), default=None,
     help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]",

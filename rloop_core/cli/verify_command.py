@@ -8,7 +8,7 @@ from typing import BinaryIO
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
-from rloop_core.cli.options import Seconds
+from rloop_core.cli.options import seconds
 from rloop_core.cli.output import progress_bar
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
@@ -25,7 +25,7 @@ from rloop_core.verifier.policies import Policies
     help="Processes of the math engine; each can be killed.",
 )
 @click.option(
-    "--timeout", default=5.0, type=Seconds(), show_default=True,
+    "--timeout", default=5.0, type=seconds, show_default=True, metavar="SECONDS",
     help="Seconds of processor time for one answer; beyond them its verdict is `timeout`.",
 )  # fmt: skip
 @click.option("--memory-mb", default=1024, show_default=True, help="Memory of each such process, in MiB.")

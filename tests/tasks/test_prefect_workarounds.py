@@ -1,4 +1,4 @@
-"""A run goes on printing after the reader of its output is gone."""
+"""Workarounds for Prefect: a run goes on printing after the reader of its output is gone."""
 
 from __future__ import annotations
 
