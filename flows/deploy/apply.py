@@ -28,11 +28,10 @@ from flows.deploy.plan import (
     GPU_POOL,
     Change,
     Deployment,
-    Pool,
     change,
     planned_deployments,
+    planned_limits,
     planned_pools,
-    read_yaml,
 )
 from rloop_core.errors import ConfigError
 
@@ -68,7 +67,7 @@ def deploy(
         if pool_type != "process":
             for plan, existing in deployments:
                 _check_store(plan, existing, pool_type)
-        changes = [_deploy_limit(client, name, plan, dry_run) for name, plan in read_yaml("limits.yaml").items()]
+        changes = [_deploy_limit(client, limit, dry_run) for limit in planned_limits()]
         changes += [_deploy_pool(client, pool, dry_run) for pool in pools]
         changes += [_deploy(client, plan, existing, dry_run) for plan, existing in deployments]
         return changes + deploy_automations(client, wishes, dry_run)
@@ -98,35 +97,33 @@ def _server(api: str | None) -> Iterator[SyncPrefectClient]:
             raise ConfigError(what, field="--api", fix=fix) from error
 
 
-def _deploy_limit(client: SyncPrefectClient, name: str, plan: dict[str, Any], dry_run: bool) -> Change:
+def _deploy_limit(client: SyncPrefectClient, plan: GlobalConcurrencyLimitCreate, dry_run: bool) -> Change:
     """Create a global concurrency limit; an existing one belongs to the operator."""
     existing: GlobalConcurrencyLimitResponse | None = None
     try:
-        existing = client.read_global_concurrency_limit_by_name(name)
+        existing = client.read_global_concurrency_limit_by_name(plan.name)
     except ObjectNotFound:
         if not dry_run:
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, **plan))
-    limit, active = (existing.limit, existing.active) if existing else (plan["limit"], plan["active"])
-    details = [f"limit {limit}", "on" if active else "off"]
-    if existing and (limit, active) != (plan["limit"], plan["active"]):
+            client.create_global_concurrency_limit(plan)
+    now = existing or plan
+    details = [f"limit {now.limit}", "on" if now.active else "off"]
+    if (now.limit, now.active) != (plan.limit, plan.active):
         details = [f"kept: {', '.join(details)}"]
-    return change("limit", name, "left" if existing else "created", details)
+    return change("limit", plan.name, "left" if existing else "created", details)
 
 
-def _deploy_pool(client: SyncPrefectClient, pool: Pool, dry_run: bool) -> Change:
-    plan: dict[str, Any] = {"description": pool.description, "base_job_template": pool.template}
+def _deploy_pool(client: SyncPrefectClient, pool: WorkPoolCreate, dry_run: bool) -> Change:
     try:
         existing = client.read_work_pool(pool.name)
     except ObjectNotFound:
         if not dry_run:
-            client.create_work_pool(
-                WorkPoolCreate(name=pool.name, type=pool.type, concurrency_limit=pool.concurrency_limit, **plan)
-            )
+            client.create_work_pool(pool)
         return change("pool", pool.name, "created", [f"type {pool.type}", f"limit {pool.concurrency_limit}"])
     if existing.type != pool.type:
         what = f"{pool.name} is a {existing.type} pool, and a pool's type is fixed"
         fix = f"--pool-type {existing.type}, or first prefect work-pool delete {pool.name}"
         raise ConfigError(what, field="--pool-type", fix=fix)
+    plan = pool.model_dump(include={"description", "base_job_template"})
     differing = [name for name, value in plan.items() if getattr(existing, name) != value]
     if differing and not dry_run:
         client.update_work_pool(pool.name, WorkPoolUpdate(**{name: plan[name] for name in differing}))

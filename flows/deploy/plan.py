@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 
@@ -16,17 +17,6 @@ GPU_POOL = "rloop-gpu"
 
 Change = dict[str, Any]
 """`kind`, `name`, `action` (created, changed or left) and `details`: a line of what `rloop deploy` did or would do."""
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A work pool of pools.yaml with its job template."""
-
-    name: str
-    type: str
-    description: str
-    concurrency_limit: int | None
-    template: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,14 +40,19 @@ class Deployment:
     schedules: list[dict[str, Any]]
 
 
-def planned_pools(pool_type: str) -> list[Pool]:
+def planned_pools(pool_type: str) -> list[WorkPoolCreate]:
     """Return the pools; the GPU pool has the given type."""
     pools = []
     for name, fields in read_yaml("pools/pools.yaml").items():
         kind = pool_type if name == GPU_POOL else fields["type"]
         template = json.loads((_folder() / f"pools/{kind}.json").read_text())
-        pools.append(Pool(name, kind, fields["description"], fields["concurrency_limit"], template))
+        pools.append(WorkPoolCreate(**{**fields, "name": name, "type": kind, "base_job_template": template}))
     return pools
+
+
+def planned_limits() -> list[GlobalConcurrencyLimitCreate]:
+    """Return the global concurrency limits."""
+    return [GlobalConcurrencyLimitCreate(name=name, **fields) for name, fields in read_yaml("limits.yaml").items()]
 
 
 def planned_deployments(store: str | None) -> list[Deployment]:
