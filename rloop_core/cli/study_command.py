@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,11 +94,11 @@ def _jobs(device: str) -> int:
 @contextmanager
 def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield a function that shows progress: a bar over all stages on a terminal, a line a minute anywhere else."""
-    screen = console(stderr=True)
-    if screen.is_terminal and not as_json:
+    if sys.stderr.isatty() and not as_json:
         with progress_bar("stages", "stages") as show:
             yield lambda now: show(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
         return
+    screen = console(stderr=True)
     last_line, printed = 0.0, set[str]()
 
     def tell(now: Progress) -> None:
