@@ -1,28 +1,14 @@
-"""Earlier attempts at a run, as a server still shows them: what a killed process left *Running* is put right.
+"""Correct what the Prefect server shows of earlier attempts at a run: a killed process leaves states *Running*.
 
-The store decides what is done; this is only about what the UI shows. Nothing is touched without the run's lease: who
-holds it knows that nobody else works on the run, whatever a server says.
+This changes only what the UI shows; the store decides what is done. The caller holds the run's lease, so no other
+process works on the run, whatever the server says.
 """
 
-from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterName,
-    FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
@@ -31,25 +17,21 @@ from prefect.states import Cancelled, Crashed
 from flows.run_form import config_from
 from rloop_core.config import Config, as_vanilla
 from rloop_core.errors import RLoopError
-from tasks.audience import is_watched
+from tasks.session import has_ui
 
-_UNENDED = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED, StateType.PAUSED, StateType.CANCELLING]
-_INTERRUPTED = [StateType.RUNNING, StateType.CANCELLING, StateType.CRASHED, StateType.FAILED, StateType.CANCELLED]
-_MOST = 20  # attempts looked at; older ones were seen by those in between
+_UNENDED = ["RUNNING", "PENDING", "SCHEDULED", "PAUSED", "CANCELLING"]
+_INTERRUPTED = ["RUNNING", "CANCELLING", "CRASHED", "FAILED", "CANCELLED"]
+_MOST_ATTEMPTS = 20  # the latest; they corrected the older ones
 
 
 def end_earlier_attempts(config: Config) -> None:
-    """End what earlier attempts at this run, whose lease we hold, left unended on the server. Never fails.
-
-    Args:
-        config: The run's config.
-    """
+    """Set the states that earlier attempts at this run left unended to *Crashed* or *Cancelled*. Never fails."""
     context = FlowRunContext.get()
-    if context is None or not isinstance(context.flow_run, FlowRun) or not is_watched():
+    if context is None or context.flow is None or not isinstance(context.flow_run, FlowRun) or not has_ui():
         return
     try:
         with get_client(sync_client=True) as client:
-            ended = _end(client, context.flow_run, config)
+            ended = _end(client, context.flow.name, context.flow_run, config)
     except Exception as error:
         get_run_logger().warning("what earlier attempts left on the server stays as it is: %s", error)
         return
@@ -57,68 +39,64 @@ def end_earlier_attempts(config: Config) -> None:
         get_run_logger().info("earlier attempts at this run had left %d runs unended; they are Crashed now", ended)
 
 
-def _end(client: SyncPrefectClient, mine: FlowRun, config: Config) -> int:
-    wanted = config.placement.store, config.name
-    others = [run for run in _earlier(client, mine) if run.id != mine.id and _config_of(run, config) == wanted]
-    if mine.run_count < 2 and not others:
+def _end(client: SyncPrefectClient, flow: str, current: FlowRun, config: Config) -> int:
+    """End the unended task runs and subflow runs of all attempts, and the earlier attempts; return how many of both."""
+    key = config.placement.store, config.name
+    earlier = [run for run in _interrupted(client, flow, current) if _key_of(run, config) == key]
+    if current.run_count < 2 and not earlier:
         return 0
-    parents = [mine.id, *(run.id for run in others)]
-    below = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=parents))
-    inner = client.read_flow_runs(flow_run_filter=below)
-    tasks = client.read_task_runs(
-        flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[*parents, *(run.id for run in inner)])),
-        task_run_filter=TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNENDED), name=None)),
+    attempts = [current.id, *(run.id for run in earlier)]
+    subflows = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": attempts}})
     )
-    worked = {task.flow_run_id for task in tasks}
+    tasks = client.read_task_runs(
+        flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [*attempts, *(run.id for run in subflows)]}}),
+        task_run_filter=TaskRunFilter.model_validate({"state": {"type": {"any_": _UNENDED}, "name": None}}),
+    )
     for task in tasks:
-        client.set_task_run_state(task.id, _ghost(mine, task.state), force=True)
-    unended = [run for run in inner if run.state is None or not run.state.is_final()]
+        client.set_task_run_state(task.id, _ended(current, task.state), force=True)
+    unended = [run for run in subflows if run.state is None or not run.state.is_final()]
     for run in unended:
-        client.set_flow_run_state(run.id, _ghost(mine, run.state), force=True)
-    for run in others:
-        # One that has no task has never held the lease: it may be about to say that it cannot have it.
+        client.set_flow_run_state(run.id, _ended(current, run.state), force=True)
+    worked = {task.flow_run_id for task in tasks}
+    for run in earlier:
+        # An attempt without tasks never held the lease: it may be about to fail for the lack of it.
         if run.id in worked and run.state is not None and not run.state.is_final():
-            client.set_flow_run_state(run.id, _ghost(mine, run.state, "Superseded"), force=True)
+            client.set_flow_run_state(run.id, _ended(current, run.state, "Superseded"), force=True)
     return len(tasks) + len(unended)
 
 
-def _earlier(client: SyncPrefectClient, mine: FlowRun) -> Iterator[FlowRun]:
-    """Runs of my flow and name that did not complete."""
-    flow = FlowRunContext.get()
-    assert flow is not None and flow.flow is not None
-    yield from client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[flow.flow.name])),
-        flow_run_filter=FlowRunFilter(
-            name=FlowRunFilterName(any_=[mine.name]),
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_INTERRUPTED)),
+def _interrupted(client: SyncPrefectClient, flow: str, current: FlowRun) -> list[FlowRun]:
+    """Return the other runs of this flow and name that did not complete."""
+    runs = client.read_flow_runs(
+        flow_filter=FlowFilter.model_validate({"name": {"any_": [flow]}}),
+        flow_run_filter=FlowRunFilter.model_validate(
+            {"name": {"any_": [current.name]}, "state": {"type": {"any_": _INTERRUPTED}}}
         ),
         sort=FlowRunSort.START_TIME_DESC,
-        limit=_MOST,
+        limit=_MOST_ATTEMPTS,
     )
+    return [run for run in runs if run.id != current.id]
 
 
-def _config_of(run: FlowRun, mine: Config) -> tuple[str, str] | None:
-    """Store and name that a flow run's parameters mean; None if they mean nothing here."""
+def _key_of(run: FlowRun, current: Config) -> tuple[str, str] | None:
+    """Return store and name of a flow run's config; None if its parameters give none."""
+    form: dict[str, Any] = dict(run.parameters)
     try:
-        config = config_from(**_form(run.parameters))
+        if isinstance(form.get("config"), dict):
+            form["config"] = Config.model_validate(form["config"])
+        config = config_from(**form)
     except (RLoopError, TypeError, ValueError):
         return None
-    config = as_vanilla(config) if mine.arm == "vanilla-rl" else config
+    config = as_vanilla(config) if current.arm == "vanilla-rl" else config
     return config.placement.store, config.name
 
 
-def _form(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as the form's function takes them: the config, if there is one, as a config."""
-    given = parameters.get("config")
-    return {**parameters, "config": Config.model_validate(given)} if isinstance(given, dict) else parameters
-
-
-def _ghost(mine: FlowRun, state: State | None, name: str | None = None) -> State:
-    message = f"Its process ended without a word; {mine.name} went on in attempt {mine.run_count} of {_short(mine.id)}."
+def _ended(current: FlowRun, state: State | None, name: str | None = None) -> State:
+    message = (
+        f"Its process ended without a word; {current.name} went on in attempt {current.run_count} of "
+        f"{str(current.id)[:8]}."
+    )
     if state is not None and state.is_cancelling():
         return Cancelled(message=message)
     return Crashed(name=name, message=message) if name else Crashed(message=message)
-
-
-def _short(number: UUID) -> str:
-    return str(number)[:8]

@@ -1,11 +1,11 @@
-"""A deployment's pull step: where this machine has rloop, whatever its path is on any other."""
+"""The pull step of the deployments: the folder of rloop on the worker's machine."""
 
 from pathlib import Path
 
 
 def installed() -> dict[str, str]:
-    """The folder that `flows` was installed from: a clone (`pip install -e`), or the image's copy of it.
+    """Return the folder that `flows` was installed from: a clone (`pip install -e`) or the image's copy.
 
-    No path of the machine that deployed is kept by the server, and each worker may have its clone elsewhere.
+    So the server keeps no path of the deploying machine, and each worker may have its clone anywhere.
     """
     return {"directory": str(Path(__file__).resolve().parent.parent)}

@@ -3,7 +3,7 @@
 from prefect import flow
 
 from rloop_core.config.placement import StoreUri
-from tasks.compare import compare_arms
+from tasks.analysis import compare_arms
 from tasks.credentials import take_credentials
 
 

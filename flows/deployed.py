@@ -1,92 +1,98 @@
-"""RLoop and its control as a deployment starts them: from a form of few fields, where nobody holds a config object."""
+"""RLoop and its control as deployments start them: from a form of a few fields in place of a config object."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow
+from prefect import Flow, flow, get_client, tags
 from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
 from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
-from flows.server_trouble import DELETED, server_was_gone, was_deleted
-from flows.worker_watchdog import outlives_worker
+from flows.server_errors import DELETED, server_was_gone, was_deleted
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.placement import StoreUri
 from rloop_core.errors import cause_of
 from rloop_core.printable import printable_line
 from tasks.credentials import take_credentials
+from tasks.prefect_workarounds import survive_worker
 from tasks.report import report
 from tasks.session import open_run
-from tasks.tags import labelled
 
 MOST_CHARACTERS = 1000
-
-
-@flow(name="rloop", flow_run_name=form_run_name)
-def iterate(
-    config_file: ConfigName = "demo",
-    config: Config | None = None,
-    overrides: list[Override] = [],  # noqa: B006 - the form needs a list; nobody changes it
-    name: RunName | None = None,
-    iterations: Iterations | None = None,
-    store: StoreUri | None = None,
-) -> Any:
-    """Run RLoop, or go on with a run of the same name: what the store already holds is not computed again.
-
+_FIELDS = """
     Args:
         config_file: A config of deployments/configs, by its file name.
         config: A whole config of your own in place of that file; only `problems` is required.
         overrides: Changes to single fields, such as `explore.steps=20`, in order.
-        name: Name of the run, its folder in the store; null takes the config's.
-        iterations: Iterations; raising it later continues the run. Null takes the config's.
+        name: Name of the run, its folder in the store; a control's ends with `-vanilla-rl`. Null takes the config's.
+        iterations: Iterations of RLoop; raising it later continues the run. Null takes the config's.
         store: Object store, such as s3://bucket/prefix; null takes the config's. No secrets in it.
     """
-    return _run(algorithm.rloop.fn, config_file, config, overrides, name, iterations, store)
 
 
-@flow(name="vanilla-rl", flow_run_name=form_run_name)
-def vanilla_rl(
-    config_file: ConfigName = "demo",
-    config: Config | None = None,
-    overrides: list[Override] = [],  # noqa: B006
-    name: RunName | None = None,
-    iterations: Iterations | None = None,
-    store: StoreUri | None = None,
-) -> Any:
-    """Run or resume the control of an RLoop run: as many RL steps in one phase, from the very same form.
+def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
+    """Return a flow of the arm's name that takes the form; Prefect makes the form from signature and docstring."""
 
-    Args:
-        config_file: A config of deployments/configs, by its file name.
-        config: A whole config of your own in place of that file; only `problems` is required.
-        overrides: Changes to single fields, such as `explore.steps=20`, in order.
-        name: Name of the RLoop run; the control's own ends with `-vanilla-rl`. Null takes the config's.
-        iterations: Iterations of the RLoop run, which give the number of RL steps. Null takes the config's.
-        store: Object store, such as s3://bucket/prefix; null takes the config's. No secrets in it.
-    """
-    return _run(control.vanilla_rl.fn, config_file, config, overrides, name, iterations, store)
+    def start(
+        config_file: ConfigName = "demo",
+        config: Config | None = None,
+        overrides: list[Override] = [],  # noqa: B006 - the form needs a list; nobody changes it
+        name: RunName | None = None,
+        iterations: Iterations | None = None,
+        store: StoreUri | None = None,
+    ) -> Any:
+        return _run(arm.fn, config_file, config, overrides, name, iterations, store)
+
+    start.__doc__ = f"{summary}\n{_FIELDS}"
+    return flow(name=arm.name, flow_run_name=form_run_name)(start)
 
 
-def _run(arm: Callable[[Config], None], config_file: str, config: Config | None, *form: Any) -> State:
-    """Run an arm and report on it; the run's last state says in one sentence what came out, or what to do."""
+iterate = _deployable(
+    algorithm.rloop,
+    "Run RLoop, or go on with a run of the same name: what the store already holds is not computed again.",
+)
+vanilla_rl = _deployable(
+    control.vanilla_rl,
+    "Run or resume the control of an RLoop run: as many RL steps in one phase, from the very same form.",
+)
+
+
+def _run(arm: Callable[[Config], None], config_file: str, config: Config | None, *fields: Any) -> State:
+    """Run an arm and its report; the message of the returned state is the result, or what to do."""
     try:
         take_credentials()
-        asked = config_from(config_file, config, *form)
-        asked = as_vanilla(asked) if arm is control.vanilla_rl.fn else asked
-        labels = [asked.name, *([] if config else [config_file])]
-        with outlives_worker(), labelled(*labels), open_run(asked) as run:
-            arm(asked)
+        run_config = config_from(config_file, config, *fields)
+        run_config = as_vanilla(run_config) if arm is control.vanilla_rl.fn else run_config
+        names = [run_config.name, *([] if config else [config_file])]
+        with survive_worker(), _tagged(*names), open_run(run_config) as run:
+            arm(run_config)
             reported = report(run, return_state=True)
     except Exception as error:
         cause = cause_of(error)
-        if cause is None and server_was_gone(error):
+        if cause is not None:
+            return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
+        if server_was_gone(error):
             return Crashed(message=printable_line(f"the Prefect server was gone: {error}", MOST_CHARACTERS))
-        if cause is None and was_deleted(error):
+        if was_deleted(error):
             return Crashed(message=DELETED)
-        if cause is None:
-            raise
-        return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
+        raise
     if reported.is_completed():
         return Completed(message=reported.result())
     return Completed(message=f"complete; its report could not be written: {printable_line(str(reported.message))}")
+
+
+@contextmanager
+def _tagged(*names: str) -> Iterator[None]:
+    """Add tags to the current flow run and to the flows that start in the block; runs are found by them in the UI."""
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, *names}))
+    except Exception as error:  # a missing tag must not fail the run
+        get_run_logger().warning("the run could not be tagged: %s", error)
+    with tags(*names):
+        yield

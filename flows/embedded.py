@@ -1,6 +1,6 @@
-"""A Prefect API for one command: started beside it on loopback, gone with it, even by kill -9.
+"""Run a Prefect API for one command: a process on loopback that ends with the command, even on kill -9.
 
-Every user of a machine reaches its loopback, so each API has a password of its own, which the two processes alone know.
+Every user of a machine reaches its loopback, so each API has a random password that only its two processes know.
 Prefect's own temporary server outlives a killed command, and starts only after the command has loaded everything.
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from flows.embedded_server import LOG
 from rloop_core.errors import StageError
 from rloop_core.imports import without_collections, without_pandas
-from tasks.audience import nobody_watching
 
 _SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -26,11 +25,11 @@ _SETTINGS = {
 _PATIENCE_SECONDS = 120.0
 
 CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
-"""Prefect's own setting; below CRITICAL, an error fills the screen with the engine's tracebacks before its one line."""
+"""A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
 class _Server:
-    """The process, started; it may take seconds until it answers."""
+    """The server's process; it may take seconds until it answers."""
 
     def __init__(self) -> None:
         self.password = f"rloop:{secrets.token_urlsafe(32)}"
@@ -48,7 +47,7 @@ class _Server:
             )
 
     def end(self) -> None:
-        """Politely, and then not."""
+        """Terminate it, or kill it after 5 seconds."""
         self.process.terminate()
         try:
             self.process.wait(5)
@@ -59,12 +58,12 @@ class _Server:
 
 @contextmanager
 def server_ahead() -> Iterator[_Server | None]:
-    """The process of an embedded API, begun before anybody knows whether it is needed; ended with the block.
+    """Start an embedded API before it is known whether it is needed, and end it with the block.
 
-    It starts in the time in which this process does other things. None where an address is configured, as far as that
-    can be seen without loading Prefect; the process sees to the rest by itself.
+    It starts while this process loads its own modules. Yields None if the environment has an API address; the process
+    ends by itself if a Prefect profile has one.
     """
-    _quietly()
+    _quiet()
     if os.environ.get("PREFECT_API_URL") or "prefect" in sys.modules:
         yield None
         return
@@ -77,15 +76,15 @@ def server_ahead() -> Iterator[_Server | None]:
 
 @contextmanager
 def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
-    """The configured Prefect API (`PREFECT_API_URL` or a profile), or one of our own for as long as the block runs.
+    """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
 
     Args:
-        ahead: Our own, if it is started already.
+        ahead: The embedded one, if it is started already.
 
     Raises:
-        StageError: Our own does not start.
+        StageError: The embedded one does not start.
     """
-    _quietly()
+    _quiet()
     with nullcontext(ahead) if ahead else server_ahead() as server:
         with without_pandas(), without_collections():
             from prefect.settings import (
@@ -95,6 +94,8 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
                 PREFECT_HOME,
                 temporary_settings,
             )
+
+            from tasks.session import without_ui
 
         if PREFECT_API_URL.value():
             yield
@@ -108,13 +109,13 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
             raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
         server = server or _Server()
         try:
-            # Nobody watches this API for heartbeats, and each flow would wait up to a second for its heartbeat thread.
+            # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
             settings = {
                 PREFECT_API_URL: server.address,
                 PREFECT_API_AUTH_STRING: server.password,
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
             }
-            with nobody_watching(), temporary_settings(updates=settings):
+            with without_ui(), temporary_settings(updates=settings):
                 _load_flows()
                 _wait_for(server, log)
                 try:
@@ -125,15 +126,16 @@ def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
             server.end()
 
 
-def _quietly() -> None:
+def _quiet() -> None:
+    """Keep Prefect's log lines off the console unless the environment says otherwise."""
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
 
 
 def _load_flows() -> None:
-    """Load, while the server starts, what the first flow would have to wait for."""
+    """Load what the first flow needs while the server starts."""
     with without_pandas(), without_collections():
-        import fastapi  # noqa: F401 - the client wants it for its first request
+        import fastapi  # noqa: F401 - the client loads it at its first request
         import prefect.flow_engine
         import prefect.task_engine  # noqa: F401
 
@@ -141,7 +143,7 @@ def _load_flows() -> None:
 
 
 def _send_logs() -> None:
-    """What was logged reaches the API while there is one; later attempts would fail with lines of their own."""
+    """Send the log records while there is an API: the handler would log its failures later."""
     from prefect.logging.handlers import APILogHandler
 
     APILogHandler().flush()
@@ -151,7 +153,7 @@ def _wait_for(server: _Server, log: Path) -> None:
     import httpx
 
     try:
-        # The listening socket exists already, so the first request simply waits for the first answer.
+        # The socket listens already: the first request waits until the server answers.
         httpx.get(f"{server.address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
         code = server.process.poll()

@@ -1,14 +1,15 @@
-"""The process of an embedded Prefect API: all that it takes to be ready soon, and nothing that nobody will ask of it.
+"""The process of an embedded Prefect API, made to start fast.
 
-Most of the start of a short command is spent here, in imports; so it is begun before the command itself knows Prefect.
+Imports take most of a short command's start, so `flows.embedded` starts this process before it loads Prefect itself.
 """
 
 import contextlib
 import gc
 import os
+import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,50 +18,112 @@ from rloop_core.imports import without_pandas
 from rloop_core.runtime.lifetime import die_with_parent
 
 LOG = "embedded.log"
-"""What the server complains about, in Prefect's home."""
+"""The server's errors, in Prefect's home."""
+_CONNECTION = "PREFECT_API_DATABASE_CONNECTION_URL"
+
+
+class EmptyDatabase:
+    """The migrated, empty database of one Prefect version, kept in the user's cache.
+
+    Migrations take about 5 seconds, which every command with a fresh Prefect home would wait for.
+
+    Args:
+        home: Prefect's home, with the database in use.
+    """
+
+    def __init__(self, home: Path) -> None:
+        from importlib.metadata import version
+
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self._kept = cache / "rloop" / f"prefect-{version('prefect')}.db"
+        self._used = home / "prefect.db"
+        self._is_new = not self._used.exists() and _CONNECTION not in os.environ
+
+    def put(self) -> None:
+        """Copy the kept database into a home that has none."""
+        if self._is_new and self._kept.is_file():
+            with contextlib.suppress(OSError):
+                shutil.copyfile(self._kept, self._used)
+                self._is_new = False
+
+    def is_current(self) -> bool:
+        """Return True if the database in use has the schema of the kept one, so that no migration is due."""
+        if _CONNECTION in os.environ or not self._used.is_file() or not self._kept.is_file():
+            return False
+        return _revision(self._used) == _revision(self._kept) is not None
+
+    def keep(self) -> None:
+        """Keep the database that a server has just created, before any run uses it. Failing is no error."""
+        import sqlite3
+        import tempfile
+
+        if not self._is_new or not self._used.is_file():
+            return
+        with contextlib.suppress(OSError, sqlite3.Error):
+            self._kept.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._kept.parent, prefix=".tmp-")
+            os.close(handle)
+            source, target = sqlite3.connect(self._used), sqlite3.connect(name)
+            try:
+                with contextlib.closing(source), contextlib.closing(target):
+                    source.backup(target)
+                Path(name).replace(self._kept)
+            finally:
+                Path(name).unlink(missing_ok=True)
+
+
+def _revision(database: Path) -> str | None:
+    """Return a database's last migration; None if it cannot be read."""
+    import sqlite3
+
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database, timeout=1)) as connection:
+        rows = connection.execute("select version_num from alembic_version").fetchall()
+        return ",".join(sorted(name for (name,) in rows)) or None
+    return None
 
 
 def _serve(descriptor: int, parent: int) -> None:
+    """Serve on a listening socket until the parent process ends."""
     die_with_parent(parent)
     gc.disable()  # until it serves: see `without_collections`
-    from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_BLOCKS_REGISTER_ON_START,
+        PREFECT_API_DATABASE_MIGRATE_ON_START,
+        PREFECT_API_URL,
+        PREFECT_HOME,
+        temporary_settings,
+    )
 
     if PREFECT_API_URL.value():  # a profile names another server
         return
-    _print_into(Path(PREFECT_HOME.value()) / LOG)
+    home = Path(PREFECT_HOME.value())
+    _redirect_output(home / LOG)
     with without_pandas():
         import uvicorn
         from prefect.server.api.server import create_app
 
-    from flows.empty_database import EmptyDatabase
-
-    schema = EmptyDatabase(Path(PREFECT_HOME.value()))
-    schema.put()
-    with temporary_settings(updates=_nothing_to_prepare() if schema.is_current() else {}):
+    database = EmptyDatabase(home)
+    database.put()
+    # A current database needs neither migrations nor blocks.
+    prepared = {PREFECT_API_DATABASE_MIGRATE_ON_START: False, PREFECT_API_BLOCKS_REGISTER_ON_START: False}
+    with temporary_settings(updates=prepared if database.is_current() else {}):
         app = create_app(ephemeral=True, final=True)
-        _before_serving(app, schema.keep)
-        # Made from the descriptor, the socket knows that it is TCP's. uvicorn's own `fd` takes it for a Unix socket,
-        # and then the second packet of an answer waits 40 ms for the client's acknowledgement (Nagle's algorithm).
+        _call_before_serving(app, database.keep)
+        # A socket made from the descriptor knows that it is TCP. uvicorn's own `fd` takes it for a Unix socket, and
+        # then the second packet of an answer waits 40 ms for the client's acknowledgement (Nagle's algorithm).
         listener = socket.socket(fileno=descriptor)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
         server.run(sockets=[listener])
 
 
-def _nothing_to_prepare() -> dict[Any, bool]:
-    """Settings for a database that a server of this version has prepared already."""
-    from prefect.settings import PREFECT_API_BLOCKS_REGISTER_ON_START, PREFECT_API_DATABASE_MIGRATE_ON_START
-
-    return {PREFECT_API_DATABASE_MIGRATE_ON_START: False, PREFECT_API_BLOCKS_REGISTER_ON_START: False}
-
-
-def _before_serving(app: Any, do: Any) -> None:
-    """Have something done once the server is ready, before it answers anybody."""
+def _call_before_serving(app: Any, function: Callable[[], None]) -> None:
+    """Call a function once the server is ready, before it answers."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager
-    async def lifespan(given: Any) -> AsyncIterator[Any]:
-        async with inner(given) as state:
-            do()
+    async def lifespan(app: Any) -> AsyncIterator[Any]:
+        async with inner(app) as state:
+            function()
             gc.collect()
             gc.freeze()
             gc.enable()
@@ -69,13 +132,13 @@ def _before_serving(app: Any, do: Any) -> None:
     app.router.lifespan_context = lifespan
 
 
-def _print_into(log: Path) -> None:
-    """Standard output and error go to the log from now on, which begins anew."""
-    with contextlib.suppress(OSError):  # the command says what is wrong with its home
+def _redirect_output(log: Path) -> None:
+    """Redirect standard output and error to a new log."""
+    with contextlib.suppress(OSError):  # the command reports what is wrong with its home
         log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
-        for standard in (1, 2):
-            os.dup2(output.fileno(), standard)
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
 
 
 if __name__ == "__main__":

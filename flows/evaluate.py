@@ -1,12 +1,14 @@
-"""A model on a problem set, outside any run: what `rloop evaluate` does, with its table in the UI."""
+"""Evaluate a model on a problem set outside any run, like `rloop evaluate`, with a table in the UI."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from prefect import flow
 from pydantic import Field
 
+from rloop_core.stages.standalone import Request, checked_ks
 from rloop_core.verifier.policies import DEFAULT, Policies
-from tasks.evaluate_model import evaluate_model
+from tasks.analysis import evaluate_model
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -28,7 +30,7 @@ def evaluate(
     verifier: Policies = DEFAULT,
     out: str | None = None,
 ) -> str:
-    """Sample completions, judge them, and report avg@k, pass@k and majority@k; returns the folder with the samples.
+    """Sample completions, judge them, and report avg@k, pass@k and majority@k; return the folder with the samples.
 
     Args:
         model: A folder on the worker, a hub id, or `bundled`.
@@ -37,16 +39,17 @@ def evaluate(
         k: The k of pass@k and majority@k, none above `samples`; empty takes 1, 8, 16, 32 up to it.
         template: How a problem becomes a prompt; `plain` for the bundled policy.
         temperature: Sampling temperature.
-        top_p: Nucleus mass.
-        max_tokens: Completion budget; null takes 2048, or what the model's context leaves.
+        top_p: Probability mass of nucleus sampling.
+        max_tokens: Tokens of a completion at most; null takes 2048, or what the model's context leaves.
         limit: Only the first N problems.
         batch: Sequences generated together.
-        dtype: Precision.
+        dtype: Precision of the weights.
         seed: Seed of the samples and of the bootstrap.
         verifier: What counts as the same answer.
         out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
     """
-    return evaluate_model(
-        model, problems, samples, tuple(sorted(set(k))), template, temperature, top_p, max_tokens, limit, batch, dtype,
-        seed, verifier, out,
+    request = Request(
+        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed,
+        checked_ks(k, samples), verifier,
     )  # fmt: skip
+    return evaluate_model(request, Path(out) if out else None)

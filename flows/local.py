@@ -1,4 +1,4 @@
-"""Start the flow from one command, with an embedded Prefect: no server to start, none left behind."""
+"""Start a run from one command, with an embedded Prefect API unless one is configured."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
 
 
 def run_locally(config: Config, listener: Listener) -> None:
-    """Run or resume the config's arm, the flow `rloop` or `vanilla-rl`, in this process.
+    """Run or resume the flow of the config's arm, `rloop` or `vanilla-rl`, in this process.
 
     Raises:
-        RLoopError: The first stage that failed, as it failed.
+        RLoopError: The error of the first stage that failed.
     """
     with server_ahead() as server:
         from rloop_core.stages.process import warm_up
         from tasks.session import open_run, watched_by
 
-        # The session that the flows share is opened out here: what is wrong with the input is said before Prefect is
-        # loaded.
+        # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
         with watched_by(listener), open_run(config) as run:
             if not _looks_finished(config):
                 run.runner.check()
@@ -34,7 +33,7 @@ def run_locally(config: Config, listener: Listener) -> None:
 
 def _run_flow(config: Config) -> None:
     from flows.rloop import rloop
-    from flows.server_trouble import DELETED, was_deleted
+    from flows.server_errors import DELETED, was_deleted
     from flows.vanilla_rl import vanilla_rl
 
     try:
@@ -52,7 +51,7 @@ def _run_flow(config: Config) -> None:
 
 
 def _looks_finished(config: Config) -> bool:
-    """Whether the last policy is there, so that there may be nothing to compute."""
+    """Return True if the last policy is in the store: there is probably nothing to compute."""
     from rloop_core.store import Store, manifest_key
 
     store = Store(config.placement.store, config.placement.store_patience_seconds)

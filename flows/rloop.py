@@ -6,17 +6,16 @@ from flows.attempts import end_earlier_attempts
 from flows.iteration import rloop_iteration
 from rloop_core.config import Config
 from rloop_core.stages.run_record import write_run_record
-from tasks.preflight import preflight
 from tasks.session import open_run
-from tasks.stages import evaluate
+from tasks.stages import evaluate, preflight
 
 
 @flow(name="rloop", flow_run_name="{config.name}")
 def rloop(config: Config) -> None:
-    """Run or resume every iteration; what the store already holds is not computed again."""
+    """Run or resume all iterations; what the store already holds is not computed again."""
     with open_run(config) as run:
         end_earlier_attempts(config)
-        preflight(run)  # first, so that a config which cannot run leaves the record of one that did
+        preflight(run)  # first: a config that cannot run must not replace the record of one that did
         write_run_record(run.runner.store, config)
         for iteration in range(config.iterations):
             rloop_iteration(config, iteration)

@@ -1,4 +1,4 @@
-"""What somebody fills in to start a run from the UI or a shell, made into a config."""
+"""The form that starts a run from the UI or a shell, and the config that it means."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +31,7 @@ def config_from(
     iterations: int | None = None,
     store: str | None = None,
 ) -> Config:
-    """The config that a form asks for: the whole config, else the file; then its overrides; then the fields of its own.
+    """Return the config of a form: its whole config or else its file, then its overrides, then its other fields.
 
     Raises:
         ConfigError: Unknown file, field or value, or a combination that cannot run.
@@ -49,11 +49,11 @@ def config_from(
 
 
 def form_run_name() -> str:
-    """The flow run's name: that of the run which its form asks for."""
+    """Return the flow run's name, which is the name of the form's run."""
     form = dict(flow_run.parameters)
     try:
         return config_from(**form).name
-    except RLoopError:  # the flow itself says what is wrong
+    except RLoopError:  # the flow itself reports the error
         return str(form.get("name") or form.get("config_file"))
 
 

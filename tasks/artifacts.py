@@ -1,19 +1,24 @@
-"""Tables, figures and texts in the UI, under keys that name the run."""
+"""Artifacts in the UI: tables, figures and texts under keys that name the run, and those that each stage leaves."""
 
 import json
 import math
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run, task_run
 
 from rloop_core.printable import without_secrets
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report.page import image_uri
+from rloop_core.store import Manifest
+from tasks.session import RunSession
 
 
 @dataclass(frozen=True)
@@ -24,37 +29,29 @@ class Origin:
     flow_run: UUID | None
 
     @classmethod
-    def here(cls) -> "Origin":
-        """Those under way where this is called."""
+    def current(cls) -> "Origin":
+        """Return the runs of the calling code."""
         task, flow = task_run.id, flow_run.id
         return cls(UUID(str(task)) if task else None, UUID(str(flow)) if flow else None)
 
-    def artifact(self, kind: str, name: str, data: str, description: str) -> ArtifactCreate:
-        """An artifact of a kind that Prefect knows, not yet sent."""
+    def table(self, name: str, rows: list[dict[str, Any]], description: str) -> ArtifactCreate:
+        """Return a table of these rows, not yet sent; JSON has no NaN, so it becomes null."""
+        finite = [{column: _finite(value) for column, value in row.items()} for row in rows]
+        return self._artifact("table", name, without_secrets(json.dumps(finite)), description)
+
+    def markdown(self, name: str, text: str, description: str) -> ArtifactCreate:
+        """Return a text in Markdown, not yet sent."""
+        return self._artifact("markdown", name, without_secrets(text), description)
+
+    def figure(self, name: str, picture: Picture, description: str) -> ArtifactCreate:
+        """Return a picture with its caption, not yet sent."""
+        return self._artifact("markdown", name, _figure_markdown(picture), description)
+
+    def _artifact(self, kind: str, name: str, data: str, description: str) -> ArtifactCreate:
         return ArtifactCreate(
             type=kind,
             key=artifact_key(name),
-            data=without_secrets(data),
-            description=description,
-            task_run_id=self.task_run,
-            flow_run_id=self.flow_run,
-        )
-
-    def table(self, name: str, rows: list[dict[str, Any]], description: str) -> ArtifactCreate:
-        """A table, a row a mapping."""
-        plain = [{column: _finite(value) for column, value in row.items()} for row in rows]
-        return self.artifact("table", name, json.dumps(plain), description)
-
-    def markdown(self, name: str, text: str, description: str) -> ArtifactCreate:
-        """A text in Markdown."""
-        return self.artifact("markdown", name, text, description)
-
-    def figure(self, name: str, picture: Picture, description: str) -> ArtifactCreate:
-        """A picture with its caption; the UI shows one that is inside a text, and not one that is given as an image."""
-        return ArtifactCreate(
-            type="markdown",
-            key=artifact_key(name),
-            data=_figure_text(picture),
+            data=data,
             description=description,
             task_run_id=self.task_run,
             flow_run_id=self.flow_run,
@@ -62,28 +59,86 @@ class Origin:
 
 
 def publish_table(name: str, rows: list[dict[str, Any]], description: str) -> None:
-    """Show rows in the UI, now."""
+    """Send a table to the UI now."""
     create_table_artifact(key=artifact_key(name), table=rows, description=description)
 
 
 def publish_figure(name: str, picture: Picture, description: str) -> None:
-    """Show a picture in the UI, now."""
-    create_markdown_artifact(key=artifact_key(name), markdown=_figure_text(picture), description=description)
+    """Send a picture to the UI now."""
+    create_markdown_artifact(key=artifact_key(name), markdown=_figure_markdown(picture), description=description)
 
 
 def artifact_key(name: str) -> str:
-    """A name as a key: Prefect takes lower-case letters, digits and dashes alone."""
+    """Return a name as an artifact key: Prefect allows lower-case letters, digits and dashes only."""
     return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def as_text(words: str) -> str:
-    """Words that Markdown shows as they are; model output, problem texts and names are hostile."""
-    return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", words)
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows literally; model output, problem texts and names are hostile."""
+    return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", text)
 
 
-def _figure_text(picture: Picture) -> str:
-    title = as_text(picture.title)
-    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{as_text(picture.caption)}\n"
+def show_result(run: RunSession, manifest: Manifest, name: str, losses: list[float]) -> None:
+    """Show a stage's new artifact: a table of its key figures and a figure, sent while the next stages compute.
+
+    Args:
+        run: The open run.
+        manifest: The artifact's manifest.
+        name: `<run>-000-explore`, the prefix of the keys.
+        losses: The losses of fine-tuning's updates, from its progress events.
+    """
+    place = f"iteration {manifest.iteration}" if manifest.iteration >= 0 else "base"
+    where = f"{run.config.name}, {place}: {manifest.stage}"
+    rows, title = _key_figures(manifest), f"{where}, {manifest.digest[:12]}"
+    publisher = run.publisher()
+    if publisher is None:
+        with suppress(Exception):  # the store has all of it
+            publish_table(name, rows, title)
+        return
+    origin = Origin.current()
+    table = origin.table(name, rows, title)
+
+    def send_figure(client: SyncPrefectClient) -> None:
+        # The publisher's thread draws it: loading matplotlib takes seconds, and no stage waits for that.
+        picture = run.figures().draw(manifest, losses)
+        if picture is not None:
+            made = client.create_artifact(origin.figure(f"{name}-figure", picture, f"{where}: {picture.title}"))
+            run.pages[name] = f"/artifacts/artifact/{made.id}"
+
+    publisher.submit(f"table of {name}", lambda client: client.create_artifact(table))
+    publisher.submit(f"figure of {name}", send_figure)
+
+
+def metric_rows(label: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the metrics of an evaluation on one problem set, in percent, a row each."""
+    return [
+        {
+            "set": label,
+            "metric": name,
+            "value": f"{metric['value']:.2%}",
+            "95 % interval": f"{metric['low']:.2%} to {metric['high']:.2%}",
+        }
+        for name, metric in summary.items()
+        if isinstance(metric, dict) and "low" in metric
+    ]
+
+
+def _key_figures(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return a row for each count and metric; for an evaluation a row for each problem set and metric."""
+    if manifest.stage == "evaluate":
+        return [row for label, summary in manifest.metrics.items() for row in metric_rows(label, summary)]
+    figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
+    figures.pop("seconds_by_step", None)
+    return [
+        {"figure": name, "value": f"{value:.4g}" if isinstance(value, float) else str(value)[:500]}
+        for name, value in figures.items()
+    ]
+
+
+def _figure_markdown(picture: Picture) -> str:
+    """Return a picture inside a text: the UI does not show image artifacts whose data is in the URI."""
+    title = escape_markdown(picture.title)
+    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{escape_markdown(picture.caption)}\n"
 
 
 def _finite(value: Any) -> Any:

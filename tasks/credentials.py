@@ -1,6 +1,6 @@
-"""The store's credentials from a Prefect block, for teams that keep them there: into this process's environment alone.
+"""Take the store's credentials from a Prefect Secret block into this process's environment.
 
-Without a block the environment, a profile or the machine's role count, as everywhere with S3. The store knows of none.
+Without a block S3 looks for credentials as usual: environment, profile, the machine's role.
 """
 
 import os
@@ -10,23 +10,23 @@ from typing import Any, cast
 from rloop_core.errors import ConfigError
 
 BLOCK = "RLOOP_CREDENTIALS_BLOCK"
-"""The environment variable with the block's name: a job variable of a deployment or a work pool, and no secret."""
+"""The environment variable with the block's name: a job variable of a deployment or work pool, and no secret."""
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _FIX = f"""make it: Secret(value={{"{VARIABLES[0]}": "...", "{VARIABLES[1]}": "..."}}).save(NAME)"""
 
 
 def take_credentials() -> None:
-    """Put what the named Secret block holds into the environment, before a store is opened; nothing when none is named.
+    """Put the values of the named Secret block into the environment; call it before a store is opened.
 
     Raises:
-        ConfigError: There is no such block, or it holds something else; what it holds is not repeated.
+        ConfigError: There is no such block, or it holds something else; the error does not repeat its values.
     """
     name = os.environ.get(BLOCK)
     if name:
-        taken = _checked(name, _read(name))
-        for variable in VARIABLES:  # a session token of other keys would spoil these
+        credentials = _checked(name, _read(name))
+        for variable in VARIABLES:  # the session token of other keys would make these invalid
             os.environ.pop(variable, None)
-        os.environ.update(taken)
+        os.environ.update(credentials)
 
 
 def _read(name: str) -> Any:
@@ -38,10 +38,10 @@ def _read(name: str) -> Any:
         raise ConfigError(f"there is no Secret block {name!r}", field=BLOCK, fix=_FIX) from error
 
 
-def _checked(name: str, held: Any) -> dict[str, str]:
-    given = held if isinstance(held, Mapping) else {}
-    taken = {variable: given[variable] for variable in VARIABLES if isinstance(given.get(variable), str)}
-    if not set(VARIABLES[:2]) <= taken.keys() or len(taken) != len(given):
+def _checked(name: str, value: Any) -> dict[str, str]:
+    values = value if isinstance(value, Mapping) else {}
+    credentials = {variable: values[variable] for variable in VARIABLES if isinstance(values.get(variable), str)}
+    if not set(VARIABLES[:2]) <= credentials.keys() or len(credentials) != len(values):
         what = f"Secret block {name!r} must hold {VARIABLES[0]} and {VARIABLES[1]}, at most {VARIABLES[2]} besides"
         raise ConfigError(what, field=BLOCK, fix=_FIX)
-    return taken
+    return credentials

@@ -1,7 +1,7 @@
-"""A slot of a concurrency limit of the Prefect server, held while a stage computes: so many stages on GPUs at a time.
+"""Limit how many stages compute on GPUs at a time: each holds a slot of a concurrency limit of the Prefect server.
 
-Prefect's own `concurrency` takes, renews and releases it. What is added: who waits says why, and can be told to stop;
-and no stage ends because its server is away.
+Prefect's `concurrency` takes, renews and releases the slot. This module adds that a waiting stage logs why it waits and
+can be stopped, and that no stage ends because the server is away.
 """
 
 import os
@@ -19,12 +19,11 @@ from rloop_core.config import Config, make_config
 from rloop_core.errors import RESUMES, Stopped
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
-from tasks.audience import is_watched
 
 GPU_LIMIT = "rloop-gpu"
-"""The limit of stages that compute on a GPU; `rloop deploy` makes it, inactive."""
+"""The limit of stages that compute on a GPU; `rloop deploy` creates it, inactive."""
 LEASE_SECONDS = 300.0
-"""A slot whose holder was killed is free again after so long. It outlives a server that is away for a minute."""
+"""The slot of a killed holder is free again after so long; longer than a server may be away."""
 _REQUEST_SECONDS = 10.0
 _ASK_SECONDS = 3.0
 _NOTE_SECONDS = 300.0
@@ -33,28 +32,28 @@ _COMPUTING = ("explore", "rft", "evaluate")
 Event = dict[str, Any]
 
 
-def run_in_turn(
+def run_within_limit(
     job: StageJob, tell: Callable[[Event], None], *, should_stop: Callable[[], bool] = lambda: False, **limits: Any
 ) -> StageOutcome:
-    """Run a stage in a process tree of its own, once it has the slot that it needs.
+    """Run a stage as `run_stage` does, once it has the slot that it needs.
 
     Raises:
-        RLoopError: As `run_stage`; `Stopped` too when it is told to stop before its turn.
+        RLoopError: As `run_stage`; also `Stopped` if it is told to stop while it waits.
     """
     config = make_config(job.config)
-    name = limit_of(config, job.stage) if is_watched() else None
+    name = limit_of(config, job.stage)
     if name is None:
         return run_stage(job, tell, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
         tell({"kind": "note", "note": line})
 
-    with slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
+    with concurrency_slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
         return run_stage(job, tell, should_stop=should_stop, **limits)
 
 
 def limit_of(config: Config, stage: str) -> str | None:
-    """The limit of which a stage needs a slot; None for what does not compute, or not on a GPU, unless one is named."""
+    """Return the limit of which a stage needs a slot: the one that placement names, else `GPU_LIMIT` on a GPU."""
     computes = stage in _COMPUTING or (stage == "harvest" and config.harvest.snapshot_samples > 0)
     if not computes:
         return None
@@ -65,25 +64,25 @@ def limit_of(config: Config, stage: str) -> str | None:
 
 
 def on_gpu(config: Config) -> bool:
-    """Whether a run's heavy stages compute on GPUs, as far as this machine can tell."""
+    """Return True if a run's heavy stages compute on GPUs, as far as this machine can tell."""
     device = config.placement.device
     return device == "cuda" or (device == "auto" and _has_gpu())
 
 
 @contextmanager
-def slot(
+def concurrency_slot(
     name: str, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Hold a slot of a limit while the block runs, and wait for one first; a limit that does not exist holds nobody up.
+    """Wait for a slot of a limit, and hold it while the block runs. A limit that does not exist admits everybody.
 
     Args:
-        name: Of the limit.
-        holder: Who waits, for the error of one that is told to stop.
-        note: Takes lines about waiting.
-        should_stop: Asked while it waits.
+        name: The limit's name.
+        holder: The waiting stage, for the error.
+        note: Called with lines about waiting.
+        should_stop: Asked while waiting.
 
     Raises:
-        Stopped: It was told to stop before its turn.
+        Stopped: `should_stop` returned True before there was a slot.
     """
     held = _wait_for(name, holder, note, should_stop)
     try:
@@ -98,11 +97,11 @@ def slot(
 def _wait_for(
     name: str, holder: str, note: Callable[[str], None], should_stop: Callable[[], bool]
 ) -> AbstractContextManager[None]:
-    """A slot that is held, whose `__exit__` gives it back."""
+    """Return a slot that is held; its `__exit__` releases it."""
     began = time.monotonic()
-    told: dict[str, float] = {}
+    noted: dict[str, float] = {}
     while True:
-        # One try, so that what it waits for can be said and the wait can be ended.
+        # One try only, so that the reason can be logged and the wait can be stopped.
         held = concurrency(
             name,
             timeout_seconds=_REQUEST_SECONDS,
@@ -113,25 +112,25 @@ def _wait_for(
         try:
             held.__enter__()
         except (ConcurrencySlotAcquisitionError, TimeoutError) as error:
-            why = _reason(error)
+            reason = _reason(error)
         else:
             break
         asked = time.monotonic()
-        if why not in told or asked - told[why] > _NOTE_SECONDS:
-            told[why] = asked
+        if reason not in noted or asked - noted[reason] > _NOTE_SECONDS:
+            noted[reason] = asked
             since = f" for {(asked - began) / 60:.0f} min" if asked - began > 60 else ""
-            note(f"waiting{since} for a slot of the concurrency limit {name}: {why}")
+            note(f"waiting{since} for a slot of the concurrency limit {name}: {reason}")
         while time.monotonic() - asked < _ASK_SECONDS:
             if should_stop():
                 raise Stopped("was told to stop before its turn", field=holder, fix=RESUMES)
             time.sleep(0.2)
-    if told:
+    if noted:
         note(f"has a slot of {name} after {time.monotonic() - began:.0f} s")
     return held
 
 
 def _reason(error: Exception) -> str:
-    """Why there was no slot."""
+    """Return why there was no slot."""
     cause = error.__cause__
     if not isinstance(cause, httpx.HTTPStatusError):
         return f"the Prefect server does not answer ({type(cause).__name__})"
@@ -140,6 +139,6 @@ def _reason(error: Exception) -> str:
 
 
 def _has_gpu() -> bool:
-    """Whether this machine shows a GPU, without loading torch for the answer."""
+    """Return True if this machine has a visible GPU, without loading torch."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
     return not hidden and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists())

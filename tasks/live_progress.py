@@ -1,9 +1,13 @@
-"""A stage under way in the UI: a text that is kept up to date, and lines in its task run's log."""
+"""The progress of a stage under way: a text in the UI that is kept up to date, and lines in its task run's log."""
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,24 +17,146 @@ from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.logging import get_run_logger
 
 from rloop_core.errors import RLoopError
-from rloop_core.printable import without_secrets
-from tasks.artifacts import Origin
-from tasks.progress import StageProgress
+from rloop_core.printable import printable_line, without_secrets
+from rloop_core.results.progress import Key, LineWatcher, duration, event_text, position_text, stage_label
+from tasks.artifacts import Origin, escape_markdown
 from tasks.session import RunSession, watched_by
 from tasks.stage_log import StageLog
 
+LINE_SECONDS = 30.0
+"""Least time between two lines on a stage's position in the log."""
 UPDATE_SECONDS = 10.0
-"""Least time between two updates of the text."""
+"""Least time between two updates of the text in the UI."""
+_TABLE_ROWS = 10
+_BAR_WIDTH = 24
+_SPARKLINE_WIDTH = 60
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+_COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("reward", "reward", "{:+.3f}"),
+    ("accuracy", "correct", "{:.1%}"),
+    ("loss", "loss", "{:.4f}"),
+    ("entropy", "entropy", "{:.3f}"),
+    ("drift", "drift", "{:.3f}"),
+    ("length_mean", "length", "{:.0f}"),
+    ("truncated", "truncated", "{:.1%}"),
+    ("tokens", "tokens", "{:,.0f}"),
+    ("took", "seconds", "{:.1f}"),
+)
+"""Metric, title and format of each column; a column without values is left out."""
 
 
-class LiveText:
-    """A stage's progress as an artifact that is made once and then changed, and the log of its process.
+class StageProgress(LineWatcher):
+    """Collects a stage's events, logs some of them, and describes the stage's progress in Markdown.
 
     Args:
-        name: Of the artifact; None makes none, and only looks after the log.
+        run: Name of the run.
+        key: The stage and its iteration.
+        say: Called with a logging level and a line.
+
+    Attributes:
+        losses: The loss of each update of fine-tuning.
+    """
+
+    def __init__(self, run: str, key: Key, say: Callable[[int, str], None]) -> None:
+        super().__init__(lambda line: say(logging.INFO, printable_line(line)), LINE_SECONDS)
+        self._run, self._key = run, key
+        self._log = say
+        self._lock = threading.Lock()  # the publisher's thread reads
+        self._started = self._last_event = time.monotonic()
+        self._since = datetime.now(UTC)
+        self._rows: deque[tuple[float, Mapping[str, Any]]] = deque(maxlen=_TABLE_ROWS)
+        self._curve: list[float] = []
+        self._tokens = 0.0
+        self._done = self._total = 0.0
+        self._first: tuple[float, float] | None = None  # position and time from which the pace is measured
+        self._status = "starting"
+        self._ended = False
+        self.losses: list[float] = []
+
+    def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
+        """Record a step, and log it unless the last line is too recent."""
+        super().stepped(key, done, total, metrics)
+        if key != self._key:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._first = self._first or ((done, now) if done > 1 else (0.0, self._started))
+            self._done, self._total = done, total
+            self._status = position_text(key, done, total, metrics)
+            if metrics:
+                tokens = float(metrics.get("rollouts", 0)) * float(metrics.get("length_mean", 0))
+                self._tokens += tokens
+                self._rows.append((done, {**metrics, "tokens": tokens or None, "took": now - self._last_event}))
+                self._curve.append(float(metrics.get("reward", metrics.get("loss", 0.0))))
+            if "loss" in metrics and key[0] == "rft":
+                self.losses.append(float(metrics["loss"]))
+            self._last_event = now
+
+    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+        """Log a line; a note becomes a warning, because it may need action."""
+        if word == "note":
+            self._log(logging.WARNING, printable_line(f"{stage_label(*key)}: {text}"))
+        else:
+            super().line(key, word, text, seconds)
+        if key == self._key or word == "note":
+            self.set_status(event_text(word, text, seconds), ended=word != "note")
+
+    def set_status(self, status: str, ended: bool) -> None:
+        """Show a status; without a bar if the stage has ended."""
+        with self._lock:
+            self._status, self._ended = printable_line(status), ended
+
+    def text(self) -> str:
+        """Return the progress in Markdown."""
+        with self._lock:
+            title = f"**{escape_markdown(stage_label(*self._key))}** of **{escape_markdown(self._run)}**"
+            lines = [f"{title}: {escape_markdown(self._status)}", ""]
+            if self._total and not self._ended:
+                lines += [f"`{_bar(self._done / self._total)}` {self._done / self._total:.0%}{self._time_left()}", ""]
+            if len(self._curve) > 1:
+                name = "reward" if self._key[0] == "explore" else "loss"
+                ends = f"{self._curve[0]:+.3f} to {self._curve[-1]:+.3f}"
+                lines += [f"{name} `{_sparkline(self._curve)}` {ends}", ""]
+            lines += self._table()
+            passed = time.monotonic() - self._started
+            tokens = (
+                f", {self._tokens:,.0f} tokens sampled, {self._tokens / passed:,.0f} a second" if self._tokens else ""
+            )
+            now = datetime.now(UTC)
+            since = f"Since {self._since:%H:%M:%S}, {duration(passed)}{tokens}."
+            return "\n".join([*lines, f"{since} As of {now:%Y-%m-%d %H:%M:%S} UTC."])
+
+    def _time_left(self) -> str:
+        """Return the estimated time left; empty until two steps have shown the pace."""
+        if self._first is None or self._done <= self._first[0]:
+            return ""
+        pace = (self._last_event - self._first[1]) / (self._done - self._first[0])
+        seconds = pace * (self._total - self._done) - (time.monotonic() - self._last_event)
+        if seconds <= 0:
+            return ""
+        return f", about {duration(seconds)} left (until {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M} UTC)"
+
+    def _table(self) -> list[str]:
+        columns = [column for column in _COLUMNS if any(row.get(column[0]) is not None for _, row in self._rows)]
+        if not columns:
+            return []
+        first = "RL step" if self._key[0] == "explore" else "update"
+        lines = [f"| {first} | {' | '.join(title for _, title, _ in columns)} |", f"|{'---:|' * (len(columns) + 1)}"]
+        for done, row in reversed(self._rows):
+            cells = [form.format(row[name]) if row.get(name) is not None else "" for name, _, form in columns]
+            lines.append(f"| {done:.0f} | {' | '.join(cells)} |")
+        return [*lines, ""]
+
+
+class ProgressArtifact:
+    """Keeps the artifact of a stage's progress and the log of its process up to date.
+
+    Args:
+        name: The artifact's name; None makes no artifact.
         progress: What it shows.
         log: What the stage's process prints.
-        origin: The task run that it belongs to.
+        origin: The task run that the artifact belongs to.
     """
 
     def __init__(self, name: str | None, progress: StageProgress, log: StageLog, origin: Origin) -> None:
@@ -43,17 +169,15 @@ class LiveText:
         return f"progress of {self._name}"
 
     def finish(self) -> None:
-        """The next update is the last."""
+        """Make the next update the last."""
         self._last = True
 
-    def tick(self, client: SyncPrefectClient) -> None:
-        """Send what is new, when it is time."""
+    def update(self, client: SyncPrefectClient) -> None:
+        """Forward the log, and send the text unless the last update is too recent."""
         if not self._last:
-            self._log.tick()
+            self._log.forward()
         now = time.monotonic()
-        if self._name is None:
-            return
-        if now - self._sent_at < UPDATE_SECONDS and not self._last:
+        if self._name is None or (now - self._sent_at < UPDATE_SECONDS and not self._last):
             return
         self._sent_at = now
         text = without_secrets(self._progress.text())
@@ -65,50 +189,55 @@ class LiveText:
 
 
 @contextmanager
-def shown(run: RunSession, stage: str, iteration: int, name: str | None = None) -> Iterator[StageProgress]:
-    """Show what this thread does for a stage: lines in its task run's log and, where there is a UI, its progress.
+def live_progress(run: RunSession, stage: str, iteration: int, name: str | None = None) -> Iterator[StageProgress]:
+    """Show the events of a stage that this thread runs: in its task run's log and, with a UI, as an artifact.
 
     Args:
         run: The open run.
         stage: The stage.
         iteration: Its iteration.
-        name: Of the artifact with its progress; None makes none.
+        name: The artifact's name; None makes no artifact.
     """
     logger = get_run_logger()
     progress = StageProgress(run.config.name, (stage, iteration), lambda level, line: logger.log(level, "%s", line))
     log = StageLog(lambda level, line: logger.log(level, "log: %s", line))
-    mine = threading.get_ident()
+    publisher = run.publisher()
+    thread = threading.get_ident()
 
-    def listen(of: str, at: int, event: dict[str, Any]) -> None:
-        if threading.get_ident() != mine:
+    def listen(event_stage: str, event_iteration: int, event: dict[str, Any]) -> None:
+        if threading.get_ident() != thread:
             return
-        with suppress(Exception):  # what cannot be shown is no reason to end a stage
-            if event.get("kind") == "log" and run.desk() is not None:
+        with suppress(Exception):  # an error in showing an event must not end the stage
+            if event.get("kind") == "log" and publisher is not None:
                 log.follow(Path(event["path"]))
-            progress.on_event(of, at, event)
+            progress.on_event(event_stage, event_iteration, event)
 
-    with watched_by(listen), _kept_up_to_date(run, name, progress, log):
-        try:
-            yield progress
-        except RLoopError as error:
-            progress.end(f"failed: {error}")
-            raise
-        except BaseException as error:
-            progress.end(f"ended by {type(error).__name__}")
-            raise
-
-
-@contextmanager
-def _kept_up_to_date(run: RunSession, name: str | None, progress: StageProgress, log: StageLog) -> Iterator[None]:
-    desk = run.desk()
-    if desk is None:
-        yield
-        return
-    live = LiveText(name, progress, log, Origin.here())
-    desk.add(live)
+    artifact = ProgressArtifact(name, progress, log, Origin.current()) if publisher else None
+    if publisher and artifact:
+        publisher.add(artifact)
     try:
-        yield
+        with watched_by(listen):
+            yield progress
+    except BaseException as error:
+        failed = f"failed: {error}" if isinstance(error, RLoopError) else f"ended by {type(error).__name__}"
+        progress.set_status(failed, ended=True)
+        raise
     finally:
-        live.finish()
-        desk.remove(live, str(live))
-        desk.post("a log", lambda client: log.close())
+        if publisher and artifact:
+            artifact.finish()
+            publisher.remove(artifact)
+            publisher.submit("a log", lambda client: log.close())
+
+
+def _bar(share: float) -> str:
+    full = round(max(0.0, min(1.0, share)) * _BAR_WIDTH)
+    return "█" * full + "░" * (_BAR_WIDTH - full)
+
+
+def _sparkline(values: list[float]) -> str:
+    """Return the last finite values as bars between their minimum and maximum."""
+    values = [value for value in values if math.isfinite(value)][-_SPARKLINE_WIDTH:]
+    if not values:
+        return ""
+    low, span = min(values), (max(values) - min(values)) or 1.0
+    return "".join(_LEVELS[round((value - low) / span * (len(_LEVELS) - 1))] for value in values)

@@ -1,4 +1,4 @@
-"""Stages on other work pools: each a flow run of the deployment `rloop-stage/<pool>`, in the UI below the run's own."""
+"""Run stages on other work pools: each is a subflow run of the deployment `rloop-stage/<pool>`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rloop_core.stages.remote import RemoteRequest, RemoteStage
 
 FLOW = "rloop-stage"
 UNTAKEN_SECONDS = 60.0
-"""When to say that no worker has taken a stage; again after twice as long, and so on."""
+"""When to log that no worker has taken a stage; again after twice as long, and so on."""
 SILENT_SECONDS = 150.0
-"""A flow run without a heartbeat for so long is taken for dead; they come every 30 s."""
+"""A flow run without a heartbeat for so long counts as dead; Prefect sends one every 30 s."""
 ASK_SECONDS = 3.0
 _BRIEF_SECONDS = 10.0
 _TROUBLE = (httpx.HTTPError, OSError)
@@ -42,34 +42,34 @@ def compute_in_pool(
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
 ) -> bool:
-    """Have a stage computed by a worker of a pool and wait until it has ended; leaving in any other way stops it.
+    """Have a worker of a pool compute a stage, and wait until it has ended. An exception here stops the stage.
 
     Args:
         pool: The work pool.
         remote: The stage.
         request: What is asked for.
         tell: Called with notes.
-        untaken_seconds: Give up when no worker has taken it for so long; None waits for ever.
+        untaken_seconds: Give up if no worker takes it for so long; None waits for ever.
         should_stop: Asked several times a second; True stops it.
 
     Returns:
-        False where the pool is the run's own, and nothing was done: the run would wait for its own slot.
+        False if the pool is the run's own, and nothing was done: the run would wait for its own slot.
 
     Raises:
         RLoopError: The stage's own error, as it raised it.
         ConfigError: The server has no such deployment.
-        StageCrashed: Whoever was at it ended without an answer, fell silent, or never came; trying again may help.
+        StageCrashed: The flow run ended without a result, went silent, or was never taken; a retry may help.
         Stopped: It was told to stop.
     """
     if pool == _own_pool():
         return False
     remote.send(request)
     try:
-        sent = _send(pool, remote)
+        stage_run = _start(pool, remote)
         try:
-            _wait(sent, pool, remote, tell, untaken_seconds, should_stop)
+            _wait(stage_run, pool, remote, tell, untaken_seconds, should_stop)
         except BaseException:
-            _cancel(sent)
+            _cancel(stage_run)
             raise
     finally:
         try:
@@ -80,10 +80,10 @@ def compute_in_pool(
 
 
 def check_pools(config: Config) -> None:
-    """Refuse a pool that the server has no deployment for, before anything is computed.
+    """Check before anything is computed that the server has a deployment for each pool.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none for a pool.
     """
     for stage, pool in config.placement.pools.items():
         if pool != _own_pool():
@@ -94,8 +94,8 @@ def check_pools(config: Config) -> None:
                 raise _no_deployment(pool, stage) from error
 
 
-def _send(pool: str, remote: RemoteStage) -> UUID:
-    """The id of the stage's new flow run."""
+def _start(pool: str, remote: RemoteStage) -> UUID:
+    """Create the stage's flow run and return its id."""
     parameters: dict[str, Any] = {
         "store": remote.store.uri,
         "run": remote.run,
@@ -103,34 +103,34 @@ def _send(pool: str, remote: RemoteStage) -> UUID:
         "iteration": remote.iteration,
         "order": remote.name,
     }
-    # Not `rloop`: what the server does by itself about crashed runs is for runs, and a run starts its stages again.
+    # Without the tag `rloop`, for which automations restart crashed runs: the run itself restarts its stages.
     tags = [tag for tag in flow_run.tags or () if tag != "rloop"]
     try:
-        sent: FlowRun = run_deployment(f"{FLOW}/{pool}", parameters=parameters, timeout=0, tags=tags)  # type: ignore[assignment]
+        stage_run: FlowRun = run_deployment(f"{FLOW}/{pool}", parameters=parameters, timeout=0, tags=tags)  # type: ignore[assignment]
     except ObjectNotFound as error:
         raise _no_deployment(pool, remote.stage) from error
     except _TROUBLE as error:
         raise StageCrashed(f"the Prefect server does not answer: {error}", field=f"pool {pool}") from error
-    return sent.id
+    return stage_run.id
 
 
 def _wait(
-    sent: UUID,
+    stage_run: UUID,
     pool: str,
     remote: RemoteStage,
     tell: Callable[[Event], None],
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
 ) -> None:
-    """Until the flow run has ended well; see `compute_in_pool`."""
+    """Wait until the flow run has completed; see `compute_in_pool`."""
     field = f"{remote.run}: {remote.stage} in pool {pool}"
     waited, next_note = 0.0, UNTAKEN_SECONDS
     silent, heard = 0.0, None
     looked = time.monotonic()
     while True:
         passed = time.monotonic() - looked
-        state, heartbeat = _look(sent)
-        now = looked = time.monotonic()  # whatever the server takes to answer, or not to, is nobody's silence
+        state, heartbeat = _look(stage_run)
+        now = looked = time.monotonic()  # the time that the server takes to answer does not count as silence
         if state is None:
             pass
         elif state.is_final():
@@ -145,7 +145,7 @@ def _wait(
             if untaken_seconds and waited > untaken_seconds:
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
                 raise StageCrashed(what, field=field, fix=f"start a worker of pool {pool}, and the run again")
-        elif heartbeat:  # a pool of one's own may have switched them off
+        elif heartbeat:  # a pool may have disabled them
             silent = silent + passed if heartbeat == heard else 0.0
             heard = heartbeat
             if silent > SILENT_SECONDS:
@@ -158,7 +158,7 @@ def _wait(
 
 
 def _end(state: State[Any], remote: RemoteStage, field: str) -> None:
-    """Nothing where the flow run completed; else the stage's own error, or that there is none."""
+    """Raise the stage's own error, or that it has none, unless the flow run completed."""
     if state.is_completed():
         return
     if error := remote.error():
@@ -167,15 +167,15 @@ def _end(state: State[Any], remote: RemoteStage, field: str) -> None:
     raise StageCrashed(f"ended without a result ({how})", field=field, fix=RESUMES)
 
 
-def _look(sent: UUID) -> tuple[State[Any] | None, UUID | None]:
-    """The flow run's state, None where the server does not answer; and the last heartbeat of one that was taken."""
+def _look(stage_run: UUID) -> tuple[State[Any] | None, UUID | None]:
+    """Return the flow run's state, None if the server does not answer, and the last heartbeat of a running one."""
     heartbeats = EventFilter(
         event=EventNameFilter(name=["prefect.flow-run.heartbeat"]),
-        resource=EventResourceFilter(id=[f"prefect.flow-run.{sent}"]),
+        resource=EventResourceFilter(id=[f"prefect.flow-run.{stage_run}"]),
     )
     try:
         with get_client(sync_client=True, httpx_settings={"timeout": _BRIEF_SECONDS}) as client:
-            state = client.read_flow_run(sent).state
+            state = client.read_flow_run(stage_run).state
             if state is None or state.is_final() or _is_untaken(state):
                 return state, None
             latest = client.read_events(heartbeats, limit=1).events
@@ -190,13 +190,13 @@ def _is_untaken(state: State[Any]) -> bool:
     return state.is_scheduled() or state.is_pending()
 
 
-def _cancel(sent: UUID) -> None:
-    """Have the flow run stopped. If that fails, its order is gone all the same, and it ends by itself."""
+def _cancel(stage_run: UUID) -> None:
+    """Cancel the flow run. If that fails, it ends by itself, because its order is gone."""
     try:
         with get_client(sync_client=True) as client:
-            state = client.read_flow_run(sent).state
+            state = client.read_flow_run(stage_run).state
             if state is None or not state.is_final():
-                client.set_flow_run_state(sent, Cancelling(message="its run no longer waits for it"))
+                client.set_flow_run_state(stage_run, Cancelling(message="its run no longer waits for it"))
     except (*_TROUBLE, ObjectNotFound):
         return
 
@@ -209,16 +209,16 @@ def _no_deployment(pool: str, stage: str) -> ConfigError:
 
 @cache
 def _own_pool() -> str | None:
-    """The work pool whose worker started this process; None when no worker did.
+    """Return the work pool whose worker started this process; None if no worker did.
 
     Raises:
-        StageCrashed: The server does not answer; another try may help.
+        StageCrashed: The server does not answer; a retry may help.
     """
-    number = os.environ.get("PREFECT__FLOW_RUN_ID")
-    if not number:
+    flow_run_id = os.environ.get("PREFECT__FLOW_RUN_ID")
+    if not flow_run_id:
         return None
     try:
         with get_client(sync_client=True) as client:
-            return client.read_flow_run(UUID(number)).work_pool_name
+            return client.read_flow_run(UUID(flow_run_id)).work_pool_name
     except _TROUBLE as error:
         raise StageCrashed(f"the Prefect server does not answer: {error}", field="placement.pools") from error

@@ -1,4 +1,4 @@
-"""The report as a task: written into the store at the end of a run, and linked in the UI with its summary."""
+"""The task that writes a run's report into its store, and shows its summary in the UI."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,37 +14,36 @@ from rloop_core.results.report.summary import markdown_table, result_sentence
 from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
-from tasks.artifacts import Origin, artifact_key, as_text
+from tasks.artifacts import Origin, artifact_key, escape_markdown
+from tasks.prefect_workarounds import untagged_task
 from tasks.session import RunSession
-from tasks.tags import untagged_task
 
 _MOST_LINKED = 3
 
 
 @untagged_task(name="report", task_run_name="report")
 def report(run: RunSession) -> str:
-    """Write the run's report into its store and show the summary; returns the result in one sentence."""
+    """Write the run's report into its store, show the summary, and return the result in one sentence."""
     store, name = run.runner.store, run.config.name
     cache = run.runner.scratch() / "cache"
     record = read_run(store, name, cache)
     rows = evaluation_rows(record)
     uri = store_report(store, name, run.runner.scratch() / name / "report", cache)
     sentence = result_sentence(run.config, rows)
-    desk = run.desk()
-    if desk is not None:
-        text, origin = _summary(record, rows, uri, sentence), Origin.here()
+    if publisher := run.publisher():
+        text, origin = _summary(record, rows, uri, sentence), Origin.current()
 
         def send(client: SyncPrefectClient) -> None:
-            # Last of all, when the desk has made the figures that it links.
+            # Called after the figures were sent, so their pages are known.
             made = origin.markdown(f"{name}-report", f"{text}\n\n{_links(record, run.pages)}", sentence)
             client.create_artifact(made)
 
-        desk.post(f"report of {name}", send)
+        publisher.submit(f"report of {name}", send)
     return sentence
 
 
 def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
-    """Write `<store>/<run>/report/`; its page's URI. What shows these very artifacts already is let be."""
+    """Write `<store>/<run>/report/` unless it shows these artifacts already; return its page's URI."""
     if store.is_local:
         return str(write_report(store, [run], None, cache, keep_current=True))
     page = scratch / HTML_FILE
@@ -52,7 +51,7 @@ def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
     write_report(store, [run], scratch, cache, keep_current=True)
     key = f"{run}/report/{HTML_FILE}"
     if before != page.stat().st_mtime_ns or not store.exists(key):
-        # The page last: while it is there, so are the files beside it.
+        # The page is uploaded last, when its files are there.
         for path in sorted(scratch.iterdir(), key=lambda path: path.name == HTML_FILE):
             store.upload(path, f"{run}/report/{path.name}")
     return store.uri_of(key)
@@ -61,13 +60,13 @@ def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
 def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentence: str) -> str:
     chosen = read_selected(record)
     notes = [f"Selected: {chosen.sentence()}"] if chosen else []
-    drawn = figures.gains(list(rows))
+    picture = figures.gains(list(rows))
     parts = [
-        f"## {as_text(record.name)}",
-        as_text(sentence),
-        markdown_table(rows, as_text),
-        f"![{as_text(drawn.title)}]({image_uri(drawn)})" if drawn else "",
-        "\n".join(f"- {as_text(note)}" for note in [*notes, *record.notes]),
+        f"## {escape_markdown(record.name)}",
+        escape_markdown(sentence),
+        markdown_table(rows, escape_markdown),
+        f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
+        "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** `{uri}`",
         f"To open it from anywhere:\n\n```\nrloop report {record.name} --store {record.store.uri}\n```",
     ]
@@ -75,7 +74,7 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
 
 
 def _links(record: RunRecord, pages: Mapping[str, str]) -> str:
-    """The figures of the last iterations; of one that was made by an earlier run, the list of its versions."""
+    """Return links to the figures of the last iterations; an earlier session's figure is linked by its key."""
     lines = []
     for iteration in record.iterations[-_MOST_LINKED:]:
         links = []

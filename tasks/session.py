@@ -1,4 +1,4 @@
-"""The run that the flows of this process work on: its store, its lease, its runner, and whoever watches it."""
+"""The run that the flows of this process work on: its lease, its runner, its listeners, and its UI publisher."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
-from rloop_core.stages.job import StageOutcome
-from rloop_core.stages.runner import StageRunner
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.on_machines import run_stage
+from rloop_core.stages.remote import RemoteRequest, RemoteStage
+from rloop_core.stages.runner import Launcher, StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key
-from tasks.audience import is_watched
 
 if TYPE_CHECKING:
     from tasks.figures import Figures
-    from tasks.ui_publisher import Desk
+    from tasks.ui_publisher import UIPublisher
 
-Listener = Callable[[str, int, dict[str, Any]], None]
+Event = dict[str, Any]
+Listener = Callable[[str, int, Event], None]
+"""Called with (stage, iteration, event)."""
+_CLOSE_SECONDS = 30.0
+"""How long the end of a run waits for the UI publisher."""
+_HASTY_CLOSE_SECONDS = 5.0
 
 _listeners: list[Listener] = []
-_LAST_WORDS_SECONDS = 30.0
-"""How long the end of a run waits for what is still to be shown."""
-_LAST_WORDS_IN_HASTE_SECONDS = 5.0
-
 _open: dict[tuple[str, str], RunSession] = {}
-_lock = threading.RLock()  # who is told of an event may ask for the desk
+_lock = threading.RLock()  # a listener may ask for the publisher
+_has_ui = True
 
 
 class RunSession:
@@ -33,11 +36,11 @@ class RunSession:
 
     Args:
         config: Its config.
-        runner: Makes artifacts exist.
+        runner: Makes its artifacts exist.
 
     Attributes:
-        manifests: Of the artifacts that this session has seen to, by (iteration, stage).
-        pages: Of the figures that this session has made, by name: where the UI has them.
+        manifests: The artifacts of this session, by (iteration, stage).
+        pages: Paths in the UI of the figures of this session, by name.
     """
 
     def __init__(self, config: Config, runner: StageRunner) -> None:
@@ -46,50 +49,51 @@ class RunSession:
         self.manifests: dict[tuple[int, str], Manifest] = {}
         self.pages: dict[str, str] = {}
         self._stop = threading.Event()
-        self._desk: Desk | None = None
+        self._publisher: UIPublisher | None = None
         self._figures: Figures | None = None
 
     @property
     def stopping(self) -> bool:
-        """Whether stages under way must end."""
+        """True once the stages under way must end."""
         return self._stop.is_set()
 
     def evaluates(self, iteration: int) -> bool:
-        """Whether what an iteration ended with (-1: theta_0) is to be evaluated."""
+        """Return True if the policy at the end of an iteration (-1: theta_0) is to be evaluated."""
         return bool(self.config.evaluate.sets) and (iteration >= 0 or self.config.evaluate.base)
 
-    def desk(self) -> Desk | None:
-        """Who sends what the UI is to show; None where nobody could look at it."""
+    def publisher(self) -> UIPublisher | None:
+        """Return the UI publisher, or None without a UI."""
         with _lock:
-            if self._desk is None and is_watched():
+            if self._publisher is None and has_ui():
                 from prefect.logging import get_run_logger
 
-                from tasks.ui_publisher import Desk
+                from tasks.ui_publisher import UIPublisher
 
-                self._desk = Desk(get_run_logger().warning)
-        return self._desk
+                self._publisher = UIPublisher(get_run_logger().warning)
+        return self._publisher
 
     def figures(self) -> Figures:
-        """Who draws what the stages leave; for the desk's thread alone."""
+        """Return the run's figures, for the publisher's thread only."""
         if self._figures is None:
             from tasks.figures import Figures
 
-            self._figures = Figures(self)
+            cache = self.runner.scratch() / "cache"
+            self._figures = Figures(self.config, self.runner.store, cache, self.manifests)
         return self._figures
 
     def close(self, hasty: bool) -> None:
-        """Wait a moment for what is still to be shown; a shorter one for whoever was told to end."""
-        if self._desk is not None:
-            self._desk.close(_LAST_WORDS_IN_HASTE_SECONDS if hasty else _LAST_WORDS_SECONDS)
+        """Wait for the publisher to send what is left; `hasty` after an interruption."""
+        if self._publisher is not None:
+            self._publisher.close(_HASTY_CLOSE_SECONDS if hasty else _CLOSE_SECONDS)
 
     def stop(self) -> None:
-        """End the stages under way, in whatever thread."""
+        """End the stages under way, in all threads."""
         self._stop.set()
 
 
 @contextmanager
 def open_run(config: Config) -> Iterator[RunSession]:
-    """The session of a run; flows within flows share it, and its lease.
+    """Open a run and hold its lease; nested flows share the session.
 
     Raises:
         LeaseError: Another process writes this run.
@@ -103,7 +107,8 @@ def open_run(config: Config) -> Iterator[RunSession]:
     def tell(line: str) -> None:
         announce("run", 0, {"kind": "note", "note": line})
 
-    # A store that never answered is more likely misspelt than gone: only one that was there is waited for.
+    # Fail at once if the store does not answer the first request: its name is probably misspelt. Later outages are
+    # waited for.
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
     with Lease(store, config.name, tell=tell) as lease:
@@ -125,23 +130,41 @@ def open_run(config: Config) -> Iterator[RunSession]:
                 leave_cluster()
 
 
-def _launch(*given: Any, **named: Any) -> StageOutcome:
-    """A stage in a process tree of its own, when it is its turn; Prefect is loaded by then."""
-    from tasks.gpu_concurrency import run_in_turn
+def _launch(
+    job: StageJob,
+    tell: Callable[[Event], None],
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    timeout_seconds: float | None = None,
+    stall_seconds: float | None = None,
+) -> StageOutcome:
+    """Run a stage on this machine. This imports late, because a run opens before Prefect is loaded."""
+    launch: Launcher = run_stage
+    if has_ui():  # the embedded API has no concurrency limits
+        from tasks.gpu_concurrency import run_within_limit
 
-    return run_in_turn(*given, **named)
+        launch = run_within_limit
+    return launch(job, tell, should_stop=should_stop, timeout_seconds=timeout_seconds, stall_seconds=stall_seconds)
 
 
-def _in_pool(*given: Any, **named: Any) -> bool:
-    """A stage on a worker of another pool; Prefect is loaded by then."""
+def _in_pool(
+    pool: str,
+    remote: RemoteStage,
+    request: RemoteRequest,
+    tell: Callable[[Event], None],
+    *,
+    untaken_seconds: float | None,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Run a stage on a worker of another pool; see `_launch`."""
     from tasks.remote import compute_in_pool
 
-    return compute_in_pool(*given, **named)
+    return compute_in_pool(pool, remote, request, tell, untaken_seconds=untaken_seconds, should_stop=should_stop)
 
 
 @contextmanager
 def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
-    """An error, a cancellation or Ctrl-C in one stage ends the stages beside it."""
+    """Stop the concurrent stages on an error, a cancellation or Ctrl-C."""
     try:
         yield session
     except BaseException:
@@ -161,8 +184,24 @@ def watched_by(listener: Listener) -> Iterator[None]:
             _listeners.remove(listener)
 
 
-def announce(stage: str, iteration: int, event: dict[str, Any]) -> None:
-    """Tell everybody who watches this process's runs of an event."""
+def announce(stage: str, iteration: int, event: Event) -> None:
+    """Send an event to all listeners."""
     with _lock:
         for listener in _listeners:
             listener(stage, iteration, event)
+
+
+def has_ui() -> bool:
+    """Return False with the embedded Prefect API, which has no UI and ends with its command."""
+    return _has_ui
+
+
+@contextmanager
+def without_ui() -> Iterator[None]:
+    """Send nothing to a UI in this block: no progress, figures, tags or log lines."""
+    global _has_ui
+    before, _has_ui = _has_ui, False
+    try:
+        yield
+    finally:
+        _has_ui = before

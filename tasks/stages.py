@@ -1,24 +1,34 @@
-"""One Prefect task a stage. The store decides whether there is anything to do; Prefect shows what was decided."""
+"""One Prefect task a stage, and preflight. The store decides whether there is anything to do; Prefect shows it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from prefect.client.schemas.objects import State
+from prefect.events import emit_event
+from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
+from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
-from tasks.events import warn_if_carried
-from tasks.live_progress import shown
-from tasks.results import show_result
-from tasks.session import RunSession
-from tasks.tags import UntaggedTask, untagged_task
+from rloop_core.store import Manifest
+from tasks.artifacts import show_result
+from tasks.gpu_concurrency import on_gpu
+from tasks.live_progress import live_progress
+from tasks.prefect_workarounds import UntaggedTask, untagged_task
+from tasks.remote import check_pools
+from tasks.session import RunSession, has_ui
 
-_MOST_RETRIES = 1000  # what is worth retrying decides
+EMPTY_EXPERT_SET = "rloop.expert-set.empty"
+"""The event that automations can act upon."""
+_TAG = {"prefect.resource.id": "prefect.tag.rloop", "prefect.resource.role": "tag"}
+_MOST_RETRIES = 1000  # the condition below decides
 
 
 def _worth_retrying(task: Any, run: Any, state: State) -> bool:
-    """A crash and a silent store may pass, `placement.stage_retries` times; other errors would only come again."""
+    """Return True for a crash or a silent store, `placement.stage_retries` times; other errors would only recur."""
     session: RunSession = task_run.parameters["run"]
     error = state.result(raise_on_failure=False)
     return (
@@ -26,43 +36,94 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
-RETRIES: dict[str, Any] = {
+_RETRIES: dict[str, Any] = {
     "retries": _MOST_RETRIES,
     "retry_delay_seconds": 2,
     "retry_condition_fn": _worth_retrying,
 }
 
 
-def _run_name() -> str:
-    """`explore-000`; shown in the UI."""
+@untagged_task(name="preflight", task_run_name="preflight", **_RETRIES)
+def preflight(run: RunSession) -> None:
+    """Check config, store, policy, problems and golds before anything expensive; a finished run is not checked."""
+    remaining = run.runner.remaining()
+    if not remaining and run.runner.is_recorded():
+        get_run_logger().info("every stage is in the store: nothing to compute")
+        return
+    check_pools(run.config)
+    with live_progress(run, "preflight", -1):
+        report = run.runner.preflight(should_stop=lambda: run.stopping)
+    get_run_logger().info("%d stages to compute; %s", len(remaining), report)
+
+
+def _task_run_name() -> str:
+    """Return the name in the UI: `explore-000`."""
     parameters = task_run.parameters
     return f"{parameters['stage']}-{place_of(parameters['iteration'])}"
 
 
-def _make(name: str) -> UntaggedTask:
-    @untagged_task(
-        name=name,
-        task_run_name=_run_name,
-        **RETRIES,
-    )
+def _stage_task(name: str) -> UntaggedTask:
+    @untagged_task(name=name, task_run_name=_task_run_name, **_RETRIES)
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
-        """Make the stage's artifact exist; *Cached* when the store held it whole."""
+        """Make the stage's artifact exist; the task run is *Cached* if the store held it whole."""
         title = f"{run.config.name}-{place_of(iteration)}-{stage}"
-        with shown(run, stage, iteration, title) as progress:
+        with live_progress(run, stage, iteration, title) as progress:
             result = run.runner.ensure(stage, iteration, should_stop=lambda: run.stopping)
         reference = {"stage": stage, "iteration": iteration, "digest": result.manifest.digest}
         run.manifests[iteration, stage] = result.manifest
         if result.cached:
             return Completed(name="Cached", message=result.note, data=reference)
         show_result(run, result.manifest, title, progress.losses)
-        warn_if_carried(result.manifest)
+        _warn_if_carried(result.manifest)
         return reference
 
     return ensure
 
 
-explore = _make("explore")
-harvest = _make("harvest")
-filter_ = _make("filter")
-rft = _make("rft")
-evaluate = _make("evaluate")
+explore = _stage_task("explore")
+harvest = _stage_task("harvest")
+filter_ = _stage_task("filter")
+rft = _stage_task("rft")
+evaluate = _stage_task("evaluate")
+
+
+@contextmanager
+def concurrent_evaluation(run: RunSession, iteration: int) -> Iterator[None]:
+    """Evaluate the policy at the end of an iteration (-1: theta_0) while the block runs, and wait for it at the end.
+
+    The evaluation runs before the block if placement forbids concurrency, or if both would compute on the same GPUs:
+    an evaluation's engines want all of their memory.
+    """
+    if not run.evaluates(iteration):
+        yield
+    elif run.config.placement.parallel_evaluation and not _shares_gpus(run.config):
+        evaluation = evaluate.submit(run, iteration)
+        yield
+        evaluation.result()
+    else:
+        evaluate(run, iteration)
+        yield
+
+
+def _shares_gpus(config: Config) -> bool:
+    """Return True if evaluation would compute on the GPUs that exploration uses."""
+    pools = config.placement.pools
+    return pools.get("evaluate") == pools.get("explore") and on_gpu(config)
+
+
+def _warn_if_carried(manifest: Manifest) -> None:
+    """Log a warning and emit an event if the expert set was empty: theta_{i+1} is theta_i then."""
+    if manifest.stage != "rft" or manifest.metrics.get("status") != "carried":
+        return
+    message = (
+        f"iteration {manifest.iteration} of {manifest.run} has an empty expert set, and its policy goes on unchanged; "
+        "look at the filter stage's figures, then raise filter.threshold or explore.steps"
+    )
+    get_run_logger().warning(message)
+    if has_ui():
+        resource = {
+            "prefect.resource.id": f"rloop.run.{manifest.run}",
+            "prefect.resource.name": manifest.run,
+            "rloop.message": message,
+        }
+        emit_event(EMPTY_EXPERT_SET, resource, related=[_TAG], payload={"iteration": manifest.iteration})

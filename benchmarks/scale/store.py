@@ -92,7 +92,7 @@ def check(store: str, scratch: str, name: str, iterations: str) -> dict[str, Any
 
 def status(store: str, scratch: str, name: str, iterations: str) -> dict[str, Any]:
     """Run `rloop status`."""
-    from rloop_core.cli.progress_of import run_status
+    from rloop_core.results.status import run_status
 
     return {"done": run_status(Store(store), name, Path(scratch) / "cache")["counts"]["done"]}
 

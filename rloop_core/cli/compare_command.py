@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
+from rloop_core.cli.options import CACHE_FOLDER, json_option, store_option
+from rloop_core.cli.output import print_json
 
 if TYPE_CHECKING:
     from rloop_core.results.compare.transitions import Unit
@@ -18,21 +19,19 @@ if TYPE_CHECKING:
 @click.argument("vanilla")
 @store_option
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder.  [default: <store>/RUN/compare-VANILLA, else .rloop/reports/RUN+VANILLA]",
-)
+    "--out", type=click.Path(path_type=Path), default=None,
+    help="Folder of the page.  [default: <store>/RUN/compare-VANILLA, else .rloop/reports/RUN+VANILLA]",
+)  # fmt: skip
 @click.option(
     "--solved", default="any", show_default=True, metavar="RULE",
     help="When a problem counts as solved: any, majority, or at-least-M of its samples.",
 )  # fmt: skip
 @click.option(
     "--similarity-unit", type=click.Choice(["words", "tokens"]), default="words", show_default=True,
-    help="Of what similarity compares pairs: words of the text, or token ids as sampled.",
+    help="What the similarity of two trajectories counts pairs of: words of the text, or token ids as sampled.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=None, help="Seed of the bootstrap.  [default: RUN's]")
-@click.option("--force", is_flag=True, help="Compare arms that are not comparable; the page says so, loudly.")
+@click.option("--force", is_flag=True, help="Compare arms that are not comparable; the page warns about it.")
 @json_option
 def command(
     run: str,
@@ -49,7 +48,7 @@ def command(
 
     VANILLA is the run that `rloop run --arm vanilla-rl` made with RUN's config, or another RLoop run: an ablation.
     Arms that differ in anything but the method are refused. Matrices and curves over RL steps need
-    explore.snapshot_every and evaluate.snapshots=true; what is missing is left out, and said.
+    explore.snapshot_every and evaluate.snapshots=true; the page leaves out what is missing, and says so.
 
     \b
     Example:
@@ -59,26 +58,26 @@ def command(
     from rloop_core.results.compare.write import write_comparison
     from rloop_core.store import Store
 
-    found = compare_runs(
-        Store(store), run, vanilla, cache_folder(),
+    comparison = compare_runs(
+        Store(store), run, vanilla, CACHE_FOLDER,
         solved=solved, similarity_unit=similarity_unit, seed=seed, force=force,
     )  # fmt: skip
-    page = write_comparison(found, out)
-    for objection in found.objections:
+    page = write_comparison(comparison, out)
+    for objection in comparison.objections:
         click.echo(f"forced: {objection}", err=True)
     if as_json:
-        table = found.table.to_table()
+        table = comparison.table.to_table()
         print_json(
             {
                 "comparison": str(page),
                 "files": sorted(str(path) for path in page.parent.iterdir()),
-                "objections": found.objections,
-                "compute": found.compute.equality,
-                "notes": found.notes,
+                "objections": comparison.objections,
+                "compute": comparison.compute.equality,
+                "notes": comparison.notes,
                 "table": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
             }
         )
     else:
-        for note in found.notes:
+        for note in comparison.notes:
             click.echo(f"note: {note}", err=True)
         click.echo(page)

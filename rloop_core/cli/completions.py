@@ -1,4 +1,4 @@
-"""Completions to score: JSON lines from anywhere, or the samples that `rloop evaluate` and the evaluate stage store."""
+"""Read completions to score: JSON lines, or the samples that `rloop evaluate` and the evaluate stage store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Row:
 
 
 def read_completions(sources: Sequence[str], skip_malformed: bool) -> tuple[list[Row], int]:
-    """The rows of all sources, and how many lines were skipped.
+    """Return the rows of all sources, and the number of skipped lines.
 
     Args:
         sources: JSON-lines files (`-`: stdin), parquet files of trajectories, or folders of such parquet files.
@@ -60,20 +60,20 @@ def read_completions(sources: Sequence[str], skip_malformed: bool) -> tuple[list
 
 
 def _files(source: str) -> list[str]:
-    """The source itself, or the parquet files below a folder, in order."""
+    """Return the source itself, or the parquet files below a folder, sorted."""
     if source == STDIN:
         return [source]
     path = Path(source).expanduser()
     if not path.is_dir():
         return [str(path)]
-    found = sorted(str(one) for one in path.rglob("*.parquet"))
-    if not found:
+    files = sorted(str(file) for file in path.rglob("*.parquet"))
+    if not files:
         raise ProblemsError("holds no parquet files", field=source, fix="name a folder of `rloop evaluate`, or a file")
-    return found
+    return files
 
 
 def _lines(source: str, skip_malformed: bool) -> Iterator[Row | None]:
-    """The rows of a JSON-lines file; None for a line that is skipped."""
+    """Yield the rows of a JSON-lines file, and None for a skipped line."""
     with _opened(source) as stream:
         for batch in LineReader(stream).batches():
             for number, line in batch:
@@ -108,7 +108,7 @@ def _row(content: dict[str, Any]) -> Row:
 
 
 def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[Row]:
-    """The rows of a trajectory file; `seen` says which file holds which sample of a problem."""
+    """Return the rows of a trajectory file; `seen` maps (problem, sample) to the file that holds it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,11 +116,11 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[Row]:
 
     try:
         check_schema(path)
-        found = pq.read_table(path, columns=_COLUMNS).to_pylist()
+        records = pq.read_table(path, columns=_COLUMNS).to_pylist()
     except (OSError, pa.ArrowException, RLoopError) as error:
         fix = "name samples of `rloop evaluate`, or JSON lines"
         raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=path, fix=fix) from error
-    for row in found:
+    for row in records:
         key = (row["problem_id"], row["sample"])
         if key in seen:
             raise ProblemsError(
@@ -129,4 +129,4 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[Row]:
                 fix="name the samples of one policy, each shard once",
             )
         seen[key] = path
-    return [Row(row["problem_id"], row["completion"], row["gold"], row["finished"]) for row in found]
+    return [Row(row["problem_id"], row["completion"], row["gold"], row["finished"]) for row in records]

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from rloop_core.cli.options import json_option, print_json
+from rloop_core.cli.options import json_option
+from rloop_core.cli.output import print_json
 
 
 @click.command("deploy")
@@ -34,23 +35,23 @@ from rloop_core.cli.options import json_option, print_json
     type=click.IntRange(min=35),
     default=None,
     metavar="SECONDS",
-    help="Without a sign of life for so long, a run becomes Crashed.  [default: what the server has, else 300]",
+    help="A run without a heartbeat for so long becomes Crashed.  [default: what the server has, else 300]",
 )
 @click.option(
     "--resumes",
     type=click.IntRange(1, 100),
     default=None,
     metavar="N",
-    help="A crashed run is started again so often.  [default: what the server has, else 3]",
+    help="Restart a crashed run at most N times.  [default: what the server has, else 3]",
 )
 @click.option(
     "--notify",
     default=None,
     metavar="TYPE/NAME",
-    help="A notification block of the server, such as slack-webhook/team: crashes, failures and empty expert sets are "
-    "told to it.  [default: what the server has]",
+    help="Notification block of the server, such as slack-webhook/team, for crashes, failures and empty expert sets.  "
+    "[default: what the server has]",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @json_option
 def command(
     store: str | None,
@@ -62,11 +63,11 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put rloop on a Prefect server: work pools, their limits, the deployments of deployments/prefect.yaml, and
-    automations: a run that died is started again.
+    """Set up a Prefect server for rloop: work pools, their limits, the deployments of deployments/prefect.yaml, and
+    automations, which start crashed runs again.
 
-    Started again it changes what differs from the files, and says so. Limits, pauses, what you switched on or off and
-    the store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
+    A later `rloop deploy` changes only what differs from the files, and lists it. Limits, pauses, switches and the
+    store stay as the server has them. Credentials come from the environment: PREFECT_API_AUTH_STRING.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""From the shell to a command and back: errors become one line and an exit code."""
+"""The command group `rloop`: imports a command when it is called, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rloop_core.cli.interrupt import INTERRUPTED, LINE
 from rloop_core.errors import RLoopError
 
 COMMANDS: dict[str, str] = {
-    "run": "Run or resume: explore, harvest, filter, rft, evaluate, again and again.",
-    "plan": "Dry run: rollouts, tokens, storage, memory and hours; touches nothing.",
-    "status": "Which stages are done, running or missing, with their key figures.",
-    "problems": "What is in a problem set: counts, duplicates, golds that cannot be trusted.",
-    "decontaminate": "Which training problems an evaluation set holds too, with a ledger.",
+    "run": "Run or resume: explore, harvest, filter, rft and evaluate, iteration by iteration.",
+    "plan": "Estimate rollouts, tokens, storage, memory and hours; touches nothing.",
+    "status": "Show which stages are done, running or missing, with their key figures.",
+    "problems": "Check a problem set: counts, duplicates, gold answers that cannot be trusted.",
+    "decontaminate": "Find training problems that are also in an evaluation set.",
     "verify": "Judge completions: JSON lines on stdin, verdicts on stdout.",
-    "evaluate": "Sample from a model on a problem set, and score: avg@k, pass@k.",
-    "score": "avg@k and pass@k of completions that you already have.",
-    "report": "A self-contained HTML report of a run, with PNG and CSV files.",
-    "compare": "RLoop against vanilla RL: the paper's Table 1 and figures, with error bars.",
-    "study": "Arms x seeds: all runs, then one report with intervals over problems and seeds.",
-    "deploy": "Work pools and deployments on a Prefect server, from deployments/; says what changed.",
-    "gc": "Delete what a store holds and no manifest names; shows it and asks first.",
-    "export": "The final policy with a model card, to a folder or the hub.",
+    "evaluate": "Sample from a model on a problem set and score it: avg@k, pass@k.",
+    "score": "Score completions that you already have: avg@k, pass@k.",
+    "report": "Write an HTML report of a run, with PNG and CSV files.",
+    "compare": "Compare RLoop with vanilla RL: the paper's Table 1 and figures, with intervals.",
+    "study": "Run arms x seeds, and report with intervals over problems and seeds.",
+    "deploy": "Set up work pools and deployments on a Prefect server, from deployments/.",
+    "gc": "Delete what no manifest of a store refers to; lists it and asks first.",
+    "export": "Write the final policy with a model card, to a folder or the hub.",
 }
-"""Every command and its one line; the command itself is `rloop_core.cli.<name>_command:command`."""
+"""Every command with its line of help; the command itself is `rloop_core.cli.<name>_command:command`."""
 
 
 class LazyGroup(click.Group):
@@ -73,8 +73,8 @@ class LazyGroup(click.Group):
 def group() -> None:
     """Train a reasoning policy against verifiable rewards, in a loop that does not collapse.
 
-    One iteration explores with RL, keeps what solved hard problems, and refines the policy that it started from.
-    Whatever is interrupted goes on where it was when the same command is started again.
+    One iteration explores with RL, keeps the correct solutions of hard problems, and fine-tunes the policy that it
+    started from on them. After any interruption, start the same command again: it continues from there.
     """
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import KList, Share, json_option, print_json
+from rloop_core.cli.options import json_option, k_list, share
+from rloop_core.cli.output import print_json, progress_bar, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.problems.registry import KNOWN_SETS
 from rloop_core.verifier.policies import Policies
@@ -24,8 +25,9 @@ from rloop_core.verifier.policies import Policies
 @click.option(
     "--k",
     "ks",
-    type=KList(),
+    type=k_list,
     default=None,
+    metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
 )
 @click.option(
@@ -42,13 +44,17 @@ from rloop_core.verifier.policies import Policies
     help="Sampling temperature.",
 )
 @click.option(
-    "--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus mass."
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Probability mass of nucleus sampling.",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
     default=None,
-    help="Completion budget.  [default: 2048, or what the model's context leaves]",
+    help="Tokens of a completion at most.  [default: 2048, or what the model's context leaves]",
 )
 @click.option("--limit", type=click.IntRange(1), default=None, help="Only the first N problems.")
 @click.option("--batch", default=256, show_default=True, type=click.IntRange(1), help="Sequences generated together.")
@@ -57,7 +63,7 @@ from rloop_core.verifier.policies import Policies
     type=click.Choice(["transformers", "vllm"]),
     default="transformers",
     show_default=True,
-    help="Who draws the samples; vllm must be installed (rloop[vllm]).",
+    help="Engine that draws the samples; vllm must be installed (rloop[vllm]).",
 )
 @click.option(
     "--engines",
@@ -67,7 +73,11 @@ from rloop_core.verifier.policies import Policies
     "one on a CPU]",
 )
 @click.option(
-    "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True, help="Precision."
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Precision of the weights.",
 )
 @click.option(
     "--out",
@@ -80,17 +90,18 @@ from rloop_core.verifier.policies import Policies
 )
 @click.option(
     "--shard",
-    type=Share(),
+    type=share,
     default="1/1",
     metavar="I/N",
-    help="Sample only the I-th of N shares of the batches, for N machines at a time.",
+    help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
 )
 @click.option(
     "--machines",
     default=1,
     show_default=True,
     type=click.IntRange(1),
-    help="Share the batches among so many machines of the Ray cluster at RAY_ADDRESS (rloop[cluster]); all see --out.",
+    help="Number of machines of the Ray cluster at RAY_ADDRESS that share the batches (rloop[cluster]); all must see "
+    "--out.",
 )
 @policy_option
 @json_option
@@ -118,12 +129,13 @@ def command(
     """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@k with 95 %
     intervals.
 
-    Every sample is stored (parquet) as soon as its batch is done: the same command started again after an interruption
-    goes on with the next batch.
+    Each batch of samples is stored (parquet) as soon as it is done: after an interruption, the same command continues
+    with the next batch.
 
-    With --machines, or --shard on each of them, several machines share the work; a batch is drawn alike whoever draws
-    it. The share that finds all batches in --out reports. Without a shared folder, gather the files of all `samples`
-    folders in one and start the command without --shard: it draws what is missing, if anything.
+    With --machines, or with --shard on each of them, several machines share the work; a batch has the same samples
+    whichever machine draws it. The share that finds all batches in --out reports the metrics. Without a shared folder,
+    copy the files of all `samples` folders into one folder and start the command without --shard: it draws only what
+    is missing.
 
     \b
     Examples:
@@ -131,15 +143,9 @@ def command(
       rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --samples 32 --k 1,8,16,32
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
-    from rloop_core.cli.scoring import default_ks, show_summary
-    from rloop_core.cli.standalone import Request, evaluate, evaluate_on_machines
-    from rloop_core.errors import ConfigError
     from rloop_core.policies import POLICIES
+    from rloop_core.stages.standalone import Request, checked_ks, evaluate, evaluate_on_machines
 
-    chosen = ks or default_ks(samples)
-    if max(chosen) > samples:
-        fix = f"raise --samples to {max(chosen)}"
-        raise ConfigError(f"pass@{max(chosen)} needs as many samples of each problem", field="--k", fix=fix)
     template = template or ("plain" if model in POLICIES else "boxed")
     request = Request(
         model,
@@ -153,18 +159,25 @@ def command(
         batch,
         dtype,
         seed,
-        chosen,
+        checked_ks(ks or (), samples),
         policies,
         shard,
         engine,
         engines,
     )
-    result = evaluate_on_machines(request, out, machines) if machines > 1 else evaluate(request, out)
+    title = f"{model} on {problems}"
+    with progress_bar(title, "batches") as tell:
+        if machines > 1:
+            result = evaluate_on_machines(
+                request, out, machines, lambda line: click.echo(f"rloop: {line}", err=True), tell
+            )
+        else:
+            result = evaluate(request, out, tell)
     if as_json:
         print_json(result)
     elif result["missing"]:
-        have = f"{result['batches'] - result['missing']:,} of {result['batches']:,} batches"
-        click.echo(f"{have} are in {result['out']}: no metrics before the other shares are done")
+        done = f"{result['batches'] - result['missing']:,} of {result['batches']:,} batches"
+        click.echo(f"{done} are in {result['out']}: no metrics before the other shares are done")
     else:
-        show_summary(f"{model} on {problems}", result)
+        show_metrics(title, result)
         click.echo(f"samples: {result['out']}")

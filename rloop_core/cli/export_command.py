@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rloop_core.cli.options import BEST, IterationOrBest, cache_folder, json_option, print_json, store_option
+from rloop_core.cli.options import BEST, CACHE_FOLDER, iteration_or_best, json_option, store_option
+from rloop_core.cli.output import print_json
 
 
 @click.command("export")
@@ -13,14 +14,14 @@ from rloop_core.cli.options import BEST, IterationOrBest, cache_folder, json_opt
 @store_option
 @click.option(
     "--iteration",
-    type=IterationOrBest(),
+    type=iteration_or_best,
     default=None,
     metavar="I|best",
-    help="Export what iteration I ended with, theta_(I+1), or the best checkpoint on the set that evaluate.select_on "
-    "names.  [default: the last finished]",
+    help="Export theta_(I+1), the policy at the end of iteration I, or the best checkpoint on the set that "
+    "evaluate.select_on names.  [default: the last finished]",
 )
 @click.option(
-    "--force", is_flag=True, help="Write into a folder that is not empty; its other files stay, old weights go."
+    "--force", is_flag=True, help="Write into a folder that is not empty: old weights are removed, other files stay."
 )
 @click.option("--public", is_flag=True, help="Make a new hub repository public; it is private otherwise.")
 @json_option
@@ -42,20 +43,21 @@ def command(
     from rloop_core.results.report.selection import must_be_selected
     from rloop_core.store import Store
 
-    record = read_run(Store(store), run, cache_folder())
+    record = read_run(Store(store), run, CACHE_FOLDER)
     chosen = must_be_selected(record) if iteration == BEST else None
-    wanted = (
-        selected_policy(record, chosen) if chosen else policy_of(record, None if iteration is None else int(iteration))
-    )
-    if target.startswith(HUB_PREFIX):
-        where = upload_policy(record, target.removeprefix(HUB_PREFIX), wanted, private=not public)
+    if chosen:
+        policy = selected_policy(record, chosen)
     else:
-        where = str(Path(target).expanduser())
-        export_policy(record, Path(where), wanted, force=force)
+        policy = policy_of(record, None if iteration is None else int(iteration))
+    if target.startswith(HUB_PREFIX):
+        place = upload_policy(record, target.removeprefix(HUB_PREFIX), policy, private=not public)
+    else:
+        place = str(Path(target).expanduser())
+        export_policy(record, Path(place), policy, force=force)
     if as_json:
-        said = {"run": run, "iteration": wanted.iteration, "policy": wanted.name, "digest": wanted.manifest.digest}
-        print_json({**said, "to": where, "selected": chosen.to_dict() if chosen else None})
+        result = {"run": run, "iteration": policy.iteration, "policy": policy.name, "digest": policy.manifest.digest}
+        print_json({**result, "to": place, "selected": chosen.to_dict() if chosen else None})
         return
-    click.echo(f"{wanted.name} of {run} is in {where}")
+    click.echo(f"{policy.name} of {run} is in {place}")
     if chosen:
         click.echo(f"selected: {chosen.sentence()}")

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM end a run at once, with one line, whatever the libraries beneath it are doing.
+"""End a run within seconds of Ctrl-C or SIGTERM, with one line, whatever its libraries are doing.
 
-A terminal sends Ctrl-C to every process of the command, an embedded server too; a flow that then reports its end to
-that server would try for a minute and fill the screen. What is finished is in the store and what is under way resumes
-from scratch, so nothing is gained by waiting.
+A terminal sends Ctrl-C to every process of the command, to an embedded server too; a flow that then reports its end to
+that server would retry for a minute and fill the screen. Finished work is in the store and the rest can be resumed, so
+there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINE = "interrupted; finished work is kept, and the same command goes on from th
 
 @contextlib.contextmanager
 def ending_promptly() -> Iterator[None]:
-    """Within this block SIGINT and SIGTERM give the flow a few seconds to end its stages, then end the process tree."""
+    """On SIGINT or SIGTERM in this block, give the flow a few seconds to end its stages, then end the process tree."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -36,7 +36,7 @@ def ending_promptly() -> Iterator[None]:
     except BaseException as error:
         if ending.code:
             ending.end(ending.code)
-        # A flow engine may have a handler of its own for SIGTERM, which raises its own kind of exception.
+        # Prefect has a handler of its own for SIGTERM, which raises this exception.
         if type(error).__name__ == "TerminationSignal":
             ending.end(TERMINATED)
         raise
@@ -59,7 +59,7 @@ class _Ending:
         raise KeyboardInterrupt
 
     def end(self, code: int) -> NoReturn:
-        """Say so, end every process below this one, and exit without anybody's exit handlers."""
+        """Print the line, end every process below this one, and exit without running exit handlers."""
         self._silence()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -73,7 +73,7 @@ class _Ending:
         self.end(self.code)
 
     def _silence(self) -> None:
-        """Keep the screen for one line; libraries go on writing to nowhere."""
+        """Redirect stderr to /dev/null, so that only our line reaches the screen."""
         if self._screen is None:
             with contextlib.suppress(OSError):
                 self._screen = os.dup(2)

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from rloop_core.cli.options import console, json_option, print_json, set_option
+from rloop_core.cli.options import json_option, set_option
+from rloop_core.cli.output import console, print_json
 
 _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 
@@ -18,23 +19,23 @@ _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
     "--gpu",
     type=click.Choice(_GPUS),
     default=None,
-    help="Device to plan for.  [default: cpu where the config says so, else h100]",
+    help="Device to plan for.  [default: cpu if the config says so, else h100]",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="Devices that share the work.  [default: the fewest that hold it]",
+    help="Number of devices that share the work.  [default: the fewest whose memory suffices]",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
 @json_option
 def command(
     config_file: str | None, overrides: tuple[str, ...], gpu: str | None, gpus: int | None, schema: bool, as_json: bool
 ) -> None:
-    """Dry run: the resolved config's rollouts, tokens, storage, memory and hours, and what does not fit.
+    """Estimate a run without starting it: rollouts, tokens, storage, memory and hours, and what does not fit.
 
-    Touches nothing: no store, no download, no accelerator. The estimates' assumptions are printed with them.
+    Touches nothing: no store, no download, no accelerator. The estimates are printed with their assumptions.
 
     \b
     Examples:
@@ -58,28 +59,48 @@ def command(
 
 
 def _show(plan: dict[str, Any]) -> None:
+    """Print the plan, a section for each subject."""
     from rich.text import Text
 
+    from rloop_core.results.progress import duration
+    from rloop_core.results.report.page import size
+
     out = console()
-    counts, tokens, device = plan["counts"], plan["tokens"], plan["device"]
-    size = plan["policy"]["parameters"]
-    name = f"{_number(size)} parameters" if size else "size unknown"
-    many = f"{device['count']} x " if device["count"] > 1 else ""
-    out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} ({name})", "bold"))
-    shared = f", {plan['sharding']['name']}" if device["count"] > 1 and plan["sharding"] else ""
-    out.print(Text(f"on {many}{device['name']}, {device['memory_gib']:,.0f} GiB{shared}\n"))
-    out.print(_grid(_counts(counts, tokens)))
-    _show_storage(out, plan["storage_bytes"])
-    _show_memory(out, plan)
-    _show_hours(out, plan)
-    _show_machines(out, plan["machines"])
+    device, hours, parameters = plan["device"], plan["hours"], plan["policy"]["parameters"]
+    policy = f"{plan['policy']['path']} ({f'{_number(parameters)} parameters' if parameters else 'size unknown'})"
+    several = device["count"] > 1
+    count = f"{device['count']} x " if several else ""
+    sharding = f", {plan['sharding']['name']}" if several and plan["sharding"] else ""
+    out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {policy}", "bold"))
+    out.print(Text(f"on {count}{device['name']}, {device['memory_gib']:,.0f} GiB{sharding}\n"))
+    out.print(_grid(_counts(plan["counts"], plan["tokens"])))
+    out.print(Text("\nstorage", "bold"))
+    out.print(_grid([(name, size(value)) for name, value in plan["storage_bytes"].items()]))
+    if plan["memory"]:
+        out.print(Text("\nmemory of each device", "bold"))
+        out.print(_grid([(stage["stage"], _memory(stage)) for stage in plan["memory"]]))
+        for line in plan["does_not_fit"]:
+            out.print(Text(f"  to make it fit: {line}", "yellow"))
+    if hours["total"] is not None:
+        out.print(Text("\ntime of an iteration", "bold"))
+        out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
+        fits = ", once it fits" if plan["does_not_fit"] else ""
+        out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {device['count']} device(s){fits}"))
+    if plan["machines"]:
+        _show_machines(out, plan["machines"])
     out.print(Text("\nassumptions", "bold"))
     for line in plan["assumptions"]:
         out.print(Text(f"  {line}"))
 
 
+def _memory(stage: dict[str, Any]) -> str:
+    parts = ", ".join(f"{name} {value:,.1f}" for name, value in stage["parts_gib"].items() if value >= 0.05)
+    verdict = f"{'fits' if stage['fits'] else 'DOES NOT FIT'}{f'  ({parts})' if parts else ''}"
+    return f"{stage['needed_gib']:,.1f} of {stage['available_gib']:,.0f} GiB: {verdict}"
+
+
 def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str, str]]:
-    """What is sampled and trained on, a line a kind."""
+    """Return the rows on what is sampled and trained on."""
     problems, experts = counts["problems"], counts["expert_trajectories_at_most"]
     each = counts["rollouts_per_problem_and_iteration"]
     total, at_most = counts["rollouts"], counts["rollouts_at_most"]
@@ -103,59 +124,13 @@ def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str,
     ]
 
 
-def _show_storage(out: Any, storage: dict[str, float]) -> None:
-    from rich.text import Text
-
-    from rloop_core.results.report.page import size
-
-    out.print(Text("\nstorage", "bold"))
-    out.print(_grid([(name, size(value)) for name, value in storage.items()]))
-
-
-def _show_memory(out: Any, plan: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    if not plan["memory"]:
-        return
-    out.print(Text("\nmemory of each device", "bold"))
-    rows = []
-    for one in plan["memory"]:
-        parts = ", ".join(f"{name} {value:,.1f}" for name, value in one["parts_gib"].items() if value >= 0.05)
-        word = "fits" if one["fits"] else "DOES NOT FIT"
-        rows.append(
-            (
-                one["stage"],
-                f"{one['needed_gib']:,.1f} of {one['available_gib']:,.0f} GiB: {word}{f'  ({parts})' if parts else ''}",
-            )
-        )
-    out.print(_grid(rows))
-    for line in plan["does_not_fit"]:
-        out.print(Text(f"  to make it fit: {line}", "yellow"))
-
-
-def _show_hours(out: Any, plan: dict[str, Any]) -> None:
-    from rich.text import Text
-
-    from rloop_core.cli.formatting import duration
-
-    hours = plan["hours"]
-    if hours["total"] is None:
-        return
-    out.print(Text("\ntime of an iteration", "bold"))
-    out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
-    fits = "" if not plan["does_not_fit"] else ", once it fits"
-    out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {plan['device']['count']} device(s){fits}"))
-
-
 def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
-    """The same run elsewhere: memory of each device by stage, and what to set there, or why it cannot be."""
+    """Print how the run would do on other machines: memory by stage, hours, settings, or why it does not fit."""
     from rich.table import Table
     from rich.text import Text
 
-    from rloop_core.cli.formatting import duration
+    from rloop_core.results.progress import duration
 
-    if not machines:
-        return
     out.print(Text("\nthe same run on", "bold"))
     table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
     for column in ("", "explore / rft / evaluate, GiB", "the run", "training states"):

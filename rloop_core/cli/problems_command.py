@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import console, json_option, print_json
+from rloop_core.cli.options import json_option
+from rloop_core.cli.output import console, print_json, progress_bar, short, write_json_lines
 
 if TYPE_CHECKING:
     from rloop_core.problems import Problem, ProblemSet
@@ -29,8 +26,10 @@ _SHOWN = 10
 @click.option("--size", type=click.IntRange(1), default=None, metavar="N", help="Problems to generate.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the generator.")
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad rows instead of refusing the set.")
-@click.option("--workers", default=1, show_default=True, help="Killable processes of the math engine.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write the clean set here.")
+@click.option("--workers", default=1, show_default=True, help="Processes of the math engine; each can be killed.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write the clean set to this file."
+)
 @json_option
 def command(
     source: str,
@@ -45,11 +44,12 @@ def command(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Load a problem set and account for it.
+    """Load a problem set and check it.
 
-    Shows what was read, kept and left out, which golds contradict each other, and which do not verify against
-    themselves, so that no completion could ever be judged correct. --out writes the problems that remain as JSON lines
-    {id, problem, answer}, ready to be a source themselves. --json lists all of it; the tables show the first of each.
+    Shows how many problems were read, kept and left out, which gold answers contradict each other, and which do not
+    verify against themselves: no completion of such a problem could be judged correct. --out writes the other problems
+    as JSON lines {id, problem, answer}, which rloop reads as a problem set. The tables show the first few of each list;
+    --json shows all.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def command(
     from rloop_core.problems import load_problems, self_check
     from rloop_core.verifier import Verifier
 
-    wanted = ProblemSource(
+    problem_source = ProblemSource(
         source=source,
         limit=limit,
         split=split,
@@ -70,12 +70,14 @@ def command(
         skip_malformed=skip_malformed,
         params={"config": subset} if subset else {},
     )
-    with _progress(source) as tell:
-        problem_set = load_problems(wanted, tell)
+    with progress_bar(source, "rows") as tell:
+        problem_set = load_problems(problem_source, tell)
     with Verifier(workers=workers) as verifier:
         refused = self_check(problem_set, verifier)
     if out:
-        _write(out, problem_set, {problem.id for problem in refused})
+        ids = {problem.id for problem in refused}
+        rows = ({"id": row.id, "problem": row.problem, "answer": row.gold} for row in problem_set if row.id not in ids)
+        write_json_lines(out, rows, "--out")
     if as_json:
         print_json(_report(problem_set, refused, out))
     else:
@@ -88,9 +90,9 @@ def _report(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -
         "digest": problem_set.digest,
         "ledger": problem_set.ledger,
         "warnings": list(problem_set.warnings),
-        "golds_refused": [{"id": one.id, "problem": one.problem, "gold": one.gold} for one in refused],
-        "conflicts": [asdict(one) for one in problem_set.conflicts],
-        "duplicates": [asdict(one) for one in problem_set.duplicates],
+        "golds_refused": [{"id": problem.id, "problem": problem.problem, "gold": problem.gold} for problem in refused],
+        "conflicts": [asdict(problem) for problem in problem_set.conflicts],
+        "duplicates": [asdict(problem) for problem in problem_set.duplicates],
         "out": str(out) if out else None,
     }
 
@@ -110,15 +112,15 @@ def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> 
     for warning in problem_set.warnings:
         screen.print(Text(f"warning: {warning}"))
     conflicts = [
-        (one.id, one.problem, ", ".join(f"{v.gold} ({_rows(v.rows)}, {v.first})" for v in one.variants))
-        for one in problem_set.conflicts
+        (row.id, row.problem, ", ".join(f"{gold.gold} ({_rows(gold.rows)}, {gold.first})" for gold in row.variants))
+        for row in problem_set.conflicts
     ]
     duplicates = [
-        (one.id, one.problem, f"{_rows(sum(v.rows for v in one.variants))}, first {one.variants[0].first}")
-        for one in problem_set.duplicates
+        (row.id, row.problem, f"{_rows(sum(gold.rows for gold in row.variants))}, first {row.variants[0].first}")
+        for row in problem_set.duplicates
     ]
     _list("golds that contradict each other", conflicts)
-    _list("golds that do not verify against themselves", [(one.id, one.problem, one.gold) for one in refused])
+    _list("golds that do not verify against themselves", [(row.id, row.problem, row.gold) for row in refused])
     _list("problems held more than once", duplicates)
     screen.print(Text(f"digest {problem_set.digest}"))
     if out:
@@ -126,7 +128,7 @@ def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> 
 
 
 def _list(title: str, rows: list[tuple[str, str, str]]) -> None:
-    """The first few of what was found; nothing when nothing was."""
+    """Print the first few rows; nothing if there are none."""
     from rich.table import Table
     from rich.text import Text
 
@@ -134,7 +136,7 @@ def _list(title: str, rows: list[tuple[str, str, str]]) -> None:
         return
     table = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False, show_header=False)
     for identity, problem, what in rows[:_SHOWN]:
-        table.add_row(identity, Text(_short(problem, 70)), Text(_short(what, 70)))
+        table.add_row(identity, Text(short(problem, 70)), Text(short(what, 70)))
     console().print(table)
     if len(rows) > _SHOWN:
         console().print(f"... and {len(rows) - _SHOWN:,} more; --json lists them all")
@@ -142,50 +144,3 @@ def _list(title: str, rows: list[tuple[str, str, str]]) -> None:
 
 def _rows(count: int) -> str:
     return f"{count:,} row{'s' * (count != 1)}"
-
-
-def _short(text: str, length: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
-def _write(out: Path, problem_set: ProblemSet, refused: set[str]) -> None:
-    """The problems whose golds verify, one JSON object a line.
-
-    Raises:
-        ConfigError: The file cannot be written.
-    """
-    from rloop_core.errors import ConfigError
-    from rloop_core.files import replace_text
-
-    rows = [
-        json.dumps({"id": problem.id, "problem": problem.problem, "answer": problem.gold}, ensure_ascii=False) + "\n"
-        for problem in problem_set
-        if problem.id not in refused
-    ]
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, "".join(rows))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"{out} cannot be written: {reason}", field="--out", fix="name another file") from error
-
-
-@contextmanager
-def _progress(source: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr when somebody watches."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} rows"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console(stderr=True), redirect_stdout=False, transient=True) as progress:
-        task = progress.add_task(escape(source), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -6,28 +6,27 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import cache_folder, json_option, print_json, store_option
+from rloop_core.cli.options import CACHE_FOLDER, json_option, store_option
+from rloop_core.cli.output import print_json
 
 
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @store_option
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
-)
+    "--out", type=click.Path(path_type=Path), default=None,
+    help="Folder of the report.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
+)  # fmt: skip
 @click.option(
     "--rollout", metavar="KEY",
-    help="Write no report, but print the record of one rollout as JSON: ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE, "
-    "as a row of the report's experts.csv has it.",
+    help="Print the record of one rollout as JSON, and write no report. KEY is "
+    "ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE, as in a row of the report's experts.csv.",
 )  # fmt: skip
 @json_option
 def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | None, as_json: bool) -> None:
     """Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
 
-    Works at any moment: what a run has not computed yet is left out, and said.
+    Works at any time: the report leaves out what a run has not computed yet, and says so.
 
     \b
     Example:
@@ -37,15 +36,15 @@ def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | 
 
     if rollout is not None:
         if len(runs) != 1:
-            raise click.UsageError("--rollout looks into one RUN")
+            raise click.UsageError("--rollout needs exactly one RUN")
         from rloop_core.results.report.reading import read_run
         from rloop_core.results.report.rollouts import RolloutKey, find_rollout
 
-        print_json(find_rollout(read_run(Store(store), runs[0], cache_folder()), RolloutKey.parse(rollout)))
+        print_json(find_rollout(read_run(Store(store), runs[0], CACHE_FOLDER), RolloutKey.parse(rollout)))
         return
     from rloop_core.results.report.write import write_report
 
-    page = write_report(Store(store), runs, out, cache_folder())
+    page = write_report(Store(store), runs, out, CACHE_FOLDER)
     if as_json:
         print_json({"report": str(page), "files": sorted(str(path) for path in page.parent.iterdir())})
     else:

@@ -4,60 +4,54 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import cache_folder, config_option, console, json_option, print_json, set_option
+from rloop_core.cli.options import CACHE_FOLDER, config_option, json_option, set_option
+from rloop_core.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from rloop_core.config import Config
-
-Flow = Callable[..., Any]
-_OPTIONS = (
-    click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store."),
-    click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix."),
-    click.option(
-        "--iterations",
-        default=None,
-        type=click.IntRange(1),
-        metavar="N",
-        help="Iterations; raising it later continues the run.",
-    ),
-    click.option(
-        "--arm",
-        type=click.Choice(["rloop", "vanilla-rl"]),
-        default=None,
-        help="`vanilla-rl` runs the config's control: as many RL steps in one phase, no fine-tuning; its run is named "
-        "so.",
-    ),
-)
-
-
-def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say which run of a config is meant."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    from rloop_core.results.progress import Watcher
 
 
 @click.command("run")
 @config_option
 @set_option
-@run_options
-@click.option("--quiet", is_flag=True, help="No progress; only what came out.")
-@click.option("--no-report", is_flag=True, help="Draw no report; `rloop report` does, at any time.")
+@click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
+@click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option(
+    "--iterations",
+    default=None,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Iterations; raising it later continues the run.",
+)
+@click.option(
+    "--arm",
+    type=click.Choice(["rloop", "vanilla-rl"]),
+    default=None,
+    help="`vanilla-rl` runs the config's control: as many RL steps in one phase, without fine-tuning. Its run is named "
+    "NAME-vanilla-rl.",
+)
+@click.option("--quiet", is_flag=True, help="Show no progress, only the result.")
+@click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
 @json_option
 def command(
     config_file: str,
     overrides: tuple[str, ...],
+    name: str | None,
+    store: str | None,
+    iterations: int | None,
+    arm: str | None,
     quiet: bool,
     no_report: bool,
     as_json: bool,
-    **which: Any,
 ) -> None:
-    """Run RLoop, or go on with a run: explore, harvest, filter, rft and evaluate for each iteration.
+    """Run RLoop, or continue a run: explore, harvest, filter, rft and evaluate for each iteration.
 
     What the store already holds is not computed again. After any interruption, start the same command again.
 
@@ -69,56 +63,122 @@ def command(
     """
     from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.cli.live import watch
-    from rloop_core.cli.outcome import outcome_of, show_outcome
-
-    config = load_run(config_file, overrides, **which)
-    flow = find_flow()
-    started = time.monotonic()
-    with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
-        flow(config, watcher.on_event)
-    outcome = outcome_of(config, watcher, time.monotonic() - started, cache_folder(), report=not no_report)
-    if as_json:
-        print_json(outcome)
-    else:
-        show_outcome(outcome, console())
-
-
-def load_run(
-    config_file: str,
-    overrides: tuple[str, ...],
-    *,
-    name: str | None,
-    store: str | None,
-    iterations: int | None,
-    arm: str | None,
-) -> Config:
-    """The config of the run that `run_options` mean.
-
-    Raises:
-        ConfigError: It is unknown, mistyped or impossible.
-    """
     from rloop_core.config import as_vanilla, load_config
 
     # JSON is YAML: a quoted name stays text, whatever it looks like.
-    fields = {"name": name, "placement.store": store, "iterations": iterations}
-    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
-    config = load_config(config_file, [*overrides, *given])
-    return as_vanilla(config) if arm == "vanilla-rl" else config
+    options = {"name": name, "placement.store": store, "iterations": iterations}
+    fields = [f"{field}={json.dumps(value)}" for field, value in options.items() if value is not None]
+    config = load_config(config_file, [*overrides, *fields])
+    if arm == "vanilla-rl":
+        config = as_vanilla(config)
+    run = find_flow()
+    started = time.monotonic()
+    with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
+        run(config, watcher.on_event)
+    outcome = _outcome(config, watcher, time.monotonic() - started, report=not no_report)
+    if as_json:
+        print_json(outcome)
+    else:
+        _show(outcome)
 
 
-def find_flow(name: str = "rloop") -> Flow:
-    """What the distribution registers under a name in the entry points `rloop.flows`: `rloop` runs, `deploy` deploys.
+def find_flow(name: str = "rloop") -> Callable[..., Any]:
+    """Return the function that the entry points `rloop.flows` register: `rloop` starts a run, `deploy` deploys.
 
     Raises:
-        ConfigError: None is registered: the package is not installed whole.
+        ConfigError: None is registered: the package is not installed completely.
     """
     from importlib.metadata import entry_points
 
     from rloop_core.errors import ConfigError
 
-    found = list(entry_points(group="rloop.flows", name=name))
-    if not found:
-        fix = "install the package with pip, flows included"
-        raise ConfigError("nothing is registered under rloop.flows", field=name, fix=fix)
-    flow: Any = found[0].load()
-    return flow  # type: ignore[no-any-return]
+    for entry_point in entry_points(group="rloop.flows", name=name):
+        function: Callable[..., Any] = entry_point.load()
+        return function
+    fix = "install the package with pip, flows included"
+    raise ConfigError("nothing is registered under rloop.flows", field=name, fix=fix)
+
+
+def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) -> dict[str, Any]:
+    """Return the run's result as plain values; with `report`, write its report."""
+    from rloop_core.imports import without_pandas
+    from rloop_core.results.report.evaluation import evaluation_rows
+    from rloop_core.results.report.reading import read_run
+    from rloop_core.results.report.selection import selected
+    from rloop_core.results.report.write import write_report
+    from rloop_core.stages.order import stages_of
+    from rloop_core.store import Store
+
+    store = Store(config.placement.store)
+    run = read_run(store, config.name, CACHE_FOLDER)
+    for_report = replace(run, notes=list(run.notes))  # later notes are for the screen only
+    ran = list(watcher.ran)
+    with without_pandas():
+        rows = evaluation_rows(run)
+        chosen = run.read("what to select from", lambda: selected(run), None)
+    page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True) if report else None
+    return {
+        "run": config.name,
+        "store": store.uri,
+        "iterations": config.iterations,
+        "nothing_to_do": not ran,
+        "stages_run": [{"stage": stage, "iteration": iteration} for stage, iteration in ran],
+        "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in watcher.ran]),
+        "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
+        "evaluation": [row.to_dict() for row in rows],
+        "selected": chosen.to_dict() if chosen else None,
+        "selected_in_words": chosen.sentence() if chosen else "",
+        "report": str(page) if page else None,
+        "seconds": round(seconds, 1),
+        "notes": run.notes,
+    }
+
+
+def _show(outcome: Mapping[str, Any]) -> None:
+    """Print the tables, the notes, the report's path, and how much was computed."""
+    from rich.text import Text
+
+    from rloop_core.results.progress import duration
+
+    out = console()
+    for label in dict.fromkeys(row["problem_set"] for row in outcome["evaluation"]):
+        out.print(_table(label, [row for row in outcome["evaluation"] if row["problem_set"] == label]))
+        out.print()
+    if outcome["selected"]:
+        out.print(Text(f"selected: {outcome['selected_in_words']}"))
+    for note in outcome["notes"]:
+        out.print(Text(f"note: {note}"))
+    if outcome["nothing_to_do"]:
+        out.print(f"nothing to do: every stage was in the store ({outcome['stages_cached']} stages)")
+    elif outcome["stages_cached"]:
+        out.print(f"ran {len(outcome['stages_run'])} stages; {outcome['stages_cached']} were in the store")
+    if outcome["report"]:
+        out.print(Text(f"report: {outcome['report']}"))
+    out.print(f"total: {duration(outcome['seconds'])}")
+
+
+def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a table of one problem set: a row per policy, then the paired difference of the last one to the base."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from rloop_core.results.report.summary import percent_interval
+
+    def cells(values: Mapping[str, Any], sign: str = "") -> list[Text]:
+        return [Text(percent_interval(values[name], sign) if values.get(name) else "") for name in metrics]
+
+    first, last = rows[0], rows[-1]
+    caption = (
+        f"{first['problems']} problems, {first['samples']:,} samples a policy; [95 % bootstrap interval over problems]"
+    )
+    table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
+    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    table.add_column("%")
+    for name in metrics:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(row["policy"], *cells(row["metrics"]))
+    if last["differences"]:
+        table.add_section()
+        table.add_row(f"{last['policy']} - base", *cells(last["differences"], "+"), style="bold")
+    return table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rloop_core.cli.options import KList, json_option, print_json
+from rloop_core.cli.options import json_option, k_list
+from rloop_core.cli.output import print_json, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
@@ -22,13 +23,14 @@ from rloop_core.verifier.policies import Policies
 @click.option(
     "--k",
     "ks",
-    type=KList(),
+    type=k_list,
     default=None,
-    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 as far as there are samples]",
+    metavar="K,K,...",
+    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
 )
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
-@click.option("--workers", default=1, show_default=True, help="Killable processes of the math engine.")
+@click.option("--workers", default=1, show_default=True, help="Processes of the math engine; each can be killed.")
 @policy_option
 @json_option
 def command(
@@ -40,11 +42,11 @@ def command(
     policies: Policies,
     as_json: bool,
 ) -> None:
-    """avg@k, unbiased pass@k and majority@k of completions that you already have, with 95 % bootstrap intervals.
+    """Score completions that you already have: avg@k, unbiased pass@k and majority@k with 95 % bootstrap intervals.
 
-    Lines with the same problem_id are samples of one problem, whichever file they are in; a line may carry
-    `finished: false` when its completion was cut off. Stored samples of `rloop evaluate` are judged anew, so that other
-    policies of the verifier can be tried on them.
+    Lines with the same problem_id are samples of one problem, whichever file they are in. A line may carry
+    `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again, so that you
+    can try other policies of the verifier on them.
 
     \b
     Examples:
@@ -53,25 +55,26 @@ def command(
       rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
     from rloop_core.cli.completions import read_completions
-    from rloop_core.cli.scoring import default_ks, show_summary
     from rloop_core.evaluation.outcomes import Outcomes, summarise
     from rloop_core.evaluation.votes import wrong_votes
+    from rloop_core.stages.standalone import default_ks
     from rloop_core.verifier import Verdict, Verifier
 
     rows, skipped = read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
-        judged = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
+        judgements = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
     tally: dict[str, list[int]] = {}
     verdicts: dict[str, int] = {}
-    for row, one in zip(rows, judged, strict=True):
+    for row, judgement in zip(rows, judgements, strict=True):
         counts = tally.setdefault(row.problem_id, [0, 0, 0])
         counts[0] += 1
-        counts[1] += one.verdict is Verdict.correct
+        counts[1] += judgement.verdict is Verdict.correct
         counts[2] += not row.finished
-        verdicts[str(one.verdict)] = verdicts.get(str(one.verdict), 0) + 1
+        verdicts[str(judgement.verdict)] = verdicts.get(str(judgement.verdict), 0) + 1
     columns = list(zip(*tally.values(), strict=True))
     votes = wrong_votes(
-        (row.problem_id, one.answer, str(one.verdict), 1) for row, one in zip(rows, judged, strict=True)
+        (row.problem_id, judgement.answer, str(judgement.verdict), 1)
+        for row, judgement in zip(rows, judgements, strict=True)
     )
     outcomes = Outcomes.from_counts(list(tally), columns[0], columns[1], truncated=columns[2], wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
@@ -83,4 +86,4 @@ def command(
     if as_json:
         print_json(result)
     else:
-        show_summary(source, result)
+        show_metrics(source, result)

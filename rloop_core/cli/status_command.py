@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rloop_core.cli.options import cache_folder, console, json_option, print_json, store_option
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from rloop_core.cli.options import CACHE_FOLDER, json_option, store_option
+from rloop_core.cli.output import console, plain_table, print_json
 
 _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
 _OPEN = ("running", "interrupted", "changed", "missing")
-"""What is said of an unfinished run: the first of these that one of its stages is."""
+"""States of an unfinished run: the first of these that one of its stages has."""
 
 
 @click.command("status")
@@ -21,26 +19,26 @@ _OPEN = ("running", "interrupted", "changed", "missing")
 @store_option
 @json_option
 def command(run: str | None, store: str, as_json: bool) -> None:
-    """Which stages of a run are done, running or missing, with their key figures. Writes nothing.
+    """Show which stages of a run are done, running or missing, with their key figures. Writes nothing.
 
-    Without RUN: the runs of the store, a line each.
+    Without RUN, lists the runs of the store.
 
-    `interrupted`: started, not finished, and nobody is working on it; `rloop run` goes on from there.
+    `interrupted`: started, not finished, and no process is working on it; `rloop run` continues it.
     `changed`: done under another config than the run was last started with; `rloop run` computes it again.
-    Where the config says on which set to choose (evaluate.select_on), the best checkpoint is named.
+    If the config names a set to select checkpoints on (evaluate.select_on), the best checkpoint is shown.
 
     \b
     Examples:
       rloop status
       rloop status demo --store s3://bucket/rloop
     """
-    from rloop_core.cli.progress_of import run_status, runs_status
+    from rloop_core.results.status import run_status, runs_status
     from rloop_core.store import Store
 
     if run is not None:
-        status = run_status(Store(store), run, cache_folder())
+        status = run_status(Store(store), run, CACHE_FOLDER)
     else:
-        status = {"store": store, "runs": runs_status(Store(store), cache_folder())}
+        status = {"store": store, "runs": runs_status(Store(store), CACHE_FOLDER)}
     if as_json:
         print_json(status)
     elif run is not None:
@@ -56,7 +54,7 @@ def _show_runs(store: str, runs: list[dict[str, Any]]) -> None:
     if not runs:
         out.print(Text(f"{store} holds no runs; rloop run starts one"))
         return
-    table = _table("run", "stages", "state", "holder")
+    table = plain_table("run", "stages", "state", "holder")
     for status in runs:
         if "error" in status:
             table.add_row(Text(status["run"]), "", Text("unreadable", style="red"), Text(status["error"]))
@@ -71,13 +69,13 @@ def _show_runs(store: str, runs: list[dict[str, Any]]) -> None:
 def _show(status: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from rloop_core.cli.formatting import duration, stage_name
+    from rloop_core.results.progress import duration, stage_label
 
-    table = _table("stage", "state", "time", "result")
+    table = plain_table("stage", "state", "time", "result", right=("time",))
     for row in status["stages"]:
         state = Text(row["state"], style=_STYLES[row["state"]])
         seconds = duration(row["seconds"]) if row["seconds"] is not None else ""
-        table.add_row(stage_name(row["stage"], row["iteration"]), state, seconds, Text(row["result"]))
+        table.add_row(stage_label(row["stage"], row["iteration"]), state, seconds, Text(row["result"]))
     out = console()
     out.print(table)
     counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
@@ -88,12 +86,3 @@ def _show(status: dict[str, Any]) -> None:
         out.print(Text(f"selected: {status['selected_in_words']}"))
     for note in status["notes"]:
         out.print(Text(f"note: {note}"))
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right" if column == "time" else "left", overflow="fold")
-    return table

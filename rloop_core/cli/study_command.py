@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.formatting import duration
-from rloop_core.cli.options import KList, cache_folder, console, json_option, print_json, store_option
+from rloop_core.cli.options import CACHE_FOLDER, json_option, k_list, names, store_option
+from rloop_core.cli.output import console, print_json, progress_bar
+from rloop_core.results.progress import duration
 
 if TYPE_CHECKING:
     from rloop_core.cli.study_runner import Progress
 
 _MOST_JOBS = 4
 _LINE_SECONDS = 60.0
-
-
-class Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5 on
-    """A comma-separated list of names."""
-
-    name = "NAME,NAME,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """The names, in order."""
-        return value if isinstance(value, tuple) else tuple(part for part in str(value).split(",") if part)
 
 
 @click.command("study")
@@ -40,8 +32,8 @@ class Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
     help="Study file (YAML), such as deployments/studies/sums.yaml.",
 )
 @store_option
-@click.option("--seeds", type=KList(), default=(), help="Only these seeds of the study.")
-@click.option("--arms", type=Names(), default=(), help="Only these arms.")
+@click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
+@click.option("--arms", type=names, default=(), metavar="NAME,NAME,...", help="Only these arms.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -54,7 +46,7 @@ class Names(click.ParamType):  # type: ignore[type-arg] # generic from click 8.5
     default=None,
     help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]",
 )
-@click.option("--report-only", is_flag=True, help="Compute nothing; report what the store holds.")
+@click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
 @json_option
 def command(
     config_file: str,
@@ -66,10 +58,10 @@ def command(
     report_only: bool,
     as_json: bool,
 ) -> None:
-    """Run several arms over several seeds, and say what they show together: paired intervals over problems and seeds.
+    """Run several arms over several seeds, and report on all of them: paired intervals over problems and seeds.
 
-    Each arm at each seed is an ordinary run, `NAME-ARM-SEED`, which `rloop status`, `report` and `compare` know. What
-    is finished is not computed again; after any interruption, start the same command again.
+    Each arm at each seed is an ordinary run, `NAME-ARM-SEED`, for `rloop status`, `report` and `compare`. Finished
+    stages are not computed again; after any interruption, start the same command again.
 
     \b
     Examples:
@@ -91,7 +83,7 @@ def command(
         runs = study_runs(study, store)
         with ending_promptly(), _watched(as_json) as tell:
             compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), tell)
-    findings = write_study(study, Store(store), folder, cache_folder())
+    findings = write_study(study, Store(store), folder, CACHE_FOLDER)
     if as_json:
         print_json({**findings.to_dict(), "seconds": round(time.monotonic() - started, 1)})
         return
@@ -100,7 +92,7 @@ def command(
 
 
 def _jobs(device: str) -> int:
-    """Runs at a time: they would share a GPU's memory, but not a CPU core."""
+    """Return the default number of concurrent runs: one on a GPU, whose memory they would share, else one per core."""
     has_gpu = Path("/dev/nvidia0").exists() and device != "cpu"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 1 if has_gpu else min(cores, _MOST_JOBS)
@@ -108,39 +100,22 @@ def _jobs(device: str) -> int:
 
 @contextmanager
 def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
-    """A bar over all stages on a terminal, a line a minute anywhere else."""
-    shown = console(stderr=True)
-    if shown.is_terminal and not as_json:
-        from rich import progress as rich
-
-        columns = (
-            rich.TextColumn("stages"),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            rich.TimeRemainingColumn(),
-            rich.TextColumn("{task.description}"),
-        )
-        with rich.Progress(*columns, console=shown) as bars:
-            bar = bars.add_task("", total=None)
-            yield lambda now: bars.update(bar, total=now.stages, completed=now.done, description=_running(now))
+    """Yield a function that shows progress: a bar over all stages on a terminal, a line a minute anywhere else."""
+    if sys.stderr.isatty() and not as_json:
+        with progress_bar("stages", "stages") as show:
+            yield lambda now: show(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
         return
-    spoke, said = 0.0, set[str]()
+    screen = console(stderr=True)
+    last_line, printed = 0.0, set[str]()
 
     def tell(now: Progress) -> None:
-        nonlocal spoke
-        ended = [*now.finished, *now.failed]
+        nonlocal last_line
+        ended = [name for name in (*now.finished, *now.failed) if name not in printed]
         for name in ended:
-            if name not in said:
-                shown.print(f"{name}: {now.failed.get(name, 'finished')}")
-        fresh = set(ended) - said
-        said.update(ended)
-        if fresh or time.monotonic() - spoke >= _LINE_SECONDS:
-            spoke = time.monotonic()
-            shown.print(f"{now.done} of {now.stages} stages; {_running(now) or 'nothing under way'}")
+            screen.print(f"{name}: {now.failed.get(name, 'finished')}")
+        printed.update(ended)
+        if ended or time.monotonic() - last_line >= _LINE_SECONDS:
+            last_line = time.monotonic()
+            screen.print(f"{now.done} of {now.stages} stages; {', '.join(now.running) or 'nothing under way'}")
 
     yield tell
-
-
-def _running(now: Progress) -> str:
-    return ", ".join(now.running)

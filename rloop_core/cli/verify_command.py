@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import BinaryIO
 
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
-from rloop_core.cli.options import Seconds
+from rloop_core.cli.options import seconds
+from rloop_core.cli.output import progress_bar
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
@@ -19,25 +18,30 @@ from rloop_core.verifier.policies import Policies
 @click.option("--input", "source", type=click.File("rb"), default="-", help="Read this file.  [default: stdin]")
 @click.option("--output", "target", type=click.File("wb"), default="-", help="Write this file.  [default: stdout]")
 @click.option(
-    "--workers", default=1, show_default=True, type=click.IntRange(1), help="Killable processes of the math engine."
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Processes of the math engine; each can be killed.",
 )
 @click.option(
     "--timeout",
     default=5.0,
-    type=Seconds(),
+    type=seconds,
     show_default=True,
-    help="Seconds of processor time for one answer; then its verdict is `timeout`.",
+    metavar="SECONDS",
+    help="Seconds of processor time for one answer; beyond them its verdict is `timeout`.",
 )
-@click.option("--memory-mb", default=1024, show_default=True, help="Memory of one such process, in MiB.")
+@click.option("--memory-mb", default=1024, show_default=True, help="Memory of each such process, in MiB.")
 @policy_option
 def command(
     source: BinaryIO, target: BinaryIO, workers: int, timeout: float, memory_mb: int, policies: Policies
 ) -> None:
     """Judge completions against gold answers.
 
-    Reads JSON lines {id, completion, answer} on stdin (optionally `finished: false` for a completion that was cut), and
-    writes {id, correct, verdict, extracted} on stdout, in order, one for each line, as soon as the input pauses. A line
-    that cannot be judged gets the verdict `error` with a reason; nothing stops the stream.
+    Reads JSON lines {id, completion, answer} on stdin (optionally `finished: false` for a completion that was cut off)
+    and writes a line {id, correct, verdict, extracted} for each on stdout, in order, as soon as the input pauses. A
+    line that cannot be judged gets the verdict `error` with a reason, and the stream continues.
 
     \b
     Example:
@@ -50,34 +54,16 @@ def command(
     counts: dict[str, int] = {}
     reader = LineReader(source)
     try:
-        with Verifier(workers, timeout, memory_mb, policies) as verifier, _progress(reader.size) as show:
+        with Verifier(workers, timeout, memory_mb, policies) as verifier, progress_bar("verify", "bytes") as show:
             for batch in reader.batches():
                 rows = verify_batch(batch, verifier)
                 for row in rows:
                     counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
                 target.write(b"".join(map(encode_row, rows)))
                 target.flush()
-                show(reader.bytes_read, sum(counts.values()))
+                show(reader.bytes_read, reader.size, f"{sum(counts.values()):,} lines")
     except KeyboardInterrupt:
         click.echo(f"rloop: interrupted; lines judged: {sum(counts.values()):,}", err=True)
         sys.exit(INTERRUPTED)
     if sys.stderr.isatty():
         click.echo(", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "no lines", err=True)
-
-
-@contextmanager
-def _progress(size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Takes (bytes read, lines judged); shows lines, and the share of a file, on stderr when somebody watches."""
-    if not sys.stderr.isatty():
-        yield lambda read, lines: None
-        return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from rloop_core.cli.options import console
-
-    ends = (BarColumn(), TimeRemainingColumn()) if size else (SpinnerColumn(), TimeElapsedColumn())
-    columns = (TextColumn("{task.fields[lines]:,} lines"), *ends)
-    # Only stderr may be redrawn: stdout carries the verdicts.
-    with Progress(*columns, console=console(stderr=True), redirect_stdout=False, transient=True) as progress:
-        task = progress.add_task("verify", total=size, lines=0)
-        yield lambda read, lines: progress.update(task, completed=read, lines=lines)

@@ -95,7 +95,7 @@ def test_killed_half_way_it_goes_on_with_the_next_batch(problems, tmp_path):
 
 
 def test_shards_draw_the_samples_of_one_undivided_evaluation(problems, tmp_path):
-    """In any order; the share that finds all batches reports, and one killed or never started is named."""
+    """Shares run in any order; the one that finds all batches reports, and missing batches are counted."""
     many = ["--problems", problems, "--samples", "6"]  # 24 samples, 3 batches
     whole = json.loads(run(*many, "--out", tmp_path / "whole").output)
     out = tmp_path / "shared"

@@ -1,4 +1,4 @@
-"""`rloop gc`: shows, asks, deletes, and says what it did."""
+"""`rloop gc` lists the garbage, asks, deletes it, and reports what it deleted."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from rloop_core.cli import live
 from rloop_core.cli.live import PlainWatcher, Watcher, watch
+from rloop_core.results import progress
 
 EVALUATION = {"held-out": {"avg@4": {"value": 0.25, "low": 0.1, "high": 0.4}, "problems": 8}}
 
@@ -17,7 +17,7 @@ def step(done: float, reward: float = 0.5):
 
 def test_lines_are_throttled_by_time(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     out = io.StringIO()
     watcher = PlainWatcher(Console(file=out, width=200))
     watcher.on_event("explore", 0, {"kind": "start", "note": "not in the store yet"})

@@ -1,4 +1,4 @@
-"""`rloop problems`: the account of a set, on the screen, as JSON, and as a clean file."""
+"""`rloop problems` checks a problem set: on the screen, as JSON, and as a clean file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server and its workers that a test may kill, a run to disturb, and whoever is told of it."""
+"""A Prefect server and workers that a test may kill, a run to disturb, and a receiver of notifications."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from tests.conftest import SMOKE, manifest_digests, start_rloop
 from tests.faults.conftest import wait_until
 from tests.flows.postgres import is_installed, postgres_server
@@ -68,7 +68,7 @@ sys.meta_path.insert(0, Finder())
 
 
 class Disturbed:
-    """Everything on loopback, below one folder; `close` ends it. On Postgres where there is one, as a team's server is.
+    """A server and its workers on loopback, below one folder; `close` ends them. Uses Postgres if it is installed.
 
     Args:
         folder: Everything that any of it writes.
@@ -89,7 +89,7 @@ class Disturbed:
         (self._hooks / "sitecustomize.py").write_text(_SLEEPER)
 
     def start_server(self) -> None:
-        """On the database that there is, else on a fresh one."""
+        """Start the server on its existing database, or else on a fresh one."""
         home = self.folder / "server"
         home.mkdir(exist_ok=True)
         environment = self.server.environment(
@@ -110,26 +110,26 @@ class Disturbed:
         wait_until(lambda: process.poll() is None and self._answers(), "the server", 120, 0.2)
 
     def kill_server(self) -> None:
-        """Kill -9, at once and whole."""
+        """Kill the server's process group with SIGKILL."""
         assert self._server
         stack, process = self._server
         os.killpg(process.pid, signal.SIGKILL)
         stack.close()
 
     def lose_database(self) -> None:
-        """Whatever a stopped server knew."""
+        """Delete the database of a stopped server."""
         self._database.close()
         self._address = None
         for file in (self.folder / "server").glob("prefect.db*"):
             file.unlink()
 
     def deploy(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """`rloop deploy`; what it did, by name."""
+        """Run `rloop deploy` and return its changes, by name."""
         done = self.server.deploy("--json", *arguments)
         return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
 
     def start_worker(self, pool: str = GPU) -> psutil.Process:
-        """A worker whose flows and stages are its descendants."""
+        """Start a worker, whose flows and stages are its descendants."""
         stack = ExitStack()
         environment = self.server.environment(PYTHONPATH=str(self._hooks), OMP_NUM_THREADS="1")
         command = ["worker", "start", "--pool", pool]
@@ -138,24 +138,24 @@ class Disturbed:
         return psutil.Process(process.pid)
 
     def kill_worker(self, pool: str = GPU) -> None:
-        """Kill -9 of the worker alone."""
+        """Kill the worker alone with SIGKILL."""
         stack, process = self._workers.pop(pool)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         stack.close()
 
     def has_worker(self, pool: str = GPU) -> bool:
-        """Whether one was started and not killed."""
+        """Return True if a worker was started and not killed."""
         return pool in self._workers
 
     def start(self, store: Path, deployment: str = "rloop/iterate") -> str:
-        """The id of a new run in the store."""
+        """Start a run and return its id."""
         return self.server.start(
             deployment, config_file="smoke", name=RUN, iterations=1, overrides=OVERRIDES, store=str(store)
         )
 
     def states(self, number: str) -> dict[str, str]:
-        """State of every task run of a run and its subflows, and of the subflows, by name; the last of each name."""
+        """Return the last state of every task run and subflow of a run, by name."""
         inner = self.server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [number]}}})
         flows = sorted(inner.json(), key=lambda run: run["created"])
         tasks = self.server.tasks([number, *(run["id"] for run in flows)])
@@ -164,16 +164,16 @@ class Disturbed:
         return {one["name"]: one["state_name"] for one in every}
 
     def want_sleepers(self) -> None:
-        """From now on each exploration starts one."""
+        """Make each exploration start one from now on."""
         (self._hooks / "wanted").touch()
 
     def sleepers(self) -> list[psutil.Process]:
-        """Those that live."""
+        """Return those that are alive."""
         found = [int(file.stem) for file in self._hooks.glob("*.sleeper")]
         return [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
 
     def close(self) -> None:
-        """End all, and what they started."""
+        """End all of them and their children."""
         for stack, process in self._workers.values():
             with ending_descendants(process.pid):
                 stack.close()
@@ -190,7 +190,7 @@ class Disturbed:
 
 @contextmanager
 def ending_descendants(pid: int) -> Iterator[None]:
-    """What lives below a process when the block begins is gone after it."""
+    """Kill the descendants that a process has at the block's start after the block."""
     below = psutil.Process(pid).children(recursive=True) if psutil.pid_exists(pid) else []
     yield
     for process in below:
@@ -200,7 +200,7 @@ def ending_descendants(pid: int) -> Iterator[None]:
 
 @contextmanager
 def receiver(messages: list[dict[str, str]]) -> Iterator[str]:
-    """An HTTP address on loopback; what is posted there is appended."""
+    """Yield an HTTP address on loopback; what is posted there is appended."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -222,7 +222,7 @@ def receiver(messages: list[dict[str, str]]) -> Iterator[str]:
 
 
 def digests_undisturbed(folder: Path) -> dict[str, str]:
-    """Of the same run, by one command without any server."""
+    """Return the digests of the same run by one command without any server."""
     given = [part for override in OVERRIDES for part in ("--set", override)]
     arguments = ["run", "--config", str(SMOKE), "--name", RUN, "--iterations", "1", *given]
     start_rloop(*arguments, "--store", str(folder / "store"), home=folder / "home", timeout=600)
@@ -230,11 +230,11 @@ def digests_undisturbed(folder: Path) -> dict[str, str]:
 
 
 def flow_process(worker: psutil.Process) -> psutil.Process | None:
-    """The run that a worker has started."""
+    """Return the process of the run that a worker has started."""
     with_engine = [one for one in worker.children() if "prefect.engine" in one.cmdline()]
     return with_engine[0] if with_engine else None
 
 
 def exploring(store: Path) -> bool:
-    """Whether exploration has a first whole checkpoint, and is not done."""
+    """Return True if exploration has a first complete checkpoint and is not done."""
     return any((store / ".scratch" / RUN / "iteration-000/explore").rglob("rloop-complete.json"))

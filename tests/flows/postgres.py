@@ -24,17 +24,17 @@ _WORD = "not-a-secret"
 
 
 def is_installed() -> bool:
-    """Whether the programs are here."""
+    """Return True if Postgres is installed."""
     return _program("initdb") is not None and _program("postgres") is not None
 
 
 @contextmanager
 def postgres_server(log: Path, *, durable: bool = False) -> Iterator[str]:
-    """Start one with an empty database; gone, with its data, when the block ends. Skips the test where there is none.
+    """Start Postgres with an empty database, and delete it after the block. Skips the test if it is not installed.
 
     Args:
-        log: Where it writes what it has to say.
-        durable: Whether it waits for the disk, as a real one does.
+        log: File for its output.
+        durable: Wait for the disk, as a production server does.
 
     Returns:
         The database's address, as Prefect takes it.
@@ -75,13 +75,13 @@ def postgres_server(log: Path, *, durable: bool = False) -> Iterator[str]:
 
 
 def _program(name: str) -> str | None:
-    """Where a program of Postgres is; Debian keeps its own off the search path."""
+    """Return the path of a program of Postgres; Debian does not put it on the search path."""
     found = sorted(_DEBIAN.glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]), reverse=True)
     return shutil.which(name) or (str(found[0]) if found else None)
 
 
 def _user() -> pwd.struct_passwd | None:
-    """Whom it runs as in place of root, which it refuses; None where we are somebody else."""
+    """Return a user to run Postgres as in place of root, which it refuses; None if this process is not root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}

@@ -20,7 +20,7 @@ import httpx
 import prefect.settings
 from prefect.settings import temporary_settings
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT, call_rloop
 
@@ -35,7 +35,7 @@ class Server:
     Args:
         api: Address of its API.
         folder: Everything that it and its workers write.
-        password: What opens it, `NAME:WORD`.
+        password: Its credentials, `NAME:WORD`.
     """
 
     api: str
@@ -43,7 +43,7 @@ class Server:
     password: str = PASSWORD
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Of a client that may talk to it."""
+        """Return the environment of a client of the server."""
         # Unmarked: else, where a test has run stages, a run whose worker is killed would be an orphan.
         clean = {name: value for name, value in unmarked_environment().items() if not name.startswith("PREFECT_")}
         mine = {
@@ -58,7 +58,7 @@ class Server:
         return clean | mine | more
 
     def call(self, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
-        """`python -m ...` from the root of the clone."""
+        """Run `python -m ...` in the root of the clone."""
         command = [sys.executable, "-m", *arguments]
         environment = self.environment(**more)
         try:
@@ -73,13 +73,13 @@ class Server:
 
     @contextmanager
     def client(self, **settings: Any) -> Iterator[None]:
-        """This process talks to the server, as a run does; `settings` are more of Prefect's, by name."""
+        """Make this process a client of the server, as a run is; `settings` are more settings of Prefect, by name."""
         given = {"PREFECT_API_URL": self.api, "PREFECT_API_AUTH_STRING": self.password, **settings}
         with temporary_settings(updates={getattr(prefect.settings, name): value for name, value in given.items()}):
             yield
 
     def deploy(self, *arguments: str, check: bool = True, **settings: Any) -> subprocess.CompletedProcess[str]:
-        """`rloop deploy` in this process."""
+        """Run `rloop deploy` in this process."""
         with self.client(**settings):
             return call_rloop("deploy", *arguments, check=check)
 
@@ -96,11 +96,11 @@ class Server:
         self._ask("PUT", path, content).raise_for_status()
 
     def get(self, path: str) -> Any:
-        """The answer's JSON."""
+        """Send GET and return the answer's JSON."""
         return self._ask("GET", path, None).raise_for_status().json()
 
     def answer(self, method: str, path: str, content: Any) -> str | None:
-        """The text of the answer, None for a refusal."""
+        """Send a request and return the answer's text, None for a refusal."""
         answer = self._ask(method, path, content)
         return answer.text if answer.is_success else None
 
@@ -114,7 +114,7 @@ class Server:
         return answer
 
     def start(self, deployment: str, **parameters: Any) -> str:
-        """The id of a run that Prefect's own command has just created."""
+        """Start a run with Prefect's own command, and return its id."""
         given = [part for name, value in parameters.items() for part in ("-p", f"{name}={json.dumps(value)}")]
         done = self.call("prefect", "deployment", "run", deployment, *given, COLUMNS="300")
         found = re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", done.stdout)
@@ -122,9 +122,9 @@ class Server:
         return found[0]
 
     def tasks(self, flow_runs: list[str]) -> list[dict[str, Any]]:
-        """The task runs of these flow runs, oldest first, once all have ended and no more come.
+        """Return the task runs of these flow runs, oldest first, once all have ended and no more come.
 
-        They reach the database as events, a little after they end; after 40 s they are given as they are."""
+        They reach the database as events, a little after they end. After 40 s they are returned as they are."""
         asked = {"flow_runs": {"id": {"any_": flow_runs}}}
         tasks: list[dict[str, Any]] = []
         same = 0
@@ -139,7 +139,7 @@ class Server:
         return sorted(tasks, key=lambda task: str(task["created"]))
 
     def wait(self, number: str, patience: float = 240) -> dict[str, Any]:
-        """A run by its id, once it has ended."""
+        """Wait until a run has ended, and return it."""
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             run: dict[str, Any] = self.get(f"/flow_runs/{number}")
@@ -151,11 +151,11 @@ class Server:
 
     @contextmanager
     def worker(self, pool: str, **more: str) -> Iterator[None]:
-        """A worker of a pool, started somewhere else than in the clone, as a service would be.
+        """Run a worker of a pool in the block, started outside the clone, as a service would be.
 
         Args:
             pool: Its pool.
-            more: Variables of its environment, and so of its runs.
+            more: Environment variables of the worker and its runs.
         """
         command = ["worker", "start", "--pool", pool, "--limit", "1"]
         with _running(command, self.folder / f"{pool}.log", self.environment(**more)):
@@ -166,14 +166,14 @@ class Server:
 def prefect_server(
     folder: Path, database: str | None = None, password: str = PASSWORD, **more: str
 ) -> Iterator[Server]:
-    """Start one with a fresh database, its UI included; gone, with its children, when the block ends.
+    """Start a server and its UI with a fresh database; end it with its children after the block.
 
     Args:
         folder: Everything that it and its workers write.
         database: Address of an empty database, such as `postgres_server` gives; None takes SQLite, without the service
             that has automations act.
-        password: What is to open it, `NAME:WORD`.
-        more: Settings of the server, beside those of every test.
+        password: Its credentials, `NAME:WORD`.
+        more: More settings of the server.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

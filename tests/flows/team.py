@@ -1,6 +1,6 @@
-"""What a team has: a Prefect server with a password, an S3 server, and workers that find both in their environment.
+"""A team's setup: a Prefect server with a password, an S3 server, and workers whose environment has both.
 
-Every secret in it is one of a kind, so that a search can tell where it went.
+Every secret is unique, so that a search finds each place that it reached.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ SECRETS = {
     "WANDB_API_KEY": "fa4e0c1d9b7e48d2a6f35c0812e7d94bfa4ec0de",
     "RLOOP_FAKE_WEBHOOK": "https://hooks.example.invalid/fake/Uy7TqB1cVs",
 }
-"""The variables of a worker's environment that nobody else may read."""
+"""The secret variables of a worker's environment."""
 
 
 @dataclass
 class Team:
-    """Running, with everything deployed; `with team.worker(POOL):` runs what is started.
+    """Running servers with everything deployed.
 
     Args:
         server: The Prefect server.
         swift: The S3 server.
-        store: The runs' object store, in a bucket of it.
-        folder: Whatever any of it writes.
+        store: The runs' object store, in a bucket of the S3 server.
+        folder: Everything that they write.
     """
 
     server: Server
@@ -45,17 +45,17 @@ class Team:
 
     @property
     def scratch(self) -> Path:
-        """For `placement.scratch`: on an S3 store the default is a folder of the clone, which all tests share."""
+        """Folder for `placement.scratch`; with an S3 store the default is in the clone, which all tests share."""
         return self.folder / "scratch"
 
     def environment(self) -> dict[str, str]:
-        """Of a worker: what opens the store, and other secrets that such a machine may have."""
+        """Return a worker's environment: the store's credentials, and other secrets that such a machine may have."""
         return self.swift.environment | {"OMP_NUM_THREADS": "1"} | SECRETS
 
 
 @contextmanager
 def running_team(folder: Path) -> Iterator[Team]:
-    """Everything started and deployed; gone when the block ends."""
+    """Start and deploy everything; end it after the block."""
     (folder / "swift").mkdir()
     (folder / "prefect").mkdir()
     key, secret = SECRETS["AWS_ACCESS_KEY_ID"], SECRETS["AWS_SECRET_ACCESS_KEY"]

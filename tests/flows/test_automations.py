@@ -1,4 +1,4 @@
-"""What the server does by itself: made by `rloop deploy`, kept as the operator has it, told where it is asked to."""
+"""Automations: made by `rloop deploy`, kept as the operator has them, and sending notifications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With everything deployed; on Postgres where there is one."""
+    """A server with everything deployed, on Postgres if it is installed."""
     folder = tmp_path_factory.mktemp("prefect")
     database = postgres_server(folder / "postgres.log") if is_installed() else nullcontext(None)
     act = {"PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true"}
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _deploy(server: Server, *arguments: str) -> dict[str, dict[str, Any]]:
-    """What was done to each automation, by its name."""
+    """Return the change of each automation, by its name."""
     done = server.deploy("--json", *arguments)
     changes = json.loads(done.stdout)["changes"]
     return {change["name"]: change for change in changes if change["kind"] == "automation"}
@@ -98,7 +98,7 @@ def test_a_failure_and_an_empty_expert_set_are_told_to_the_block_that_was_named(
 
 
 def _save_webhook(server: Server, address: str) -> None:
-    """As an operator does in the UI."""
+    """Save a notification block, as an operator does in the UI."""
     kind = server.get("/block_types/slug/custom-webhook")
     schemas = server.post("/block_schemas/filter", {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}}).json()
     data = {"name": "team", "url": address, "json_data": {"subject": "{{subject}}", "body": "{{body}}"}}

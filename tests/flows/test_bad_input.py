@@ -1,4 +1,4 @@
-"""What a user can get wrong, through the real command: one line with the fix, an exit code, and nothing lost."""
+"""Wrong inputs to the real command: one line with the fix, an exit code, and nothing lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEVER_ENOUGH = ("--set", "filter.min_attempts=1000")
 
 
 def _first_iteration(store: Path) -> dict[str, str]:
-    """Digests of what a run of one iteration leaves."""
+    """Return the digests of a run of one iteration."""
     return {name: digest for name, digest in manifest_digests(store, "smoke").items() if "iteration-001" not in name}
 
 
@@ -43,7 +43,7 @@ def _start(folder: Path, *more: str, store: str | None = None, check: bool = Tru
 
 
 def _line(done: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one line on stderr of a command that was refused with an exit code."""
+    """Return the one line on stderr of a command that was refused with an exit code."""
     assert done.returncode == code, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
@@ -70,7 +70,7 @@ def _sums(folder: Path, gold: Callable[[int], str]) -> tuple[str, str]:
 
 
 def _record(store: Path) -> dict[str, bytes]:
-    """What a refused start must leave as it was: every manifest and the run's record."""
+    """Return what a refused start must not change: every manifest and the run's record."""
     files = [*(store / "smoke").rglob("manifest.json"), store / "smoke/run.json"]
     return {str(path): path.read_bytes() for path in files}
 
@@ -224,7 +224,7 @@ def test_a_full_disk_is_said_and_with_room_the_same_command_finishes(
 
 
 def test_a_run_that_another_process_writes_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
-    """Which of two that start at once goes on, and that it finishes: tests/chaos/test_chaos.py."""
+    """tests/chaos/test_chaos.py tests which of two concurrent starts goes on, and that it finishes."""
     hold = "import sys; from rloop_core.store import Lease, Store\n"
     hold += "with Lease(Store(sys.argv[1]), 'smoke'): print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", hold, str(tmp_path / "store")]

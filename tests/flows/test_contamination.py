@@ -1,4 +1,4 @@
-"""The real command with a training file that holds evaluation problems: it is said and reported."""
+"""The real command with a training file that holds evaluation problems: preflight and report say so."""
 
 from __future__ import annotations
 

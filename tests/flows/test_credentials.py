@@ -1,4 +1,4 @@
-"""The store's keys from a Prefect block: enough for a worker that has none, and written nowhere."""
+"""The store's credentials from a Prefect block: enough for a worker without any, and written nowhere."""
 
 from __future__ import annotations
 

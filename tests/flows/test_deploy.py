@@ -1,4 +1,4 @@
-"""`rloop deploy` on a real server: what it makes, once; what it leaves to the operator; and a run through a worker."""
+"""`rloop deploy` on a real server: what it creates once, what it leaves to the operator, and a run through a worker."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server(empty: Server) -> Server:
-    """With everything deployed."""
+    """A server with everything deployed."""
     _deploy(empty)
     return empty
 
 
 def _deploy(server: Server, *arguments: str) -> dict[str, dict[str, Any]]:
-    """The changes, by the name of what was changed."""
+    """Return the changes, by name."""
     done = server.deploy("--json", *arguments)
     return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
 
@@ -58,7 +58,7 @@ def _deployment(server: Server, name: str) -> Any:
 
 
 def _start(server: Server, name: str, parameters: dict[str, Any]) -> int:
-    """The status with which the server answers a run of tomorrow."""
+    """Schedule a run for a distant day, and return the status of the server's answer."""
     state = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2100-01-01T00:00:00Z"}}
     path = f"/deployments/{_deployment(server, name)['id']}/create_flow_run"
     return server.post(path, {"parameters": parameters, "state": state}).status_code
@@ -198,7 +198,7 @@ SMALL = ["explore.steps=2", "evaluate.samples=2", "evaluate.k=[1, 2]"]
 
 @pytest.fixture(scope="module")
 def worked(server: Server) -> Iterator[Server]:
-    """With a worker of the GPU pool, started where no store is near."""
+    """A server with a worker of the GPU pool, started in a folder without a store."""
     with server.worker("rloop-gpu"):
         yield server
 
@@ -209,29 +209,29 @@ def _run(server: Server, deployment: str, **parameters: Any) -> dict[str, Any]:
 
 
 def _flows(server: Server, run: dict[str, Any]) -> list[str]:
-    """Ids of a run and of its iterations."""
+    """Return the ids of a run and of its iterations."""
     inner = server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [run["id"]]}}}).json()
     return [run["id"], *(one["id"] for one in inner)]
 
 
 def _tasks(server: Server, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The task runs of a run and of its iterations, once all have ended."""
+    """Return the task runs of a run and of its iterations, once all have ended."""
     return server.tasks(_flows(server, run))
 
 
 def _states(server: Server, run: dict[str, Any]) -> dict[str, str]:
-    """Names of the states of a run's tasks and of its iterations' tasks, by task run."""
+    """Return the state names of the tasks of a run and of its iterations, by task run."""
     return {task["name"]: task["state_name"] for task in _tasks(server, run)}
 
 
 def _artifacts(server: Server, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that somebody named; Prefect keeps results as artifacts too."""
+    """Return the artifacts with a key; Prefect keeps results as artifacts too."""
     asked = {"artifacts": {"flow_run_id": {"any_": _flows(server, run)}}, "limit": 200}
     return [one for one in server.post("/artifacts/filter", asked).json() if one["key"]]
 
 
 def _log(server: Server, run: dict[str, Any]) -> list[str]:
-    """The messages of a run, its iterations and their tasks."""
+    """Return the log messages of a run, its iterations and their tasks."""
     asked = {"logs": {"flow_run_id": {"any_": _flows(server, run)}}, "limit": 200}
     return [one["message"] for one in server.post("/logs/filter", asked).json()]
 
@@ -276,7 +276,7 @@ def test_the_same_run_again_shows_cached_and_needs_no_slot(server: Server, first
 
 
 def _wait_for_a_slot(server: Server, number: str) -> None:
-    """Until a run's first stages say that they wait for their turn; nothing is computed meanwhile."""
+    """Wait until a run's first stages log that they wait for a slot; nothing is computed meanwhile."""
     deadline = time.monotonic() + 240
     waiting = "waiting for a slot of the concurrency limit rloop-gpu: other stages hold them all"
     while not any(line.endswith(waiting) for line in _log(server, {"id": number})):

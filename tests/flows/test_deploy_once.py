@@ -1,4 +1,4 @@
-"""`rloop deploy` when answers are lost: no automation is made twice, and a server that has stopped is named."""
+"""`rloop deploy` when answers are lost: no automation is created twice, and a stopped server is reported."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ AUTOMATION = ("POST", "/api/automations/")
 
 
 class Proxy(ThreadingHTTPServer):
-    """Stands before a server; as often as `lose` says it has an automation made and closes the connection unanswered.
+    """A proxy of a server: `lose` times it forwards the creation of an automation and closes the connection unanswered.
 
-    With `stop` set, the process of that number is halted at that moment."""
+    With `stop` set, it halts the process with that id at that moment."""
 
     daemon_threads = True
 
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = _pass_on  # noqa: N815 - as http.server names them
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def server(running: Server) -> Server:
-    """Without automations."""
+    """A server without automations."""
     for one in running.post("/automations/filter", {}).json():
         running.answer("DELETE", f"/automations/{one['id']}", None)
     return running

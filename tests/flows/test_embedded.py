@@ -1,4 +1,4 @@
-"""The embedded Prefect API: ready soon, quick to answer, its database prepared once and by the version that uses it."""
+"""The embedded Prefect API starts and answers fast; its database is prepared once by each version of Prefect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.empty_database import EmptyDatabase
+from flows.embedded_server import EmptyDatabase
 from tests.conftest import ROOT, command_environment
 
 pytestmark = pytest.mark.process
@@ -31,7 +31,7 @@ print(min(seconds), "pandas" in sys.modules)
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prefect's home after an embedded API on a machine that had none before, with what it printed."""
+    """Prefect's home after the first embedded API of a machine, with what it printed."""
     folder = tmp_path_factory.mktemp("embedded")
     environment = command_environment(folder) | {"XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run(

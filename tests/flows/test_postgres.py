@@ -1,4 +1,4 @@
-"""A Prefect server on Postgres, as compose and Kubernetes have it: deployed to, and one run through a worker."""
+"""A Prefect server on Postgres, as in the compose file and on Kubernetes: a deployment, and a run through a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kill -9 of whatever Prefect is made of: the run goes on by itself, and ends as the run that nobody disturbed."""
+"""SIGKILL of every part of Prefect: the run goes on by itself, with the digests of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 
 from rloop_core.errors import Stopped
 from tasks import gpu_concurrency
-from tasks.gpu_concurrency import slot
+from tasks.gpu_concurrency import concurrency_slot
 from tests.conftest import ROOT, manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import (
@@ -42,7 +42,7 @@ import time
 from tasks import gpu_concurrency
 
 gpu_concurrency.LEASE_SECONDS = 60.0
-with gpu_concurrency.slot("left", "killed", print):
+with gpu_concurrency.concurrency_slot("left", "killed", print):
     print("holds", flush=True)
     time.sleep(600)
 """
@@ -72,7 +72,7 @@ def _stages_done(store: Path) -> set[str]:
 
 
 def _below(worker: psutil.Process) -> psutil.Process:
-    """The flow's process, once it explores."""
+    """Wait until the flow explores, and return its process."""
     found = flow_process(worker)
     assert found is not None
     return found
@@ -209,7 +209,7 @@ def test_a_machine_that_dies_is_noticed_by_its_silence(
 def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
     prefect: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed holder's slot is the next one's after the lease; a living one's is not, however often it is renewed."""
+    """A killed holder's slot is free after its lease; a living holder keeps its slot, however often it is renewed."""
     monkeypatch.setattr(gpu_concurrency, "LEASE_SECONDS", 60.0)  # a server grants none that is shorter
     for name in ("kept", "left"):
         prefect.server.post("/v2/concurrency_limits/", {"name": name, "limit": 1}).raise_for_status()
@@ -217,7 +217,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
     ended = threading.Event()
 
     def wait_for(name: str, waiter: str, should_stop: Callable[[], bool] = lambda: False) -> None:
-        with suppress(Stopped), slot(name, waiter, print, should_stop):
+        with suppress(Stopped), concurrency_slot(name, waiter, print, should_stop):
             got[waiter] = time.monotonic()
         if waiter not in got:
             ended.set()
@@ -228,7 +228,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
         return thread
 
     with prefect.server.client():
-        with slot("kept", "holder", print):
+        with concurrency_slot("kept", "holder", print):
             began = time.monotonic()
             holder = subprocess.Popen(
                 [sys.executable, "-c", HOLDER], cwd=ROOT, env=prefect.server.environment(), stdout=subprocess.PIPE
@@ -253,7 +253,7 @@ def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
 
 
 def _cancel(prefect: Disturbed, number: str) -> None:
-    """As the UI does."""
+    """Cancel a run, as the UI does."""
     answer = prefect.server.post(f"/flow_runs/{number}/set_state", {"state": {"type": "CANCELLING"}})
     assert answer.json()["status"] == "ACCEPT", answer.text
 

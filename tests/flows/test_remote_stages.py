@@ -1,4 +1,4 @@
-"""Stages on another work pool than the run's: a real server, a worker of each pool, the same digests, nothing left."""
+"""Stages on another work pool, with a real server and a worker of each pool: the same digests, nothing left behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With everything deployed and a worker of each pool."""
+    """A server with everything deployed and a worker of each pool."""
     with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
         running.deploy()
         with running.worker("rloop-gpu"), running.worker("rloop-cpu"):
@@ -46,7 +46,7 @@ def _start(server: Server, config: dict[str, Any]) -> str:
 
 
 def _sent(server: Server, name: str, state: str = "") -> list[dict[str, Any]]:
-    """Flow runs of a run's stages, oldest first, those in a state alone."""
+    """Return the flow runs of a run's stages in a state, oldest first."""
     asked = {"flows": {"name": {"any_": ["rloop-stage"]}}, "sort": "EXPECTED_START_TIME_ASC"}
     runs = server.post("/flow_runs/filter", asked).json()
     return [run for run in runs if run["parameters"]["run"] == name and state in ("", run["state_name"])]
@@ -63,7 +63,7 @@ def _until(condition: Callable[[], Any], what: str, server: Server) -> Any:
 
 
 def _processes(number: str) -> list[psutil.Process]:
-    """Every process that was started for a flow run: its environment names it."""
+    """Return all processes of a flow run, which their environment names."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -73,7 +73,7 @@ def _processes(number: str) -> list[psutil.Process]:
 
 
 def _digests_inline(config: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Of the same run, computed in one place."""
+    """Return the digests of the same run on one machine."""
     placement = {**config["placement"], "store": str(folder), "pools": {}}
     inline = make_config({**config, "placement": placement})
     with Lease(Store(str(folder)), inline.name) as lease:
@@ -150,7 +150,7 @@ def _is_worker(process: psutil.Process, pool: str, server: Server) -> bool:
 
 
 def _listener(server: Server) -> psutil.Process:
-    """The server's process."""
+    """Return the server's process."""
     port = int(server.api.removesuffix("/api").rpartition(":")[2])
     found = [one for one in psutil.net_connections("tcp") if one.laddr.port == port and one.status == "LISTEN"]
     return psutil.Process(found[0].pid)

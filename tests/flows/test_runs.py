@@ -1,4 +1,4 @@
-"""The real command on the smoke config: what a run leaves, and what a second start does and does not do."""
+"""The real command on the smoke config: what a run leaves, and what a second start does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _again(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def _states(folder: Path, *overrides: str) -> dict[str, str]:
-    """Start the flow in this process; return the name of the final state that Prefect shows for each stage's task."""
+    """Run the flow in this process, and return the final state of each stage's task by its name."""
     from prefect import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterStartTime
 
@@ -150,7 +150,7 @@ def test_more_iterations_continue_a_finished_run(copy: Path) -> None:
 
 
 def test_a_damaged_artifact_is_named_recomputed_and_never_used(copy: Path) -> None:
-    """Every file of a run, each damaged in several ways: tests/store/test_damaged_run.py."""
+    """tests/store/test_damaged_run.py damages every file of a run in several ways."""
     before = manifest_digests(copy / "store", "smoke")
     path = copy / "store/smoke/iteration-000/rft/policy/model.safetensors"
     content = bytearray(path.read_bytes())

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.long
 def test_a_run_on_s3_resumes_from_the_bucket_alone(s3_server: str, tmp_path: Path) -> None:
-    """The second start knows nothing but the bucket: another scratch folder, another Prefect."""
+    """The second start has only the bucket: another scratch folder, another Prefect."""
 
     def start(scratch: str) -> Any:
         common = ["run", "--config", str(SMOKE), "--store", f"{s3_server}/team", "--iterations", "1", "--json"]

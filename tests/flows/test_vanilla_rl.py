@@ -1,4 +1,4 @@
-"""The control arm: RLoop's own first phase, gone on with for as many RL steps as all iterations together."""
+"""The control arm: RLoop's first phase, continued for as many RL steps as all iterations together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def arms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _rollouts(run: Path, steps: range) -> list[dict[str, Any]]:
-    """What was sampled at these RL steps, without the name of the run."""
+    """Return the rollouts of these RL steps, without the run's name."""
     files = sorted((run / "iteration-000/explore/shards").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist() if row["step"] in steps]
     return [{name: value for name, value in row.items() if name != "run"} for row in rows]

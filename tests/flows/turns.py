@@ -1,4 +1,4 @@
-"""Slots of a named limit, seen through the server's API."""
+"""Slots of a concurrency limit, through the server's API."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from tasks.gpu_concurrency import slot
+from tasks.gpu_concurrency import concurrency_slot
 from tests.flows.server import Server
 
 
 @contextmanager
 def all_slots_taken(server: Server, name: str) -> Iterator[None]:
-    """A limit that exists is switched on, and its only slot is held by a stage of somebody else."""
+    """Activate an existing limit, and hold its only slot during the block."""
     server.patch(f"/v2/concurrency_limits/{name}", {"active": True, "limit": 1})
-    with server.client(), slot(name, "somebody", print):
+    with server.client(), concurrency_slot(name, "somebody", print):
         yield
 
 
 def spans_held(server: Server, name: str, count: int, seconds: float) -> list[tuple[float, float]]:
-    """From when till when each of so many stages, all started at once, held a slot; in order."""
+    """Start so many stages at once, and return the times (begin, end) at which each held a slot, sorted."""
     spans: list[tuple[float, float]] = []
 
     def stage() -> None:
-        with slot(name, "one of many", print):
+        with concurrency_slot(name, "one of many", print):
             began = time.monotonic()
             time.sleep(seconds)
             spans.append((began, time.monotonic()))

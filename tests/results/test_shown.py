@@ -16,11 +16,10 @@ from rloop_core.results.report.summary import result_sentence
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import Origin
-from tasks.figures import Figures
 from tasks.report import _links, _summary, store_report
 from tasks.session import RunSession
 
-NOBODY = Origin(None, None)
+NO_RUN = Origin(None, None)
 
 
 @pytest.fixture
@@ -38,9 +37,9 @@ def session(complete: Any) -> RunSession:
 @pytest.mark.process
 @pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "rft", "evaluate"])
 def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
-    drawn = Figures(session).of(session.manifests[1, stage], [0.5, 0.4])
+    drawn = session.figures().draw(session.manifests[1, stage], [0.5, 0.4])
     assert isinstance(drawn, Picture) and drawn.table.rows
-    made = NOBODY.figure(f"tiny-001-{stage}-figure", drawn, "x")
+    made = NO_RUN.figure(f"tiny-001-{stage}-figure", drawn, "x")
     text = str(made.data)
     assert made.type == "markdown" and len(text) < 200_000
     assert re.search(r"!\[.+\]\(data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]+\)", text)
@@ -48,8 +47,8 @@ def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, s
 
 @pytest.mark.process
 def test_an_evaluation_shows_the_whole_trend_so_far_and_no_more(session: RunSession) -> None:
-    figures = Figures(session)
-    drawn = figures.of(session.manifests[0, "evaluate"], [])
+    figures = session.figures()
+    drawn = figures.draw(session.manifests[0, "evaluate"], [])
     assert drawn and {row[1] for row in drawn.table.rows} == {"base", "theta_1"}
     rows = figures.evaluations(1)
     assert [row.policy for row in rows] == ["base", "theta_1", "theta_2"]
@@ -57,7 +56,7 @@ def test_an_evaluation_shows_the_whole_trend_so_far_and_no_more(session: RunSess
 
 
 def test_nothing_to_draw_is_no_figure(session: RunSession) -> None:
-    assert Figures(session).of(session.manifests[0, "rft"], []) is None
+    assert session.figures().draw(session.manifests[0, "rft"], []) is None
 
 
 def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:

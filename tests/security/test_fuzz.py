@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from rloop_core.cli.progress_of import run_status
 from rloop_core.config import Config, ProblemSource, load_config, make_config
 from rloop_core.config.loading import assign
 from rloop_core.config.yaml_text import parse_yaml
@@ -24,6 +23,7 @@ from rloop_core.errors import RLoopError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.printable import without_controls
 from rloop_core.problems import load_problems
+from rloop_core.results.status import run_status
 from rloop_core.stages.problem_store import dump_problems, read_problems
 from rloop_core.store import Manifest, Store, dump_checksummed, read_manifest
 from tests.conftest import ROOT

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
-from rloop_core.cli.progress_of import run_status
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StageError, StoreError
 from rloop_core.problems import load_problems, loading
 from rloop_core.results.report.page import fill_template
+from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import delete_garbage, find_garbage
 from rloop_core.stages.remote import RemoteStage
 from rloop_core.stages.run_record import read_run_config, write_run_record
@@ -201,7 +201,7 @@ def test_a_page_escapes_characters_that_hide_or_reorder_text(tmp_path, monkeypat
 def test_a_terminal_gets_no_control_characters(capsys):
     from rich.table import Table
 
-    from rloop_core.cli.options import console, print_json
+    from rloop_core.cli.output import console, print_json
 
     table = Table("\x1b[2Jname")
     table.add_row("a\u202eb")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rloop_core.cli.progress_of import run_status
 from rloop_core.config import Config, make_config
 from rloop_core.errors import RLoopError
+from rloop_core.results.status import run_status
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.store import Store

@@ -1,4 +1,4 @@
-"""Evaluation beside exploration, or before it."""
+"""Evaluation runs concurrently with exploration, or before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks import concurrent_evaluation
+from tasks import stages
 from tests.conftest import small_config
 
 
@@ -34,8 +34,8 @@ def test_evaluation_waits_for_gpus_that_exploration_uses_too(
             done.append("submitted")
             return SimpleNamespace(result=lambda: done.append("waited"))
 
-    monkeypatch.setattr(concurrent_evaluation, "evaluate", Evaluate())
+    monkeypatch.setattr(stages, "evaluate", Evaluate())
     config = small_config(placement={"store": "/shared/store", **placement})
-    with concurrent_evaluation.evaluated_beside(SimpleNamespace(config=config, evaluates=lambda _: True), 0):  # type: ignore[arg-type]
+    with stages.concurrent_evaluation(SimpleNamespace(config=config, evaluates=lambda _: True), 0):  # type: ignore[arg-type]
         done.append("explored")
     assert done == order

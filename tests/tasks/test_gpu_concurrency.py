@@ -1,4 +1,4 @@
-"""Whose turn it is needs a server (tests/flows); which stages need one does not."""
+"""Which stages need a concurrency slot, and waiting for one; tests/flows hold slots of a real server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from rloop_core.errors import StageError
 from tasks import gpu_concurrency
-from tasks.gpu_concurrency import GPU_LIMIT, limit_of, slot
+from tasks.gpu_concurrency import GPU_LIMIT, concurrency_slot, limit_of
 from tests.conftest import small_config
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate", "preflight")
@@ -42,7 +42,7 @@ def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: P
     with (
         temporary_settings(updates={PREFECT_API_URL: "http://127.0.0.1:9/api"}),
         pytest.raises(StageError, match="told to stop before its turn"),
-        slot("rloop-gpu", "demo: explore 0", notes.append, lambda: time.monotonic() - began > 1),
+        concurrency_slot("rloop-gpu", "demo: explore 0", notes.append, lambda: time.monotonic() - began > 1),
     ):
         raise AssertionError("it has no slot")
     assert len(notes) == 1 and "does not answer" in notes[0]
@@ -76,7 +76,7 @@ def test_each_reason_to_wait_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with (
             temporary_settings(updates={PREFECT_API_URL: f"http://127.0.0.1:{server.server_port}/api"}),
-            slot("another", "demo: explore 0", notes.append),
+            concurrency_slot("another", "demo: explore 0", notes.append),
         ):
             assert next(answers, None) is None
         server.shutdown()

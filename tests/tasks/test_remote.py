@@ -1,4 +1,4 @@
-"""A stage in another pool, as its run waits for it: on a real Prefect API, with the worker played by the test."""
+"""A run waits for a stage in another pool, on a real Prefect API; the test plays the worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Work = Callable[[SyncPrefectClient, FlowRun], Any]
 
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Of a server that has the deployment of pool `there`, which no worker serves; whoever waits looks often."""
+    """A client of a server that has a deployment for the pool `there`, and no worker; waiting runs ask often."""
     embedded_prefect()
     monkeypatch.setattr(module, "ASK_SECONDS", 0.1)
     with get_client(sync_client=True) as client:
@@ -55,7 +55,7 @@ def _compute(
     stop: bool = False,
     notes: list[str] | None = None,
 ) -> None:
-    """Have the stage computed while `work` does what a worker would."""
+    """Wait for the stage while `work` does what a worker would."""
 
     def worker() -> None:
         with get_client(sync_client=True) as client:

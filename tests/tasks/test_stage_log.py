@@ -10,7 +10,7 @@ from tasks.stage_log import LINES_A_MINUTE, StageLog
 
 
 class Forwarded:
-    """A log, and what came of it."""
+    """A stage's log and the lines that were forwarded."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -19,10 +19,10 @@ class Forwarded:
         self.log = StageLog(lambda level, line: self.lines.append((level, line)), lambda: self.now)
 
     def write(self, data: bytes) -> list[str]:
-        """Append, look, and return what was said in all."""
+        """Append to the file, forward, and return all lines so far."""
         with open(self.path, "ab") as stream:
             stream.write(data)
-        self.log.tick()
+        self.log.forward()
         return self.texts
 
     @property
@@ -100,6 +100,6 @@ def test_the_end_is_forwarded_though_the_file_is_gone(forwarded: Forwarded) -> N
 def test_a_log_of_another_machine_is_let_be(tmp_path: Path) -> None:
     elsewhere = Forwarded(tmp_path / "no-such-folder/stage.log")
     elsewhere.log.follow(elsewhere.path)
-    elsewhere.log.tick()
+    elsewhere.log.forward()
     elsewhere.log.close()
     assert not elsewhere.lines and not elsewhere.path.parent.exists()

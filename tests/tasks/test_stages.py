@@ -1,4 +1,4 @@
-"""What a stage's task passes on to the runner."""
+"""A stage's task passes on that its run was stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conftest import small_config
 
 def test_a_stage_is_told_to_stop_once_its_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def unseen(*given: Any) -> Iterator[None]:
+    def without_progress(*arguments: Any) -> Iterator[None]:
         yield
 
     told: list[bool] = []
@@ -28,7 +28,7 @@ def test_a_stage_is_told_to_stop_once_its_run_is(monkeypatch: pytest.MonkeyPatch
         told.append(should_stop())
         raise StageError("was told to stop")
 
-    monkeypatch.setattr(stages, "shown", unseen)
+    monkeypatch.setattr(stages, "live_progress", without_progress)
     run = RunSession(small_config(), SimpleNamespace(ensure=ensure))  # type: ignore[arg-type]
     with pytest.raises(StageError):
         stages.explore.fn(run, 0)

@@ -1,4 +1,4 @@
-"""Prefect's UI in a headless Chromium, by what a person sees and clicks there."""
+"""Prefect's UI in a headless Chromium, addressed by what a person sees and clicks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 60
 
 @contextmanager
 def browser_page() -> Iterator[Page]:
-    """An empty page; skips the test where there is no browser."""
+    """Yield an empty page; skip the test if there is no browser."""
     reason = "needs playwright (pip install '.[ui]') and chromium (apt-get install chromium)"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)
     program = shutil.which("chromium") or shutil.which("google-chrome")
@@ -51,7 +51,7 @@ class Ui:
         self._address = server.api.removesuffix("/api")
         self._screenshots = screenshots
         self.left: dict[str, str] = {}
-        """The source of every page as it was when it was left, by its address."""
+        """Return the source of every visited page when it was left, by its address."""
 
     def open(self, path: str) -> None:
         """Go to a page by its address."""
@@ -64,12 +64,12 @@ class Ui:
         self.page.locator(".p-context-nav-item", has_text=entry).click()
 
     def follow(self, link: Locator) -> None:
-        """Click what leads to another page."""
+        """Click a link to another page."""
         self._leave()
         link.click()
 
     def log_in(self, password: str) -> int:
-        """Type a password into the login page; the status of the server's answer."""
+        """Type a password into the login page, and return the status of the server's answer."""
         self.page.wait_for_load_state("networkidle")
         self.page.locator("input[type=password]").fill(password)
         with self.page.expect_response(re.compile("/api/")) as answer:
@@ -87,19 +87,19 @@ class Ui:
         self.page.locator("li.p-tab", has_text=name).first.click()
 
     def field(self, name: str) -> Locator:
-        """A field of the run form."""
+        """Return a field of the run form."""
         label = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{name} "))
         return self.page.locator(".schema-form-property").filter(has=label).first
 
     def choices(self, name: str) -> list[str]:
-        """What a field with choices offers; its list stays open."""
+        """Return the choices of a field; its list stays open."""
         self.field(name).locator("button.p-select-button__control").press("ArrowDown")
         options = self.page.locator(".p-select-option")
         options.first.wait_for()
         return sorted({option.inner_text().strip() for option in options.all()})
 
     def fill(self, name: str, value: str, kind: str | None = None) -> None:
-        """Fill a field in, once its value is to be of the given kind (`str`, `int`) and not None."""
+        """Fill in a field, after choosing the kind of its value (`str`, `int`) in place of None."""
         field = self.field(name)
         if kind:
             field.get_by_role("button", name=kind, exact=True).click()
@@ -113,7 +113,7 @@ class Ui:
         items.nth(there).fill(value)
 
     def submit(self, accepted: bool = True) -> None:
-        """Send the form; returns once the server has made a run of it, or has refused to."""
+        """Send the form, and wait until the server has created a run or refused it."""
         asked = re.compile("create_flow_run" if accepted else "schemas/validate")
         for _ in range(10):
             with self.page.expect_response(asked) as answer:
@@ -123,7 +123,7 @@ class Ui:
         assert answer.value.ok, answer.value.text()
 
     def screenshot(self, name: str, height: int = HEIGHT) -> None:
-        """Save what is seen as a small PNG."""
+        """Save a screenshot as a small PNG."""
         if self._screenshots is None:
             return
         from PIL import Image

@@ -38,7 +38,7 @@ def page() -> Iterator[object]:
 
 @pytest.fixture(scope="module")
 def team(page: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
-    """With a worker; not started where there is no browser."""
+    """A server with a worker; not started without a browser."""
     with (
         running_team(tmp_path_factory.mktemp("team")) as running,
         running.server.worker(POOL, **running.environment()),
@@ -144,7 +144,7 @@ def _fill_in(ui: Ui) -> None:
 
 
 def _watch_to_completion(ui: Ui) -> None:
-    """Open the newest run of the name, once it is there, and stay until its page says that it is done."""
+    """Open the newest run of the name, and wait until its page says that it is done."""
     link = ui.page.get_by_role("link", name=RUN, exact=True)
     deadline = time.monotonic() + PATIENCE
     ui.go("Runs")

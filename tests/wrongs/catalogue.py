@@ -424,8 +424,8 @@ _PROCESSES = (
     Wrong(
         "cancelled-goes-on",
         "tasks/stages.py",
-        "should_stop=lambda: run.stopping",
-        "should_stop=lambda: False",
+        "ensure(stage, iteration, should_stop=lambda: run.stopping)",
+        "ensure(stage, iteration, should_stop=lambda: False)",
         "A stage beside one that failed or was cancelled goes on.",
     ),
     Wrong(

@@ -1,4 +1,4 @@
-"""A run prints on when nobody reads any more."""
+"""Workarounds for Prefect: a run goes on printing after the reader of its output is gone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.process
 _RUN = """
 import sys
 from rich.console import Console
-from flows.stdio_relay import outlive_reader
+from tasks.prefect_workarounds import relay_output
 print("first", flush=True)
-outlive_reader()
+relay_output()
 sys.stdin.readline()
 for number in range(20_000):
     Console(file=sys.stderr).print("a line") if number % 5000 == 0 else print("a line", number)

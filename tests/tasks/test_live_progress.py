@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tasks import progress
-from tasks.progress import StageProgress
+from tasks import live_progress
+from tasks.live_progress import StageProgress
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     monkeypatch.setattr(Clock, "now", 1000.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(live_progress.time, "monotonic", lambda: Clock.now)
     return Clock
 
 
@@ -91,7 +91,7 @@ def test_names_and_figures_of_others_cannot_break_the_text(clock: type[Clock]) -
     shown.on_event("rft", 1, {"kind": "step", "done": 1, "total": 2, "metrics": {"loss": float("nan")}})
     shown.on_event("rft", 1, {"kind": "step", "done": 2, "total": 2, "metrics": {"loss": 0.5}})
     shown.on_event("harvest", 0, {"kind": "step", "done": 1, "total": 3, "metrics": {}})
-    shown.end("failed: [click](javascript:x) | <b>\x1b[2J")
+    shown.set_status("failed: [click](javascript:x) | <b>\x1b[2J", ended=True)
     text = shown.text()
     assert "<img" not in text.replace("\\<", "") and "failed: \\[click\\](javascript:x) \\| \\<b\\>" in text
     assert "\x1b" not in text and shown.losses[1] == 0.5

@@ -1,12 +1,10 @@
-"""An evaluation outside any run: a model, a problem set, samples on disk, metrics."""
+"""Evaluate a model on a problem set outside any run: draw samples into a folder, judge them, compute metrics."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,15 +17,26 @@ from rloop_core.json_text import parse_json
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
+_USUAL_KS = (1, 8, 16, 32)
 _DEFAULT_TOKENS = 2048
 _PATIENCE_SECONDS = 600.0
-"""Wait so long for other machines."""
+"""How long to wait for the other machines."""
 _SETTINGS = "settings.json"
+_IDENTITY = ("samples", "template", "temperature", "top_p", "dtype", "engine", "batch", "seed")
+"""The fields of a request that determine its samples."""
+
+Tell = Callable[[int, int], None]
+"""Called with (batches done, batches in all)."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `rloop evaluate` was asked; see its options."""
+    """What to evaluate; `rloop evaluate --help` explains the fields.
+
+    Attributes:
+        share: (i, n) draws only the i-th of n shares of the batches, counted from 1.
+        engines: Replicas of vLLM that share the batches; None takes one for each visible GPU.
+    """
 
     model: str
     problems: str
@@ -43,21 +52,43 @@ class Request:
     ks: tuple[int, ...]
     policies: Policies = DEFAULT
     share: tuple[int, int] = (1, 1)
-    """(i, n): the i-th of n shares of the batches, counted from 1."""
     engine: str = "transformers"
     engines: int | None = None
-    """Replicas of vLLM that share the batches; None takes one for each visible GPU."""
 
 
-def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
-    """Sample what is not sampled yet, judge, summarise; the summary with its origin.
+def default_ks(samples: int) -> tuple[int, ...]:
+    """Return the usual k of pass@k, up to the number of samples of a problem."""
+    return tuple(k for k in _USUAL_KS if k <= samples)
 
-    Of a share only its own batches are sampled; while others are missing there are no metrics, but `missing` says how
-    many.
+
+def checked_ks(ks: Iterable[int], samples: int) -> tuple[int, ...]:
+    """Return the k in order; the usual ones if there are none.
+
+    Raises:
+        ConfigError: A k is greater than the number of samples of a problem.
+    """
+    ks = tuple(sorted(set(ks))) or default_ks(samples)
+    if max(ks) > samples:
+        what = f"pass@{max(ks)} needs as many samples of each problem"
+        raise ConfigError(what, field="--k", fix=f"raise --samples to {max(ks)}")
+    return ks
+
+
+def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total: None) -> dict[str, Any]:
+    """Draw the samples that are missing, judge them, and return the metrics with their origin.
+
+    A request for a share draws its own batches only. While batches of other shares are missing, the result has no
+    metrics, and `missing` is the number of those batches.
+
+    Args:
+        request: What to evaluate.
+        out: Folder of samples and metrics; None takes one named after the settings.
+        tell: Called with the progress.
 
     Raises:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
     """
+    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
     from rloop_core.problems import load_problems
     from rloop_core.rollout.available import check_standalone, engine_name
     from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
@@ -76,20 +107,20 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
     identity = {
         "model": policy_digest(folder),
         "problems": problem_set.digest,
-        **{
-            name: getattr(request, name)
-            for name in ("samples", "template", "temperature", "top_p", "dtype", "engine", "batch", "seed")
-        },
+        **{name: getattr(request, name) for name in _IDENTITY},
         "max_tokens": budget,
         "verifier": {"version": VERIFIER_VERSION, **request.policies.model_dump(mode="json")},
     }
     out = _prepare(out, identity, request)
-    shards = _sample(config, request, folder, encoded, out, budget)
+    shards = _sample(config, request, folder, encoded, out, budget, tell)
     missing = sum(not shard.exists() for shard in shards)
+    metrics: dict[str, Any] = {}
+    if not missing:
+        metrics = summarise(problem_outcomes(shards), request.ks, seed=request.seed, majority=request.ks)
     result = {
         "model": request.model,
         "problem_set": request.problems,
-        **({} if missing else _summary(shards, request)),
+        **metrics,
         "settings": identity,
         "drawn_by": engine_name(request.engine),
         "ledger": problem_set.ledger,
@@ -102,13 +133,21 @@ def evaluate(request: Request, out: Path | None) -> dict[str, Any]:
     return result
 
 
-def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> dict[str, Any]:
-    """The same on several machines of a Ray cluster, each with its share of the batches.
+def evaluate_on_machines(
+    request: Request,
+    out: Path | None,
+    machines: int,
+    say: Callable[[str], None],
+    tell: Tell = lambda done, total: None,
+) -> dict[str, Any]:
+    """Evaluate on several machines of a Ray cluster, each with its share of the batches.
 
     Args:
-        request: Of all.
-        out: Folder that all of them see.
-        machines: How many, this one included.
+        request: What to evaluate.
+        out: A folder that all machines see.
+        machines: Number of machines, this one included.
+        say: Called with lines about the machines.
+        tell: Called with the progress of this machine's final pass over all batches.
 
     Raises:
         RLoopError: As `evaluate` and `join_cluster`; it names the machine.
@@ -119,32 +158,25 @@ def evaluate_on_machines(request: Request, out: Path | None, machines: int) -> d
     from rloop_core.runtime.cluster import join_cluster
     from rloop_core.stages.process import warm_up
 
-    def say(line: str) -> None:
-        print(f"rloop: {line}", file=sys.stderr)
-
     warm_up()
     cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
     out = out.expanduser().absolute()
     shares = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
     cluster.share_batches([partial(_run_share, share, out) for share in shares], say)
-    return evaluate(request, out)
+    return evaluate(request, out, tell)
 
 
 def _run_share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
-    """How many batches the share has; a machine that must stop is ended with its process."""
+    """Draw a share and return its number of batches. Stopping ends the machine's whole process."""
     from rloop_core.rollout.recording import own_batches
 
     return len(own_batches(evaluate(request, out)["batches"], request.share))
 
 
-def _summary(shards: list[Path], request: Request) -> dict[str, Any]:
-    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-
-    return summarise(problem_outcomes(shards), request.ks, seed=request.seed, majority=request.ks)
-
-
-def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int) -> list[Path]:
-    """The shards of all batches, those of this share written."""
+def _sample(
+    config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int, tell: Tell
+) -> list[Path]:
+    """Draw the batches of this share, and return the shard files of all batches."""
     import transformers
 
     from rloop_core.rollout.engine import SamplingSettings
@@ -163,7 +195,6 @@ def _sample(config: Config, request: Request, folder: Path, encoded: list[Any], 
     )
     with (
         Verifier(policies=request.policies) as verifier,
-        _progress(f"{request.model} on {request.problems}") as tell,
         JudgedSampler(config, folder, _device(), "evaluate", 0, verifier) as sampler,
     ):
         return sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell, share=request.share)
@@ -185,7 +216,7 @@ def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
 
 
 def _budget(request: Request, context: int | None, longest: int) -> int:
-    """Completion tokens: what was asked for, or the default as far as the model's context leaves room."""
+    """Return the completion tokens: as requested, or the default as far as the model's context leaves room."""
     if request.max_tokens is None:
         room = context - longest if context else _DEFAULT_TOKENS
         if room < 1:
@@ -203,9 +234,9 @@ def _budget(request: Request, context: int | None, longest: int) -> int:
 
 
 def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Path:
-    """The folder of these samples; one that holds others is refused, since they would be mixed.
+    """Return the folder of these samples, which `settings.json` marks; refuse one that holds other samples.
 
-    Several shares may begin in one folder at a time: whoever comes first says what it holds.
+    Several shares may start in one folder at the same time: the first to write the settings wins.
     """
     from rloop_core.store import fingerprint
 
@@ -214,13 +245,13 @@ def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not settings.is_file():
-            asked = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
-            with contextlib.suppress(FileNotFoundError):  # another share renamed the file just now
-                replace_text(settings, json.dumps({"identity": identity, "request": asked}, indent=1))
-        there = parse_json(settings.read_bytes())["identity"]
-        if there != json.loads(json.dumps(identity)):
-            which = ", ".join(name for name in identity if there.get(name) != identity[name])
-            what = f"{folder} holds samples of other settings ({which})"
+            plain_request = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
+            with contextlib.suppress(FileNotFoundError):  # another share has just renamed the temporary file
+                replace_text(settings, json.dumps({"identity": identity, "request": plain_request}, indent=1))
+        recorded = parse_json(settings.read_bytes())["identity"]
+        if recorded != json.loads(json.dumps(identity)):
+            differing = ", ".join(name for name in identity if recorded.get(name) != identity[name])
+            what = f"{folder} holds samples of other settings ({differing})"
             raise ConfigError(what, field="--out", fix="name another folder")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
@@ -231,27 +262,3 @@ def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr when somebody watches."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from rloop_core.cli.options import console
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("batches"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(stderr=True), redirect_stdout=False) as progress:
-        from rich.markup import escape
-
-        task = progress.add_task(escape(title), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,12 +1,12 @@
-"""How far a run has come, from its store and, where it is computed here, its scratch folder; nothing is written."""
+"""The status of a run: the state of each stage, from the store and this machine's scratch folder. Writes nothing."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from rloop_core.cli.formatting import in_words
 from rloop_core.errors import RLoopError
+from rloop_core.results.progress import result_text
 from rloop_core.results.report.reading import RunRecord, read_run
 from rloop_core.results.report.selection import selected
 from rloop_core.stages.order import stages_of
@@ -19,7 +19,7 @@ STATES = ("done", "running", "interrupted", "changed", "missing")
 
 
 def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
-    """Every stage with its state, seconds and result; who holds the run; the checkpoint that its config chooses.
+    """Return each stage with its state, seconds and result, the holder of the run, and the selected checkpoint.
 
     Raises:
         StoreError: There is no such run.
@@ -45,19 +45,18 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
 
 
 def runs_status(store: Store, cache: Path) -> list[dict[str, Any]]:
-    """`run_status` of every run of a store, by name; of one that cannot be read `run` and `error` alone.
+    """Return `run_status` of every run of a store; a run that cannot be read has only `run` and `error`.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    return [_status_or_error(store, name, cache) for name in runs_of(store)]
-
-
-def _status_or_error(store: Store, name: str, cache: Path) -> dict[str, Any]:
-    try:
-        return run_status(store, name, cache)
-    except RLoopError as error:
-        return {"run": name, "error": str(error)}
+    statuses: list[dict[str, Any]] = []
+    for name in runs_of(store):
+        try:
+            statuses.append(run_status(store, name, cache))
+        except RLoopError as error:
+            statuses.append({"run": name, "error": str(error)})
+    return statuses
 
 
 def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: bool | None) -> dict[str, Any]:
@@ -66,9 +65,8 @@ def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: boo
     work = scratch / stage_folder(run.name, iteration, stage)
     started = next((folder for folder in sorted(work.glob("*")) if folder.is_dir()), None) if work.is_dir() else None
     if manifest is not None and manifest.identity.get("config") == run.config.stage_identity(stage):
-        words = in_words(stage, manifest.metrics)
-        done = {"seconds": manifest.seconds, "digest": manifest.digest, "metrics": manifest.metrics, "result": words}
-        return {**row, "state": "done", **done}
+        result = {"metrics": manifest.metrics, "result": result_text(stage, manifest.metrics)}
+        return {**row, "state": "done", "seconds": manifest.seconds, "digest": manifest.digest, **result}
     if started is not None:
         return {**row, "state": "running" if alive else "interrupted", "result": _steps(run, stage, started)}
     if manifest is not None:
@@ -87,7 +85,7 @@ def _steps(run: RunRecord, stage: str, work: Path) -> str:
 
 
 def _holder(store: Store, name: str) -> tuple[str, bool | None]:
-    """Who holds the run's lease, in words, and whether that process lives (None: nobody holds it)."""
+    """Return the lease's holder as text, and True if its process lives; None if nobody holds the lease."""
     lease = read_holder(store, f"{name}/lease.json")
     if lease is None:
         return "nobody is working on it", None

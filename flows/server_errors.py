@@ -1,0 +1,31 @@
+"""Recognise errors of the Prefect server in an exception's chain: the store has the run's work, and it can resume."""
+
+from collections.abc import Iterator
+
+import httpx
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.v1.asyncio import ConcurrencySlotAcquisitionError as TagSlotError
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+DELETED = "its flow run, or one below it, was deleted on the Prefect server while it ran"
+_UNAVAILABLE = (httpx.TransportError, ConcurrencySlotAcquisitionError, TagSlotError)
+
+
+def server_was_gone(error: BaseException) -> bool:
+    """Return True if the error or one of its causes is a Prefect server without an answer."""
+    return any(
+        isinstance(cause, _UNAVAILABLE)
+        or (isinstance(cause, PrefectHTTPStatusError) and cause.response.status_code >= 500)
+        for cause in _chain(error)
+    )
+
+
+def was_deleted(error: BaseException) -> bool:
+    """Return True if the error or one of its causes is a flow run that the Prefect server no longer knows."""
+    return any(isinstance(cause, ObjectNotFound) for cause in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

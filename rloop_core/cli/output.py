@@ -1,0 +1,128 @@
+"""Output that several commands share: JSON, tables, progress bars, files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rloop_core.printable import visible, without_controls
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on stdout."""
+    click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False, default=str)))
+
+
+def console(stderr: bool = False) -> Any:
+    """Return a rich console that drops control characters and never cuts a table in a pipe."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
+
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Plain(stderr=stderr, width=None if terminal else 160, highlight=False, soft_wrap=not terminal)
+
+
+@contextmanager
+def progress_bar(description: str, unit: str) -> Iterator[Callable[..., None]]:
+    """Yield a function that moves a bar on stderr; it does nothing where stderr is no terminal.
+
+    The function takes the amount done, the total (None: unknown), and optionally a text in place of "3 of 20 <unit>".
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total=None, text=None: None
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    # Stdout may carry the results, so only stderr is redrawn.
+    with Progress(*columns, console=console(stderr=True), redirect_stdout=False, transient=True) as progress:
+        task = progress.add_task(escape(description), total=None, amount="")
+
+        def show(done: int, total: int | None = None, text: str | None = None) -> None:
+            amount = text or f"{done:,}{f' of {total:,}' if total else ''} {unit}"
+            progress.update(task, completed=done, total=total, amount=amount)
+
+        yield show
+
+
+def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str) -> None:
+    """Write rows as JSON lines; the file is written whole or not at all.
+
+    Raises:
+        ConfigError: The file cannot be written; it names the option that gave the path.
+    """
+    from rloop_core.errors import ConfigError
+    from rloop_core.files import replace_text
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+        replace_text(path, text.encode(errors="backslashreplace").decode())  # lone surrogates become JSON escapes
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"{path} cannot be written: {reason}", field=option, fix="name another file") from error
+
+
+def short(text: str, length: int) -> str:
+    """Return the text on one line of at most `length` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Any:
+    """Return a rich table without lines around it; the columns in `right` are aligned to the right."""
+    from rich.table import Table
+
+    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def show_metrics(title: str, summary: Mapping[str, Any]) -> None:
+    """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False)
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for name, value in summary.items():
+        if isinstance(value, dict) and "low" in value:
+            table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
+    out = console()
+    out.print(table)
+    facts = [
+        f"{summary['problems']:,} problems",
+        f"{summary['samples']:,} samples",
+        f"{summary['truncated']:.1%} truncated",
+    ]
+    if summary.get("mean_length"):
+        facts.append(f"{summary['mean_length']:,.0f} tokens a sample")
+    if summary.get("sampling_sd") is not None:
+        facts.append(f"sampling sd of avg {summary['sampling_sd']:.2%}")
+    if summary.get("malformed_skipped"):
+        facts.append(f"{summary['malformed_skipped']:,} malformed lines skipped")
+    out.print(", ".join(facts))
+    if verdicts := summary.get("verdicts"):
+        out.print("verdicts: " + ", ".join(f"{name} {count:,}" for name, count in sorted(verdicts.items())))

@@ -1,0 +1,162 @@
+"""Text for a run's progress: the names of stages, their figures and results, and listeners for their events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rloop_core.evaluation.names import metric_order
+from rloop_core.results.report.page import duration as duration
+from rloop_core.stages.job import STAGES
+
+Key = tuple[str, int]
+"""A stage and its iteration."""
+LINE_SECONDS = 10.0
+
+
+class Watcher:
+    """Dispatches the events of a run; subclasses show them.
+
+    Attributes:
+        ran: The stages that were computed, (stage, iteration), in order. Stages found in the store are not among them.
+    """
+
+    def __init__(self) -> None:
+        self.ran: dict[Key, None] = {}
+
+    def on_event(self, stage: str, iteration: int, event: Mapping[str, Any]) -> None:
+        """Take an event: `start`, `step`, `done`, `cached` or `note`. Any thread may call it, one at a time."""
+        key = (stage, iteration)
+        kind = event.get("kind")
+        if kind == "start":
+            if stage in STAGES:
+                self.ran[key] = None
+            self.started(key, str(event.get("note", "")))
+        elif kind == "step":
+            self.stepped(key, float(event["done"]), float(event["total"]), event.get("metrics") or {})
+        elif kind == "done":
+            self.line(key, "done", result_text(stage, event.get("metrics") or {}), event.get("seconds"))
+        elif kind == "cached":
+            self.line(key, "Cached", str(event.get("note", "")), None)
+        elif kind == "note":
+            self.line(key, "note", str(event.get("note", "")), None)
+
+    def started(self, key: Key, note: str) -> None:
+        """Show that a stage begins, and why."""
+
+    def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
+        """Show the position of a stage and the metrics of its last step."""
+
+    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+        """Show something that stays: `word` is done, Cached or note."""
+
+
+class LineWatcher(Watcher):
+    """Writes a line when a stage starts and ends, and a line on its position once in a while.
+
+    Args:
+        say: Called with each line.
+        seconds: Least time between two lines on a stage's position.
+    """
+
+    def __init__(self, say: Callable[[str], None], seconds: float = LINE_SECONDS) -> None:
+        super().__init__()
+        self.say = say
+        self._seconds = seconds
+        self._last_line: dict[Key, float] = {}
+
+    def started(self, key: Key, note: str) -> None:
+        """Write that the stage starts, and why."""
+        self._last_line[key] = time.monotonic()
+        self.say(f"{stage_label(*key)}: started ({note})")
+
+    def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
+        """Write the position unless the last line is too recent."""
+        now = time.monotonic()
+        if now - self._last_line.get(key, 0.0) >= self._seconds:
+            self._last_line[key] = now
+            self.say(f"{stage_label(*key)}: {position_text(key, done, total, metrics)}")
+
+    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+        """Write it."""
+        self.say(f"{stage_label(*key)}: {event_text(word, text, seconds)}")
+
+
+def stage_label(stage: str, iteration: int) -> str:
+    """Return the name of a stage in lists: "explore 0", "evaluate base", "evaluate theta_1", "preflight"."""
+    from rloop_core.results.report.reading import theta_name
+
+    if stage in ("run", "preflight"):
+        return stage
+    return f"{stage} {theta_name(iteration) if stage == 'evaluate' else iteration}"
+
+
+def event_text(word: str, text: str, seconds: float | None) -> str:
+    """Return "done in 20 s: reward +0.10 to +0.50", or the same without seconds or text."""
+    took = f" in {duration(seconds)}" if seconds is not None else ""
+    return f"{word}{took}{': ' if text else ''}{text}"
+
+
+def position_text(key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> str:
+    """Return a stage's position and the figures of its last step: "RL step 3/20, reward +0.50, accuracy 75%"."""
+    position = f"{done / total:.0%}" if total else ""
+    if key[0] == "explore":
+        position = f"RL step {done:.0f}/{total:.0f}"
+    return ", ".join(part for part in (position, _step_text(metrics)) if part)
+
+
+def _step_text(metrics: Mapping[str, Any]) -> str:
+    """The figures of one RL step or update."""
+    columns = (("reward", "{:+.2f}"), ("accuracy", "{:.0%}"), ("entropy", "{:.2f}"), ("loss", "{:.4f}"))
+    figures = [f"{name} {form.format(metrics[name])}" for name, form in columns if metrics.get(name) is not None]
+    drift = [f"drift {metrics['drift']:.3f}"] if metrics.get("drift") is not None else []
+    return ", ".join((figures if len(figures) < 4 else figures[:3]) + drift)
+
+
+def result_text(stage: str, metrics: Mapping[str, Any]) -> str:
+    """Return a stage's result in a few words, from its manifest or its last event; empty if figures are missing."""
+    try:
+        return _RESULTS[stage](metrics)
+    except (LookupError, AttributeError, TypeError, ValueError):
+        return ""
+
+
+def _explore(metrics: Mapping[str, Any]) -> str:
+    reward = f"reward {metrics['reward_first']:+.2f} to {metrics['reward_last']:+.2f}"
+    return f"{reward}, accuracy {metrics['accuracy_first']:.0%} to {metrics['accuracy_last']:.0%}"
+
+
+def _harvest(metrics: Mapping[str, Any]) -> str:
+    return f"mean success rate {metrics['mean_success_rate']:.0%}"
+
+
+def _filter(metrics: Mapping[str, Any]) -> str:
+    status = "" if metrics["status"] == "filtered" else f", {metrics['status']}"
+    counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,} hard problems"
+    return f"{counts} (threshold {metrics['threshold']:g}{status})"
+
+
+def _rft(metrics: Mapping[str, Any]) -> str:
+    if metrics["status"] == "carried":
+        return "empty expert set: theta_i carried forward"
+    figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if isinstance(value, float)]
+    return ", ".join(figures[:2]) or str(metrics["status"])
+
+
+def _evaluate(metrics: Mapping[str, Any]) -> str:
+    parts = []
+    for label, summary in metrics.items():
+        names = sorted((name for name in summary if name.startswith(("avg@", "pass@"))), key=metric_order)
+        first_and_last = dict.fromkeys([names[0], names[-1]])
+        parts.append(f"{label}: " + ", ".join(f"{name} {summary[name]['value']:.1%}" for name in first_and_last))
+    return "; ".join(parts)
+
+
+_RESULTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "explore": _explore,
+    "harvest": _harvest,
+    "filter": _filter,
+    "rft": _rft,
+    "evaluate": _evaluate,
+}

@@ -1,0 +1,45 @@
+"""Tasks outside any run: compare two runs, evaluate a model. Their tables and figures are shown in the UI."""
+
+from pathlib import Path
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
+
+from rloop_core.results.compare.comparison import compare_runs
+from rloop_core.results.compare.curves import curves
+from rloop_core.results.compare.write import write_comparison
+from rloop_core.stages.standalone import Request, evaluate
+from rloop_core.store import Store
+from tasks.artifacts import metric_rows, publish_figure, publish_table
+
+
+@task(name="compare", task_run_name="compare-{run}", cache_policy=NO_CACHE, persist_result=False)
+def compare_arms(run: str, vanilla: str, store: str) -> str:
+    """Write the comparison's page and show Table 1 and the curves of both arms; return the page's path.
+
+    Raises:
+        RLoopError: The arms are not comparable.
+    """
+    comparison = compare_runs(Store(store), run, vanilla, Path(".rloop/scratch/cache"))
+    page = write_comparison(comparison)
+    for note in comparison.notes:
+        get_run_logger().warning(note)
+    table = comparison.table.to_table()
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    publish_table(f"{run}-{vanilla}-compare", rows, f"Table 1 of {page}")
+    if picture := curves(comparison.arms):
+        publish_figure(f"{run}-{vanilla}-compare-figure", picture, picture.title)
+    return str(page)
+
+
+@task(name="evaluate", task_run_name="evaluate-{request.problems}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_model(request: Request, out: Path | None) -> str:
+    """Draw the samples that are missing, judge them and show the metrics; return the folder of samples and metrics."""
+    result = evaluate(request, out)
+    publish_table(
+        f"evaluate-{request.model}-{request.problems}",
+        metric_rows(request.problems, result),
+        f"{request.model} on {request.problems}: {result['samples']:,} samples",
+    )
+    return str(result["out"])
