@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rloop_core.evaluation.names import metric_order
+from rloop_core.evaluation.metrics import metric_order
 from rloop_core.results.report.page import duration
 
 __all__ = ["duration", "in_words", "stage_name", "step_in_words"]

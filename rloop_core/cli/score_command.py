@@ -54,8 +54,8 @@ def command(
     """
     from rloop_core.cli.completions import read_completions
     from rloop_core.cli.scoring import default_ks, show_summary
+    from rloop_core.evaluation.majority import wrong_votes
     from rloop_core.evaluation.outcomes import Outcomes, summarise
-    from rloop_core.evaluation.votes import wrong_votes
     from rloop_core.verifier import Verdict, Verifier
 
     rows, skipped = read_completions(sources, skip_malformed)

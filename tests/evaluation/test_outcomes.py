@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.names import metric_order
 from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
 from tests.results.conftest import row
@@ -129,8 +128,3 @@ def test_without_answers_there_is_no_majority() -> None:
         Outcomes.from_counts(["x"], 4, 2, wrong={"x": (2, 1)})
     single = Outcomes.from_counts(["x"], 1, 1, wrong={})
     assert list(summarise(single, ks=(1,)))[:2] == ["avg@1", "pass@1"] and "majority@1" not in summarise(single, (1,))
-
-
-def test_metrics_have_one_order_whatever_a_file_says() -> None:
-    names = ["majority@32", "pass@16", "pass@32", "avg@8-32", "pass@8"]
-    assert sorted(names, key=metric_order) == ["avg@8-32", "pass@8", "pass@16", "pass@32", "majority@32"]

@@ -167,7 +167,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def compared(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The comparison of `pair`, with nothing drawn."""
-    from rloop_core.results.analysis.solved import SolvedRule
+    from rloop_core.results.analysis.transitions import SolvedRule
     from rloop_core.results.compare.comparison import compare_runs
 
     names = [arm.config.name for arm in pair]

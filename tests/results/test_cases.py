@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare import trajectories as arms_trajectories
 from rloop_core.results.compare.trajectories import collect_cases
 from rloop_core.results.report.samples import samples_of

@@ -8,7 +8,7 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.comparison import compare_runs, write_comparison
 from rloop_core.results.compare.files import draw

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs, write_comparison
 from rloop_core.results.compare.files import Figures
 from rloop_core.results.compare.page import render

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.results.analysis.blocks import differential
-from rloop_core.results.analysis.histories import histories
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import transitions, transitions_of_counts
+from rloop_core.results.analysis.transitions import (
+    SolvedRule,
+    differential,
+    histories,
+    transitions,
+    transitions_of_counts,
+)
 
 RULES = ["any", "majority", "at-least-1", "at-least-2", "at-least-5"]
 

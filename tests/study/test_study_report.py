@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.study import figures
 from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import study_runs

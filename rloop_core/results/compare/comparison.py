@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import StoreError
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.arms import Arm, read_arms
 from rloop_core.results.compare.comparability import method_notes, objections, refuse, version_notes
 from rloop_core.results.compare.compute import Compute, compute

@@ -11,11 +11,17 @@ import numpy as np
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.bootstrap import Interval, interval
 from rloop_core.evaluation.outcomes import check_same_problems
-from rloop_core.results.analysis.blocks import Differential, differential
-from rloop_core.results.analysis.histories import History, histories
 from rloop_core.results.analysis.similarity import Similarity
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import Matrix, Transitions, transitions
+from rloop_core.results.analysis.transitions import (
+    Differential,
+    History,
+    Matrix,
+    SolvedRule,
+    Transitions,
+    differential,
+    histories,
+    transitions,
+)
 from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
 from rloop_core.results.compare.similarity import Unit, drawn_problems, similarity_of
 

@@ -8,8 +8,7 @@ from functools import partial
 from html import escape
 
 from rloop_core.errors import RLoopError
-from rloop_core.results.analysis.histories import History, histories
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import History, SolvedRule, histories
 from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
 from rloop_core.results.report.phases import success_counts
 from rloop_core.results.report.reading import RunRecord

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.names import metric_order
+from rloop_core.evaluation.metrics import metric_order
 from rloop_core.json_text import parse_json
 from rloop_core.results.report.reading import RunRecord, stage_name
 from rloop_core.store import BASE_ITERATION

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rloop_core.errors import ConfigError
-from rloop_core.evaluation.names import metric_name
+from rloop_core.evaluation.metrics import metric_name
 from rloop_core.evaluation.selection import BIASED, Selection, select
 from rloop_core.results.report.evaluation import stored_evaluation
 from rloop_core.results.report.reading import RunRecord

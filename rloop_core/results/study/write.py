@@ -12,7 +12,7 @@ import numpy as np
 from rloop_core import __version__
 from rloop_core.errors import StoreError
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.compute import quantities
 from rloop_core.results.plotting import Picture, Table
 from rloop_core.results.study import figures, forest
