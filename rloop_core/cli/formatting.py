@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rloop_core.evaluation.metrics import metric_order
-from rloop_core.results.report.page import duration
+from rloop_core.results.tables import duration
 
 __all__ = ["duration", "in_words", "stage_name", "step_in_words"]
 
 
 def stage_name(stage: str, iteration: int) -> str:
     """ "explore 0", or what is evaluated: "evaluate base", "evaluate theta_1"."""
-    from rloop_core.results.report.reading import theta_name
+    from rloop_core.results.run_record import theta_name
 
     return f"{stage} {theta_name(iteration)}" if stage == "evaluate" else f"{stage} {iteration}"
 

@@ -117,7 +117,7 @@ def _show(found: Sequence[Garbage], what: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from rloop_core.results.report.page import size
+    from rloop_core.results.tables import size
 
     table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
     for column, side in (("run", "left"), ("things", "right"), ("size", "right"), ("why", "left")):

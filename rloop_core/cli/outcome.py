@@ -16,9 +16,9 @@ from rloop_core.imports import without_pandas
 def outcome_of(config: Config, watcher: Watcher, seconds: float, cache: Path, *, report: bool = True) -> dict[str, Any]:
     """The run's result as plain values; with `report`, writes its report."""
     from rloop_core.results.report.evaluation import evaluation_rows
-    from rloop_core.results.report.reading import read_run
     from rloop_core.results.report.selection import selected
     from rloop_core.results.report.write import write_report
+    from rloop_core.results.run_record import read_run
     from rloop_core.stages.order import stages_of
     from rloop_core.store import Store
 
@@ -96,6 +96,6 @@ def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
 def _value(one: Mapping[str, float] | None, sign: str = "") -> Any:
     from rich.text import Text
 
-    from rloop_core.results.report.summary import percent_interval
+    from rloop_core.results.tables import percent_interval
 
     return Text("" if one is None else percent_interval(one, sign))

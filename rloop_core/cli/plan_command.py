@@ -106,7 +106,7 @@ def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str,
 def _show_storage(out: Any, storage: dict[str, float]) -> None:
     from rich.text import Text
 
-    from rloop_core.results.report.page import size
+    from rloop_core.results.tables import size
 
     out.print(Text("\nstorage", "bold"))
     out.print(_grid([(name, size(value)) for name, value in storage.items()]))

@@ -12,7 +12,7 @@ import pytest
 
 from rloop_core.config import Config, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.results.report.reading import read_run
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish
 from rloop_core.trajectories.filter import FilterSettings, filter_experts
@@ -111,8 +111,7 @@ class FakeRun:
 
 def report_text(store: Store, *runs: str, cache: Path) -> str:
     """The report's page without its figures, which take nearly all the time."""
-    from rloop_core.results.report.page import render
-    from rloop_core.results.report.write import gather
+    from rloop_core.results.report.write import gather, render
 
     return render([(gather(read_run(store, run, cache)), {}) for run in runs or ("tiny",)], "")
 

@@ -9,7 +9,7 @@ import pytest
 from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare import trajectories as arms_trajectories
 from rloop_core.results.compare.trajectories import collect_cases
-from rloop_core.results.report.samples import samples_of
+from rloop_core.results.report.trajectories import samples_of
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import row
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, correct

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group
 from rloop_core.results.compare.comparability import version_notes
 from rloop_core.results.report import figures
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import gather
+from rloop_core.results.run_record import read_run
 from rloop_core.training.drift import drift_note
 from tests.results.conftest import FIGURES, FakeRun, fake_config, report_text
 

@@ -20,9 +20,9 @@ def _ledgers(count: int) -> dict[int, dict[str, Any]]:
     return {iteration: {"ledger": ledger} for iteration in range(count)}
 
 
-def _seconds(count: int) -> list[dict[str, Any]]:
+def _seconds(count: int) -> list[tuple[int, str, float]]:
     return [
-        {"iteration": iteration, "stage": stage, "seconds": 5.0}
+        (iteration, stage, 5.0)
         for iteration in range(count)
         for stage in ("explore", "harvest", "filter", "rft", "evaluate")
     ]

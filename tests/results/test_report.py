@@ -9,8 +9,8 @@ import pytest
 from rloop_core.errors import StoreError
 from rloop_core.evaluation.outcomes import compare, problem_outcomes
 from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import gather, write_report
+from rloop_core.results.run_record import read_run
 from rloop_core.store import Store
 from tests.results.conftest import report_text
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.selection import selected
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store, read_manifest
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, changed, correct, make_pair, pair_config

@@ -10,9 +10,8 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.reading import read_run
-from rloop_core.results.report.summary import result_sentence
+from rloop_core.results.report.evaluation import evaluation_rows, result_sentence
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import Origin

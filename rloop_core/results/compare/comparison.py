@@ -16,9 +16,8 @@ from rloop_core.results.compare.similarity import Unit
 from rloop_core.results.compare.table import TableOne, table_one
 from rloop_core.results.compare.trajectories import Cases, collect_cases
 from rloop_core.results.report.lineage import Lineage, lineage_of
-from rloop_core.results.report.phases import ledgers
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.selection import Selected, read_selected
+from rloop_core.results.run_record import ledgers, read_run
 from rloop_core.store import Store
 
 HTML_FILE = "compare.html"

@@ -11,10 +11,11 @@ from rloop_core.results.compare import iterations as arms_iterations
 from rloop_core.results.compare import matrices as arms_matrices
 from rloop_core.results.compare import overfitting as arms_overfitting
 from rloop_core.results.compare.dynamics import SetDynamics
-from rloop_core.results.plotting import Picture, Table
+from rloop_core.results.plotting import Picture
 from rloop_core.results.report.figures import funnel
 from rloop_core.results.report.lineage import artifact_table
-from rloop_core.results.report.rollouts import EXPERTS_NAME, write_expert_keys
+from rloop_core.results.report.trajectories import EXPERTS_NAME, write_expert_keys
+from rloop_core.results.tables import Table
 
 if TYPE_CHECKING:
     from rloop_core.results.compare.comparison import Comparison

@@ -13,9 +13,9 @@ from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.page_sets import KINDS, case_section, set_section
 from rloop_core.results.compare.paper import paper_figures
 from rloop_core.results.compare.table import AVERAGE, Block, TableOne, difference_name
-from rloop_core.results.report.lineage import Lineage
-from rloop_core.results.report.lineage_page import lineage_section
-from rloop_core.results.report.page import duration, fill_template, image_uri
+from rloop_core.results.report.lineage import Lineage, lineage_section
+from rloop_core.results.report.page import fill_template, image_uri
+from rloop_core.results.tables import duration
 
 if TYPE_CHECKING:
     from rloop_core.results.compare.comparison import Comparison

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rloop_core.results.compare.arms import Arm
 from rloop_core.results.compare.dynamics import Blocks, SetDynamics
 from rloop_core.results.compare.trajectories import Case, Cases
-from rloop_core.results.report.samples import Sample, samples_of
+from rloop_core.results.report.trajectories import Sample, samples_of
 
 if TYPE_CHECKING:
     from rloop_core.results.compare.files import Figures

@@ -9,13 +9,14 @@ import yaml
 
 from rloop_core.results.compare.table import difference_name
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.page import duration, fill_template
+from rloop_core.results.report.page import fill_template
 from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import ArmConfig
 from rloop_core.results.study.effects import Effect
 from rloop_core.results.study.forgetting import PATHS, Forgetting
 from rloop_core.results.study.record import Policy
 from rloop_core.results.study.table import Row, against_best, chosen_on
+from rloop_core.results.tables import duration
 
 if TYPE_CHECKING:
     from rloop_core.results.study.write import StudyFindings

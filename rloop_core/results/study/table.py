@@ -8,9 +8,9 @@ from typing import Any
 
 from rloop_core.evaluation.selection import BIASED
 from rloop_core.results.compare.table import difference_name
-from rloop_core.results.plotting import Table
 from rloop_core.results.study.effects import Effect, crossed_effects
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
+from rloop_core.results.tables import Table
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rloop_core.errors import StoreError
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.compute import quantities
-from rloop_core.results.plotting import Picture, Table
+from rloop_core.results.plotting import Picture
 from rloop_core.results.study import figures, forest
 from rloop_core.results.study.claims import Claim, claims
 from rloop_core.results.study.config import StudyConfig
@@ -22,6 +22,7 @@ from rloop_core.results.study.forgetting import Forgetting, forgetting
 from rloop_core.results.study.overfitting import Overfitting, overfitting
 from rloop_core.results.study.record import Policy, StudyRecord, read_study
 from rloop_core.results.study.table import Row, StudyTable, by_step, rows_table, study_table, values_table
+from rloop_core.results.tables import Table
 from rloop_core.store import Store
 
 HTML_FILE, JSON_FILE = "study.html", "study.json"
