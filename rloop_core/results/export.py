@@ -150,15 +150,15 @@ def model_card(run: RunRecord, policy: StoredPolicy) -> str:
     if policy.step:
         rows += snapshot_rows(run, policy.iteration, policy.step, policy.name)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items()))
-    origin = {
-        "artifact digest": markdown_code(manifest.digest),
-        "fingerprint": markdown_code(manifest.fingerprint),
-        **{f"input {markdown_code(entry.uri)}": markdown_code(entry.digest) for entry in manifest.inputs},
-        "seed": str(manifest.seed),
-        "made": markdown_text(manifest.created_at),
-        "versions": markdown_text(versions),
-        "exported by": f"rloop {__version__}",
-    }
+    origin = [
+        ("artifact digest", markdown_code(manifest.digest)),
+        ("fingerprint", markdown_code(manifest.fingerprint)),
+        *((f"input {markdown_code(entry.uri)}", markdown_code(entry.digest)) for entry in manifest.inputs),
+        ("seed", str(manifest.seed)),
+        ("made", markdown_text(manifest.created_at)),
+        ("versions", markdown_text(versions)),
+        ("exported by", f"rloop {__version__}"),
+    ]
     header = [
         "---",
         "library_name: transformers",
@@ -179,7 +179,7 @@ def model_card(run: RunRecord, policy: StoredPolicy) -> str:
         "## How to load",
         _LOADING.format(template=config.prompt.template),
         "## Origin",
-        markdown_table(("what", "value"), list(origin.items())),
+        markdown_table(("what", "value"), origin),
         f"<details><summary>Config of the run</summary>\n\n<pre>{config_json}</pre>\n</details>",
     ]
     return "\n\n".join(parts) + "\n"

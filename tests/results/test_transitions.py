@@ -89,10 +89,9 @@ def test_differential_blocks() -> None:
     found = differential(vanilla, rloop, [0, 0, 1, 1])
     assert np.isnan(found.matrix[1, 0])
     assert found.matrix[0, 3] == 0.5
-    assert found.intra == pytest.approx(0.25)  # cells (0, 1) and (2, 3)
-    assert found.inter == pytest.approx(0.25)  # cells (0, 2), (0, 3), (1, 2), (1, 3)
-    assert found.rloop == (0.25, 0.25)
-    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).inter is None
+    # Within iterations are cells (0, 1) and (2, 3), across them (0, 2), (0, 3), (1, 2) and (1, 3).
+    assert found.rloop == pytest.approx((0.25, 0.25)) and found.vanilla == pytest.approx((0.5, 0.5))
+    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).rloop == (None, None)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:

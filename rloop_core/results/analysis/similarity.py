@@ -43,13 +43,12 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-def similarity(problems: Iterable[Sequence[Sequence[Units]]], n: int = 2) -> Similarity:
+def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
     """Return the similarity matrices of T checkpoints.
 
     Args:
-        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ.
-        n: Length of the n-grams (paper: 2). A trajectory of fewer than n units has no n-gram: its similarity is 1.0
-            with another such one, and 0.0 with any other.
+        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ. A trajectory of
+            fewer than 2 units has no bigram: its similarity is 1.0 with another such one, and 0.0 with any other.
 
     Raises:
         StageError: There are no problems, or a problem lacks a checkpoint's trajectories.
@@ -64,7 +63,7 @@ def similarity(problems: Iterable[Sequence[Sequence[Units]]], n: int = 2) -> Sim
                 field="analysis",
                 fix="compare checkpoints that were evaluated on the same problems",
             )
-        means = _problem_means(checkpoints, sizes, n)
+        means = _problem_means(checkpoints, sizes)
         total = means if total is None else total + means
         taken += 1
     if total is None:
@@ -72,9 +71,9 @@ def similarity(problems: Iterable[Sequence[Sequence[Units]]], n: int = 2) -> Sim
     return Similarity(total[0] / taken, total[1] / taken, taken)
 
 
-def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int], n: int) -> Matrix:
+def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int]) -> Matrix:
     """Return block means of the pairwise Jaccard matrix, with and without self-pairs; shape [2, T, T]."""
-    pairs = _jaccard([units for trajectories in checkpoints for units in trajectories], n)
+    pairs = _jaccard([units for trajectories in checkpoints for units in trajectories])
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     sums = np.add.reduceat(np.add.reduceat(pairs, starts, axis=0), starts, axis=1)
     cells = np.outer(sizes, sizes).astype(np.float64)
@@ -83,33 +82,29 @@ def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int], n: 
         return np.stack([sums / cells, (sums - self_pairs) / (cells - self_pairs)])
 
 
-def _jaccard(trajectories: Sequence[Units], n: int) -> Matrix:
-    """Return the Jaccard index of every two trajectories' n-gram sets, shape [len, len]; two empty sets are equal."""
-    present = _presence(trajectories, n)
+def _jaccard(trajectories: Sequence[Units]) -> Matrix:
+    """Return the Jaccard index of every two trajectories' bigram sets, shape [len, len]; two empty sets are equal."""
+    present = _presence(trajectories)
     shared = (present @ present.T).toarray()
     sizes = shared.diagonal()
     union = sizes[:, None] + sizes[None, :] - shared
     return np.asarray(np.divide(shared, union, out=np.ones_like(shared), where=union > 0), dtype=np.float64)
 
 
-def _presence(trajectories: Sequence[Units], n: int) -> Any:
-    """Return which n-grams each trajectory has: sparse, shape [len, kinds of n-grams], of ones."""
+def _presence(trajectories: Sequence[Units]) -> Any:
+    """Return which bigrams each trajectory has: sparse, shape [len, kinds of bigrams], of ones."""
     from scipy.sparse import csr_array
 
     lengths = np.fromiter(map(len, trajectories), np.int64, len(trajectories))
     number: defaultdict[Hashable, int] = defaultdict(count().__next__)
     units = np.fromiter(map(number.__getitem__, chain.from_iterable(trajectories)), np.int64, int(lengths.sum()))
-    grams = units
-    for offset in range(1, n):
-        if offset > 1:  # numbered anew at each length, so that the product stays far below 2^63
-            grams = np.unique(grams, return_inverse=True)[1]
-        grams = grams[:-1] * len(number) + units[offset:]
-    windows = np.maximum(lengths - n + 1, 0)  # only those that end in the trajectory in which they began
+    bigrams = units[:-1] * len(number) + units[1:]
+    windows = np.maximum(lengths - 1, 0)  # only bigrams that end in the trajectory in which they began
     first = np.concatenate(([0], np.cumsum(lengths)))[:-1]
     ends = np.concatenate(([0], np.cumsum(windows)))
-    grams = grams[np.arange(ends[-1]) + np.repeat(first - ends[:-1], windows)]
-    kinds, columns = np.unique(grams, return_inverse=True)
-    # float64: counts of shared n-grams are whole numbers, and exact in it.
+    bigrams = bigrams[np.arange(ends[-1]) + np.repeat(first - ends[:-1], windows)]
+    kinds, columns = np.unique(bigrams, return_inverse=True)
+    # float64: counts of shared bigrams are whole numbers, and exact in it.
     present = csr_array((np.ones(len(columns)), columns, ends), shape=(len(trajectories), max(1, len(kinds))))
     present.sum_duplicates()
     present.data[:] = 1.0

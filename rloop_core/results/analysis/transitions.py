@@ -159,15 +159,12 @@ class Differential:
 
     Attributes:
         matrix: Shape [T, T]; nan but in cells i < j (an earlier against a later checkpoint).
-        intra: Mean over cells within one iteration; None if there is none.
-        inter: Mean over cells across iterations; None if there is none.
-        vanilla: (intra, inter) means of vanilla RL's own forgetting.
-        rloop: (intra, inter) means of RLoop's own forgetting.
+        vanilla: Means of vanilla RL's own forgetting over the cells (within one iteration, across iterations); None if
+            there are no such cells.
+        rloop: The same means of RLoop's own forgetting.
     """
 
     matrix: Matrix
-    intra: float | None
-    inter: float | None
     vanilla: tuple[float | None, float | None]
     rloop: tuple[float | None, float | None]
 
@@ -191,15 +188,13 @@ def differential(vanilla: Transitions, rloop: Transitions, iterations: Sequence[
         raise StageError("the arms were evaluated on different problems or by different rules", field="analysis")
     later = np.triu(np.ones(rloop.forgetting.shape, dtype=bool), k=1)
     same = np.equal.outer(iterations, iterations)
-    difference = vanilla.forgetting - rloop.forgetting
 
     def means(matrix: Matrix) -> tuple[float | None, float | None]:
         within, across = matrix[later & same], matrix[later & ~same]
         return (float(within.mean()) if within.size else None, float(across.mean()) if across.size else None)
 
-    return Differential(
-        np.where(later, difference, np.nan), *means(difference), means(vanilla.forgetting), means(rloop.forgetting)
-    )
+    difference = np.where(later, vanilla.forgetting - rloop.forgetting, np.nan)
+    return Differential(difference, means(vanilla.forgetting), means(rloop.forgetting))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,8 @@ def _facts(run: RunRecord, manifest: Manifest) -> dict[str, Any]:
     if manifest.stage == "rft":
         return _present({**counts, **metrics}, "status", "trajectories", "updates", "tokens", "loss_last")
     if manifest.stage == "filter":
-        keys = count_experts(run, manifest.iteration)
-        return {**(asdict(keys) if keys else {}), **_present(metrics, "status", "threshold", "hard_problems")}
+        experts = count_experts(run, manifest.iteration) or {}
+        return {**experts, **_present(metrics, "status", "threshold", "hard_problems")}
     if manifest.stage == "harvest":
         return _present(counts, "trajectories", "groups", "problems", "steps", "ranks", "snapshot_shards")
     return {**_present(counts, "rollouts", "steps"), "shards": _shards(manifest)}

@@ -15,11 +15,12 @@ _LARGE_SVG = 250_000
 
 
 def fill_template(name: str, **values: Any) -> str:
-    """Return a page from a template of the report or the study. An unknown name in the template is an error."""
+    """Return a page from a template of the report, the comparison or the study; an unknown name in it is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    room = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "study"]),
+        loader=FileSystemLoader([room, room.with_name("compare"), room.with_name("study")]),
         autoescape=True,
         finalize=_visible,
         undefined=StrictUndefined,

@@ -136,24 +136,6 @@ def _sample(row: dict[str, Any], origin: str, characters: int) -> Sample:
     )
 
 
-@dataclass(frozen=True)
-class ExpertKeys:
-    """Where the trajectories of an expert set come from.
-
-    Attributes:
-        trajectories, problems, groups: Numbers of trajectories, and of their problems and groups.
-        first_step, last_step: RL steps of the first and of the last one; 0 if there is none.
-        from_snapshots: Number that harvest sampled from snapshots, after the RL steps.
-    """
-
-    trajectories: int
-    problems: int
-    groups: int
-    first_step: int
-    last_step: int
-    from_snapshots: int
-
-
 def expert_keys(run: RunRecord, iteration: int) -> Iterator[Any]:
     """Yield the keys of an iteration's expert set as Arrow record batches with the columns `KEY_COLUMNS`."""
     for path in run.files(iteration, "filter", EXPERTS_FILE):
@@ -161,22 +143,31 @@ def expert_keys(run: RunRecord, iteration: int) -> Iterator[Any]:
         yield from _batches(path, KEY_COLUMNS, 8_192)
 
 
-def count_experts(run: RunRecord, iteration: int) -> ExpertKeys | None:
-    """Return where an iteration's experts come from; None, with a note, if they cannot be read."""
+def count_experts(run: RunRecord, iteration: int) -> dict[str, int] | None:
+    """Return counts of an iteration's expert set; None, with a note, if it cannot be read.
+
+    ``{trajectories, problems, groups, first_step, last_step (RL steps; 0 if there is none), from_snapshots}``: the last
+    is the number of trajectories that harvest sampled from snapshots, after the RL steps.
+    """
     if run.manifest(iteration, "filter") is None:
         return None
 
-    def read() -> ExpertKeys:
+    def read() -> dict[str, int] | None:
         distinct: dict[str, set[Any]] = {"problem_id": set(), "group_id": set(), "step": set()}
-        rows = from_snapshots = 0
+        trajectories = from_snapshots = 0
         for batch in expert_keys(run, iteration):
-            rows += batch.num_rows
+            trajectories += batch.num_rows
             for name, values in distinct.items():
                 values.update(batch[name].to_pylist())
             from_snapshots += sum(rank >= SNAPSHOT_RANK for rank in batch["rank"].to_pylist())
-        problems, groups, steps = distinct.values()
-        first, last = min(steps, default=0), max(steps, default=0)
-        return ExpertKeys(rows, len(problems), len(groups), first, last, from_snapshots)
+        return {
+            "trajectories": trajectories,
+            "problems": len(distinct["problem_id"]),
+            "groups": len(distinct["group_id"]),
+            "first_step": min(distinct["step"], default=0),
+            "last_step": max(distinct["step"], default=0),
+            "from_snapshots": from_snapshots,
+        }
 
     return run.read(f"expert set of iteration {iteration}", read, None)
 
