@@ -15,11 +15,11 @@ VALUES = st.lists(st.integers(0, 32), min_size=2, max_size=60).map(lambda hits: 
 @settings(max_examples=40)
 @given(values=VALUES, seed=st.integers(0, 5))
 def test_the_interval_holds_the_mean_and_a_seed_fixes_it(values: np.ndarray, seed: int) -> None:
-    found = interval(values, seed=seed)
-    assert found.value == pytest.approx(values.mean())
-    assert found.low - 1e-12 <= found.value <= found.high + 1e-12
-    assert values.min() - 1e-12 <= found.low <= found.high <= values.max() + 1e-12
-    assert interval(values, seed=seed) == found
+    result = interval(values, seed=seed)
+    assert result.value == pytest.approx(values.mean())
+    assert result.low - 1e-12 <= result.value <= result.high + 1e-12
+    assert values.min() - 1e-12 <= result.low <= result.high <= values.max() + 1e-12
+    assert interval(values, seed=seed) == result
 
 
 @settings(max_examples=20)
@@ -32,9 +32,9 @@ def test_the_interval_shrinks_with_the_root_of_the_number_of_problems(seed: int,
 
 def test_it_is_the_normal_interval_if_that_holds() -> None:
     values = np.random.default_rng(1).normal(size=2000)
-    found = interval(values)
+    result = interval(values)
     half = 1.96 * values.std() / np.sqrt(2000)
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
+    assert (result.low, result.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
 
 
 def test_pairing_removes_what_the_problems_have_in_common() -> None:
@@ -51,18 +51,18 @@ def test_metrics_share_their_resamples() -> None:
 
 def test_many_problems_are_resampled_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "RESAMPLES", 300)
-    found = interval(np.arange(50_000) % 2)
-    assert found.low < 0.5 < found.high
+    result = interval(np.arange(50_000) % 2)
+    assert result.low < 0.5 < result.high
 
 
 def test_the_mean_over_sets_weighs_every_set_alike_and_resamples_each_separately() -> None:
     generator = np.random.default_rng(0)
     small, large = generator.random((2, 5)), generator.random((2, 80))
-    for found, a, b in zip(intervals_over_sets([small, large]), small, large, strict=True):
-        assert found.value == pytest.approx((a.mean() + b.mean()) / 2)
+    for result, a, b in zip(intervals_over_sets([small, large]), small, large, strict=True):
+        assert result.value == pytest.approx((a.mean() + b.mean()) / 2)
         # Independent sets: the variance of half their sum is a quarter of the sum of variances.
         expected = 2 * 1.96 * np.sqrt(a.var() / 5 + b.var() / 80) / 2
-        assert found.high - found.low == pytest.approx(expected, rel=0.1)
+        assert result.high - result.low == pytest.approx(expected, rel=0.1)
     assert intervals_over_sets([large], seed=3) == intervals(large, seed=3)
 
 

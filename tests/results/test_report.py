@@ -61,7 +61,7 @@ def test_differences_are_paired_over_problems(complete, tmp_path):
     assert rows[2].differences["avg@4"]["value"] == pytest.approx(2 / 16)
     folder = complete.store.local_path("tiny")
     files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
-    expected = compare(*(problem_outcomes(one) for one in files), [1, 4], seed=0)["avg@4"]
+    expected = compare(*(problem_outcomes(paths) for paths in files), [1, 4], seed=0)["avg@4"]
     assert rows[2].differences["avg@4"] == {key: expected[key] for key in ("value", "low", "high")}
 
 

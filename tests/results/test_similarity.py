@@ -35,7 +35,7 @@ def jaccard(left: list, right: list) -> float:
 @given(evaluations())
 @settings(max_examples=100)
 def test_equals_the_definition_with_sets(problems) -> None:
-    found = similarity(problems)
+    result = similarity(problems)
     steps = len(problems[0])
     for i in range(steps):
         for j in range(steps):
@@ -49,18 +49,18 @@ def test_equals_the_definition_with_sets(problems) -> None:
                 per_problem.append(np.mean(list(pairs.values())))
                 others = [value for (a, b), value in pairs.items() if i != j or a != b]
                 apart.append(np.mean(others) if others else np.nan)
-            assert abs(found.with_self_pairs[i, j] - np.mean(per_problem)) < 1e-12
+            assert abs(result.with_self_pairs[i, j] - np.mean(per_problem)) < 1e-12
             if not np.isnan(np.mean(apart)):
-                assert abs(found.without_self_pairs[i, j] - np.mean(apart)) < 1e-12
+                assert abs(result.without_self_pairs[i, j] - np.mean(apart)) < 1e-12
             else:
-                assert np.isnan(found.without_self_pairs[i, j])
+                assert np.isnan(result.without_self_pairs[i, j])
 
 
 def test_self_pairs_lift_the_diagonal_only() -> None:
     same, other = words("a b c d"), words("x y z")
-    found = similarity([[[same, other], [same, other]]])
-    assert found.with_self_pairs.tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    assert found.without_self_pairs.tolist() == [[0.0, 0.5], [0.5, 0.0]]
+    result = similarity([[[same, other], [same, other]]])
+    assert result.with_self_pairs.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert result.without_self_pairs.tolist() == [[0.0, 0.5], [0.5, 0.0]]
 
 
 def test_token_ids_are_units_too() -> None:

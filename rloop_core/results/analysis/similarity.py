@@ -1,4 +1,4 @@
-"""How alike the solutions of two checkpoints are (paper section 3.2, appendix A): mean bigram Jaccard of N x N pairs.
+"""Similarity of the solutions of two checkpoints (paper section 3.2, appendix A): mean bigram Jaccard of N x N pairs.
 
 One sparse matrix a problem, a row for each of its T x N trajectories and a column for each bigram: its product with its
 own transpose counts every pair's shared bigrams at once. Problems are taken one at a time, so memory does not depend on

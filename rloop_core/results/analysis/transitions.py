@@ -28,7 +28,7 @@ _RULE = re.compile(r"any|majority|at-least-([1-9]\d*)")
 
 @dataclass(frozen=True, slots=True)
 class SolvedRule:
-    """When a policy can solve a problem: `any` (at least one sample is correct), `at-least-M`, `majority` (over half).
+    """The rule for solved: `any` (at least one sample is correct), `at-least-M`, or `majority` (over half are).
 
     The paper (section 3.1) samples 32 solutions a problem and does not say how many of them must be right. `any` fits
     its pass@32. The choice moves every rate, so a matrix always says which rule it used.

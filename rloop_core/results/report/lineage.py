@@ -1,4 +1,4 @@
-"""Where a run's policy comes from: back through refinement, expert set, harvest and exploration, down to theta_0."""
+"""The lineage of a run's policy: back through refinement, expert set, harvest and exploration, down to theta_0."""
 
 from __future__ import annotations
 
