@@ -52,7 +52,7 @@ def policy_of(run: RunRecord, iteration: int | None) -> StoredPolicy:
         StageError: There is no such policy yet.
     """
     stage = run.config.policy_stage
-    stored = [i for i, name in sorted(run.manifests) if name == stage]
+    stored = [index for index, name in sorted(run.manifests) if name == stage]
     if not stored or iteration not in (None, *stored):
         what = f"no iteration has finished {stage}" if iteration is None else f"iteration {iteration} has no policy"
         fix = f"export one of {', '.join(map(str, stored))}" if stored else "let the run go on first"

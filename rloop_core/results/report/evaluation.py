@@ -101,7 +101,7 @@ def evaluation_tables(rows: Sequence[EvaluationRow]) -> list[EvaluationTable]:
     by_set: dict[str, list[EvaluationRow]] = {}
     for row in rows:
         by_set.setdefault(row.problem_set, []).append(row)
-    return [EvaluationTable(label, own) for label, own in by_set.items()]
+    return [EvaluationTable(label, group) for label, group in by_set.items()]
 
 
 def long_table(rows: Sequence[EvaluationRow]) -> Table:
@@ -138,8 +138,8 @@ def result_sentence(config: Config, rows: Sequence[EvaluationRow]) -> str:
 
 def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
     """Return a row for each evaluated policy and set: sets in the config's order, policies in the order of training."""
-    evaluated = [key for key in sorted(run.manifests) if key[1] == "evaluate"]
-    contents = {iteration: content for iteration, _ in evaluated if (content := stored_evaluation(run, iteration))}
+    evaluated = [iteration for iteration, stage in sorted(run.manifests) if stage == "evaluate"]
+    contents = {iteration: content for iteration in evaluated if (content := stored_evaluation(run, iteration))}
     labels = list(dict.fromkeys(label for content in contents.values() for label in content["sets"]))
     order = {source.label: place for place, source in enumerate(run.config.evaluate.sets)}
     rows = []

@@ -51,13 +51,13 @@ class Sample:
 
 def sample_trajectories(run: RunRecord, each: int = 2) -> list[Sample]:
     """Return evaluation samples of the last policy, `each` of every verdict and set, and twice as many experts."""
+    last = {stage: iteration for iteration, stage in sorted(run.manifests)}
     sources: list[tuple[str, list[Path], int]] = []
-    evaluated = [iteration for iteration, stage in sorted(run.manifests) if stage == "evaluate"][-1:]
-    for iteration in evaluated:
-        for source in run.config.evaluate.sets:
-            files = sample_files(run, iteration, source.label)
-            sources.append((f"{run.policy_name(iteration)} on {source.label}", files, each))
-    for iteration in [iteration for iteration, stage in sorted(run.manifests) if stage == "filter"][-1:]:
+    if (iteration := last.get("evaluate")) is not None:
+        for problem_set in run.config.evaluate.sets:
+            files = sample_files(run, iteration, problem_set.label)
+            sources.append((f"{run.policy_name(iteration)} on {problem_set.label}", files, each))
+    if (iteration := last.get("filter")) is not None:
         files = run.files(iteration, "filter", EXPERTS_FILE)
         sources.append((f"expert set of iteration {iteration}", files, 2 * each))
     samples: list[Sample] = []
