@@ -6,12 +6,11 @@ from pathlib import Path
 from prefect.client.orchestration import SyncPrefectClient
 
 from rloop_core.results.report import figures
-from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows
+from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
 from rloop_core.results.report.page import image_uri
-from rloop_core.results.report.reading import RunRecord, read_run
 from rloop_core.results.report.selection import read_selected
-from rloop_core.results.report.summary import markdown_table, result_sentence
 from rloop_core.results.report.write import HTML_FILE, write_report
+from rloop_core.results.run_record import RunRecord, read_run
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
 from tasks.artifacts import Origin, artifact_key, escape_markdown
@@ -64,7 +63,7 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
     parts = [
         f"## {escape_markdown(record.name)}",
         escape_markdown(sentence),
-        markdown_table(rows, escape_markdown),
+        "\n".join(table.to_markdown(escape_markdown) for table in evaluation_tables(rows)),
         f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** `{uri}`",

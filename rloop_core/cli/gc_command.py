@@ -96,7 +96,7 @@ def _show(all_garbage: Sequence[Garbage], what: str) -> None:
     """Print a line for each run and reason, the notes and the sum."""
     from rich.text import Text
 
-    from rloop_core.results.report.page import size
+    from rloop_core.results.tables import size
 
     table = plain_table("run", "things", "size", "why", right=("things", "size"))
     for garbage in all_garbage:

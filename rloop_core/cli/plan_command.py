@@ -63,7 +63,7 @@ def _show(plan: dict[str, Any]) -> None:
     from rich.text import Text
 
     from rloop_core.results.progress import duration
-    from rloop_core.results.report.page import size
+    from rloop_core.results.tables import size
 
     out = console()
     device, hours, parameters = plan["device"], plan["hours"], plan["policy"]["parameters"]

@@ -37,8 +37,8 @@ def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | 
     if rollout is not None:
         if len(runs) != 1:
             raise click.UsageError("--rollout needs exactly one RUN")
-        from rloop_core.results.report.reading import read_run
-        from rloop_core.results.report.rollouts import RolloutKey, find_rollout
+        from rloop_core.results.report.trajectories import RolloutKey, find_rollout
+        from rloop_core.results.run_record import read_run
 
         print_json(find_rollout(read_run(Store(store), runs[0], CACHE_FOLDER), RolloutKey.parse(rollout)))
         return

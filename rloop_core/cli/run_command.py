@@ -103,9 +103,9 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     """Return the run's result as plain values; with `report`, write its report."""
     from rloop_core.imports import without_pandas
     from rloop_core.results.report.evaluation import evaluation_rows
-    from rloop_core.results.report.reading import read_run
     from rloop_core.results.report.selection import selected
     from rloop_core.results.report.write import write_report
+    from rloop_core.results.run_record import read_run
     from rloop_core.stages.order import stages_of
     from rloop_core.store import Store
 
@@ -162,7 +162,7 @@ def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from rloop_core.results.report.summary import percent_interval
+    from rloop_core.results.tables import percent_interval
 
     def cells(values: Mapping[str, Any], sign: str = "") -> list[Text]:
         return [Text(percent_interval(values[name], sign) if values.get(name) else "") for name in metrics]

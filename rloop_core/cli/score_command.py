@@ -55,8 +55,8 @@ def command(
       rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
     from rloop_core.cli.completions import read_completions
+    from rloop_core.evaluation.majority import wrong_votes
     from rloop_core.evaluation.outcomes import Outcomes, summarise
-    from rloop_core.evaluation.votes import wrong_votes
     from rloop_core.stages.standalone import default_ks
     from rloop_core.verifier import Verdict, Verifier
 

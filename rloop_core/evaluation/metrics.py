@@ -1,11 +1,16 @@
-"""avg@k and pass@k from counts: of n samples of a problem, c are correct.
+"""avg@k and pass@k from counts (of n samples of a problem, c are correct), their names, and what bounds them.
 
 pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. (2021, arXiv:2107.03374, equation 1):
 the chance that k of the n samples, drawn without replacement, hold a correct one. Binomials overflow and
 drawing with replacement is biased, so it is computed as 1 - prod(1 - k / i) over i from n-c+1 to n.
+
+Names are `avg@32`, `pass@8`, `majority@32`, and `avg@8-32` if problems have unequal numbers of samples.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +20,33 @@ from rloop_core.errors import ConfigError, StageError
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
+_KINDS = {"avg": 0, "pass": 1, "majority": 2}
+_ROUNDING = 1e-9
+
+
+def metric_order(name: str) -> tuple[int, int]:
+    """Return a sort key: avg@n, pass@k with rising k, majority@n, unknown names."""
+    kind, _, number = name.partition("@")
+    first = number.partition("-")[0]
+    return _KINDS.get(kind, len(_KINDS)), int(first) if first.isdecimal() else 0
+
+
+def metric_name(names: Iterable[str], by: str) -> str | None:
+    """Return the first name that is `by` (`avg`, `pass@8`), None if there is none."""
+    return next((name for name in names if name == by or (by == "avg" and name.startswith("avg@"))), None)
+
+
+def headline_metrics(names: Iterable[str]) -> list[str]:
+    """Return avg@n and the pass@k of the greatest k, of names in the order of `metric_order`."""
+    ordered = list(names)
+    return list(dict.fromkeys([*ordered[:1], *[name for name in ordered if name.startswith("pass@")][-1:]]))
+
 
 def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
-    """``n`` and ``c`` broadcast to one shape, as signed integers (unsigned ones would wrap in n - c).
+    """Return `n` and `c` broadcast to one shape, as signed integers (unsigned ones would wrap in n - c).
 
     Raises:
-        StageError: not whole numbers, n below 1, or c outside 0..n.
+        StageError: They are not whole numbers, n is below 1, or c is outside 0..n.
     """
     total, correct = np.broadcast_arrays(np.asarray(n), np.asarray(c))
     for counts in (total, correct):
@@ -35,19 +61,16 @@ def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
 
 
 def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
-    """Unbiased pass@k of every problem.
+    """Return the unbiased pass@k of every problem, shape [...] in [0, 1].
 
     Args:
         n: Samples, shape [...], at least k each.
-        c: Correct samples, broadcast against ``n``.
+        c: Correct samples, broadcast against `n`.
         k: Size of the draw, at least 1.
 
-    Returns:
-        Probabilities in [0, 1], shape [...].
-
     Raises:
-        ConfigError: k below 1 or above some n.
-        StageError: impossible counts.
+        ConfigError: k is below 1 or above some n.
+        StageError: The counts are impossible.
     """
     total, correct = checked_counts(n, c)
     if k < 1:
@@ -60,30 +83,95 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: int) -> Floats:
         )
     none_correct = np.ones(total.shape)
     for taken in range(int(correct.max(initial=0))):
-        # Below zero only where fewer than k samples are wrong; the probability of k wrong ones is then
-        # exactly 0.
+        # Below zero only if fewer than k samples are wrong; the probability of k wrong ones is then exactly 0.
         factor = np.maximum(1.0 - k / np.maximum(total - taken, 1), 0.0)
         none_correct = np.where(taken < correct, none_correct * factor, none_correct)
     return 1.0 - none_correct
 
 
 def avg_at_k(n: npt.ArrayLike, c: npt.ArrayLike) -> Floats:
-    """avg@k of every problem, k = n: the share of its samples that are correct, shape [...] in [0, 1]."""
+    """Return avg@k of every problem, k = n: the share of its samples that are correct, shape [...] in [0, 1]."""
     total, correct = checked_counts(n, c)
     share: Floats = correct / total
     return share
 
 
 def sampling_sd(n: npt.ArrayLike, c: npt.ArrayLike) -> float | None:
-    """Standard deviation of the mean avg@k that comes from drawing finitely many samples of these very
-    problems.
+    """Return the standard deviation of the mean avg@k from drawing finitely many samples of these very problems.
 
-    To be told apart from the bootstrap over problems, which asks about other problems. The root of
-    sum(p (1 - p) / (n - 1)) / P^2 with p = c / n, unbiased under the root. None when a problem has one sample
-    only.
+    The bootstrap over problems asks about other problems instead. This is the root of sum(p (1 - p) / (n - 1)) / P^2
+    with p = c / n, unbiased under the root. None if a problem has one sample only.
     """
     total, correct = checked_counts(n, c)
     if not total.size or total.min() < 2:
         return None
     share = correct / total
     return float(np.sqrt((share * (1 - share) / (total - 1)).sum()) / total.size)
+
+
+def pass_at_k_bounds(avg: float, pass_n: float, n: int, k: int) -> tuple[float, float]:
+    """Return the least and greatest pass@k of any problems with n samples each, this avg@n and this pass@n.
+
+    avg@n fixes the mean of c, pass@n the share of problems with c >= 1. A problem's pass@k is concave in c, so the mean
+    is greatest if all solved problems are equally easy, and least if some have 1 correct sample and the others n.
+
+    Args:
+        avg: avg@n in [0, 1].
+        pass_n: pass@n in [0, 1], at least avg and at most n * avg.
+        n: Samples a problem.
+        k: 1 to n.
+
+    Raises:
+        StageError: avg@n and pass@n exclude each other.
+    """
+    if not avg - _ROUNDING <= pass_n <= min(1.0, n * avg) + _ROUNDING:
+        raise StageError(
+            f"avg@{n} = {avg:.4f} and pass@{n} = {pass_n:.4f} exclude each other",
+            field="evaluate",
+            fix=f"pass@{n} lies between avg@{n} and {n} times it: take both from the same samples",
+        )
+    if pass_n <= 0:
+        return 0.0, 0.0
+    curve = pass_at_k(n, np.arange(n + 1), k)
+    mean = min(max(avg * n / pass_n, 1.0), float(n))
+    greatest = float(np.interp(mean, np.arange(n + 1), curve))
+    least = float(np.interp(mean, [1, n], [curve[1], curve[n]]))
+    return pass_n * least, pass_n * greatest
+
+
+def check_summary(
+    summary: Mapping[str, Any], avg_name: str, solved: float | None = None, tolerance: float = 1e-6
+) -> None:
+    """Refuse a summary that cannot come from one set of samples.
+
+    Args:
+        summary: Metrics by name, each with a `value`; see `outcomes.summarise`.
+        avg_name: "avg@32". If problems have unequal numbers of samples ("avg@8-32"), nothing is checked.
+        solved: Share of problems with a correct sample, which is pass@n; None takes it from the summary, and nothing
+            is checked if it is not there.
+        tolerance: What rounding may have done to the figures.
+
+    Raises:
+        StageError: A metric is impossible; names it and what the others allow.
+    """
+    number = avg_name.removeprefix("avg@")
+    if not number.isdecimal():
+        return
+    n, avg = int(number), float(summary[avg_name]["value"])
+    passes = {
+        int(name.removeprefix("pass@")): float(metric["value"])
+        for name, metric in summary.items()
+        if name.startswith("pass@")
+    }
+    fix = "take all metrics of a row from the same samples"
+    pass_n = passes.get(n, solved)
+    if pass_n is None:
+        return
+    if solved is not None and abs(pass_n - solved) > _ROUNDING:
+        what = f"pass@{n} = {pass_n:.4f}, but {solved:.4f} of the problems have a correct one of {n} samples"
+        raise StageError(what, field="evaluate", fix=fix)
+    for k, value in sorted(passes.items()):
+        low, high = pass_at_k_bounds(avg, pass_n, n, k)
+        if not low - tolerance <= value <= high + tolerance:
+            what = f"pass@{k} = {value:.4f} is impossible: avg@{n} = {avg:.4f} and pass@{n} = {pass_n:.4f} leave"
+            raise StageError(f"{what} {low:.4f} to {high:.4f}", field="evaluate", fix=fix)

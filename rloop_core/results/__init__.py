@@ -1,1 +1,1 @@
-"""What runs have left in the store, read and shown; nothing here runs a stage."""
+"""Reports, comparisons and exports of runs, read from the store; nothing here runs a stage."""

@@ -1,8 +1,7 @@
-"""Figures as files: one look, colours that colour-blind readers tell apart (Okabe and Ito), the numbers beside them."""
+"""Figures as SVG, PNG and CSV in one style, with colours that colour-blind readers tell apart (Okabe and Ito)."""
 
 from __future__ import annotations
 
-import csv
 import io
 import threading
 from collections.abc import Callable, Sequence
@@ -10,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+from rloop_core.results.tables import Table
 
 INK, MUTED, GRID = "#1b1f24", "#5c6670", "#e3e6ea"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -35,45 +36,28 @@ _STYLE = {
     "svg.hashsalt": "rloop",
 }
 
-_drawing = threading.RLock()
+_lock = threading.RLock()
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Draw in the report's look, whatever the process's own settings are; one thread at a time, for they are shared."""
+    """Draw with the report's settings of matplotlib; one thread at a time, because settings are shared."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
         import matplotlib as mpl
 
-        with _drawing, mpl.rc_context(_STYLE):
+        with _lock, mpl.rc_context(_STYLE):
             return draw(*args, **kwargs)
 
     return drawn
 
 
 @dataclass(frozen=True)
-class Table:
-    """Numbers with column names; written as CSV."""
-
-    name: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-
-    def to_csv(self) -> str:
-        """RFC 4180, None as an empty cell."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
-        return text.getvalue()
-
-
-@dataclass(frozen=True)
 class Picture:
-    """A figure: vector for the page, pixels for a slide, and the numbers it shows."""
+    """A figure: SVG for the page, PNG for slides, and the numbers it shows."""
 
     name: str
     title: str
@@ -84,11 +68,11 @@ class Picture:
 
     @cached_property
     def png(self) -> bytes:
-        """The pixels, rendered when they are first asked for: the UI shows vectors alone."""
+        """The PNG, rendered when it is first asked for: the UI shows the SVG alone."""
         return _rendered(self.figure, format="png", dpi=150, metadata={"Software": None})
 
     def write(self, folder: Path, prefix: str) -> None:
-        """`<prefix><name>.png` and `.csv`."""
+        """Write `<prefix><name>.png` and `.csv`."""
         (folder / f"{prefix}{self.name}.png").write_bytes(self.png)
         (folder / f"{prefix}{self.name}.csv").write_text(self.table.to_csv(), encoding="utf-8")
 
@@ -96,7 +80,7 @@ class Picture:
 def panels(
     rows: int, columns: int, *, width: float = 8.4, height: float = 2.3, **subplots: Any
 ) -> tuple[Any, list[Any]]:
-    """A figure without any global state, and its axes in reading order."""
+    """Return a figure without any global state, and its axes in reading order."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -111,26 +95,26 @@ def picture(
 ) -> Picture:
     """Render a figure; equal numbers give equal bytes."""
     figure.get_layout_engine().execute(figure)
-    figure.set_layout_engine(None)  # laid out now, once for both formats; with an engine, each draws it once more
+    figure.set_layout_engine(None)  # laid out once for both formats
     svg = _rendered(figure, format="svg", metadata={"Date": None, "Creator": None})
     table = Table(name, tuple(columns), tuple(tuple(row) for row in rows))
     return Picture(name, title, caption, svg, table, figure)
 
 
 @styled
-def _rendered(figure: Any, **how: Any) -> bytes:
+def _rendered(figure: Any, **options: Any) -> bytes:
     out = io.BytesIO()
-    figure.savefig(out, **how)
+    figure.savefig(out, **options)
     return out.getvalue()
 
 
 def percent_axis(axis: Any, which: str = "y") -> None:
-    """Ticks of a share as percentages."""
+    """Show the ticks of a share as percentages."""
     from matplotlib.ticker import PercentFormatter
 
     (axis.yaxis if which == "y" else axis.xaxis).set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
 def plain(text: str) -> str:
-    """Free text without matplotlib's own markup."""
+    """Escape free text for matplotlib."""
     return text.replace("\\", "\\\\").replace("$", r"\$")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rloop_core.evaluation.names import metric_order
-from rloop_core.results.report.page import duration as duration
+from rloop_core.evaluation.metrics import metric_order
+from rloop_core.results.tables import duration as duration
 from rloop_core.stages.job import STAGES
 
 Key = tuple[str, int]
@@ -85,7 +85,7 @@ class LineWatcher(Watcher):
 
 def stage_label(stage: str, iteration: int) -> str:
     """Return the name of a stage in lists: "explore 0", "evaluate base", "evaluate theta_1", "preflight"."""
-    from rloop_core.results.report.reading import theta_name
+    from rloop_core.results.run_record import theta_name
 
     if stage in ("run", "preflight"):
         return stage

@@ -7,8 +7,8 @@ from typing import Any
 
 from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
-from rloop_core.results.report.reading import RunRecord, read_run
 from rloop_core.results.report.selection import selected
+from rloop_core.results.run_record import RunRecord, read_run
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner

@@ -31,9 +31,9 @@ def test_equals_the_share_of_all_draws(correct: int, wrong: list[int], silent: i
     if not total:
         return
     k = data.draw(st.integers(1, total))
-    found = majority_at_k(correct, wrong, silent, k, seed=1)
+    value = majority_at_k(correct, wrong, silent, k, seed=1)
     tolerance = 1e-12 if k == total or not correct else 0.08  # five standard errors of 1,000 draws
-    assert found == pytest.approx(by_counting(correct, wrong, silent, k), abs=tolerance)
+    assert value == pytest.approx(by_counting(correct, wrong, silent, k), abs=tolerance)
 
 
 def test_ties_and_silence() -> None:

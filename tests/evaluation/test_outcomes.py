@@ -7,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.names import metric_order
 from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
 from tests.results.conftest import row
@@ -29,10 +28,10 @@ HITS = {"b": ["correct", "wrong", "correct", "correct"], "a": ["wrong", "truncat
 
 def test_outcomes_are_counted_a_problem_at_a_time(tmp_path: Path) -> None:
     rows = samples(HITS)
-    found = problem_outcomes(to_table(rows))
-    assert found.problem_ids == ("a", "b")
-    assert (found.n.tolist(), found.c.tolist()) == ([4, 4], [1, 3])
-    assert (found.truncated.tolist(), found.tokens.tolist()) == ([1, 0], [14, 14])
+    result = problem_outcomes(to_table(rows))
+    assert result.problem_ids == ("a", "b")
+    assert (result.n.tolist(), result.c.tolist()) == ([4, 4], [1, 3])
+    assert (result.truncated.tolist(), result.tokens.tolist()) == ([1, 0], [14, 14])
     paths = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     pq.write_table(to_table(rows[:3]), paths[0])
     pq.write_table(to_table(rows[3:]), paths[1])
@@ -53,17 +52,17 @@ def test_the_summary_holds_every_metric_with_its_interval() -> None:
 
 def test_an_identical_evaluation_shows_no_difference() -> None:
     outcomes = problem_outcomes(to_table(samples(HITS)))
-    found = compare(outcomes, outcomes, ks=(2,))
-    assert found["avg@4"] == {"value": 0.0, "low": 0.0, "high": 0.0, "a": 0.5, "b": 0.5}
-    assert found["problems"] == 2
+    result = compare(outcomes, outcomes, ks=(2,))
+    assert result["avg@4"] == {"value": 0.0, "low": 0.0, "high": 0.0, "a": 0.5, "b": 0.5}
+    assert result["problems"] == 2
 
 
 def test_the_difference_is_a_minus_b_whatever_the_order_of_problems() -> None:
     better = Outcomes.from_counts(["y", "x"], 4, [4, 2])
     worse = Outcomes.from_counts(["x", "y"], 4, [1, 3])
-    found = compare(better, worse, ks=(1,))
-    assert found["avg@4"]["value"] == found["avg@4"]["low"] == found["avg@4"]["high"] == 0.25
-    assert found["pass@1"]["value"] == pytest.approx(0.25)
+    result = compare(better, worse, ks=(1,))
+    assert result["avg@4"]["value"] == result["avg@4"]["low"] == result["avg@4"]["high"] == 0.25
+    assert result["pass@1"]["value"] == pytest.approx(0.25)
 
 
 def test_different_problems_are_refused_and_told_apart() -> None:
@@ -129,8 +128,3 @@ def test_without_answers_there_is_no_majority() -> None:
         Outcomes.from_counts(["x"], 4, 2, wrong={"x": (2, 1)})
     single = Outcomes.from_counts(["x"], 1, 1, wrong={})
     assert list(summarise(single, ks=(1,)))[:2] == ["avg@1", "pass@1"] and "majority@1" not in summarise(single, (1,))
-
-
-def test_metrics_have_one_order_whatever_a_file_says() -> None:
-    names = ["majority@32", "pass@16", "pass@32", "avg@8-32", "pass@8"]
-    assert sorted(names, key=metric_order) == ["avg@8-32", "pass@8", "pass@16", "pass@32", "majority@32"]

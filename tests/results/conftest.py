@@ -12,7 +12,7 @@ import pytest
 
 from rloop_core.config import Config, FilterConfig, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.results.report.reading import read_run
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish
 from rloop_core.trajectories.filter import filter_experts
@@ -111,8 +111,7 @@ class FakeRun:
 
 def report_text(store: Store, *runs: str, cache: Path) -> str:
     """The report's page without its figures, which take nearly all the time."""
-    from rloop_core.results.report.page import render
-    from rloop_core.results.report.write import gather
+    from rloop_core.results.report.write import gather, render
 
     return render([(gather(read_run(store, run, cache)), {}) for run in runs or ("tiny",)], "")
 
@@ -124,7 +123,7 @@ def fake_run(tmp_path: Path) -> FakeRun:
 
 @pytest.fixture
 def evaluated(fake_run: FakeRun) -> FakeRun:
-    """A run that has evaluated its base and no more: the least that has a figure."""
+    """A run that has evaluated its base only: the smallest with a figure."""
     fake_run.publish(-1, "evaluate", fake_run.evaluate)
     return fake_run
 
@@ -182,17 +181,17 @@ def pair_store(pair: Any, tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="session")
 def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """What `rloop compare --json` said of `pair`, and the page that it wrote, with everything beside it."""
+    """The JSON of `rloop compare --json` for `pair`, and the page that it wrote, with everything beside it."""
     from click.testing import CliRunner
 
     from rloop_core.cli.entry import group
 
     out = tmp_path_factory.mktemp("page")
     names = [arm.config.name for arm in pair]
-    asked = ["compare", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
-    done = CliRunner().invoke(group, asked)
-    assert done.exit_code == 0, done.exception
-    return json.loads(done.stdout), out / "compare.html"
+    command = ["compare", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
+    result = CliRunner().invoke(group, command)
+    assert result.exit_code == 0, result.exception
+    return json.loads(result.stdout), out / "compare.html"
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare import trajectories
 from rloop_core.results.compare.trajectories import collect_cases
-from rloop_core.results.report.samples import samples_of
+from rloop_core.results.report.trajectories import samples_of
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import row
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, correct

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.evaluation.bootstrap import paired_difference
+from rloop_core.evaluation.bootstrap import interval
 from rloop_core.problems.decontamination import Decontamination, Match, Rules
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.curves import step_curves
 from rloop_core.results.compare.figures import Figures
@@ -83,7 +83,7 @@ def test_table_1_and_its_paired_differences_by_brute_force(compared, pair):
             found = rows[label, CLAIM, name]
             by_set[label] = mean(a) - mean(b)
             assert float(found["value"]) == pytest.approx(by_set[label], abs=1e-12)
-            expected = paired_difference(a, b, seed=pair[0].config.seed)
+            expected = interval([x - y for x, y in zip(a, b, strict=True)], seed=pair[0].config.seed)
             assert [float(found[end]) for end in ("low", "high")] == pytest.approx([expected.low, expected.high])
         average = rows["Avg", CLAIM, name]
         assert float(average["value"]) == pytest.approx(mean(list(by_set.values())), abs=1e-12)

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group
 from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import write_report
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.data_record import DataRecord, SetRecord
 from tests.results.conftest import report_text
 
@@ -25,13 +25,13 @@ def match(kind, training, evaluation, share=1.0):
 
 
 def record(run, mode, *matches):
-    found = Decontamination("train", 12, {LABEL: 4, "other": 7}, Rules(), matches)
+    matched = Decontamination("train", 12, {LABEL: 4, "other": 7}, Rules(), matches)
     ledger = {"rows_read": 20, "duplicates_dropped": 3, "malformed_skipped": 5, "kept": 12}
     sets = (
         SetRecord("training", "train.jsonl", "d" * 64, 12, ledger, ["p1", "p2"], ["half of it <i>repeats</i>"]),
         SetRecord("evaluation", LABEL, "e" * 64, 4, {"rows_read": 4, "kept": 4}, [], []),
     )
-    content = {"schema_version": 1, **DataRecord(sets, mode, found).to_dict()}
+    content = {"schema_version": 1, **DataRecord(sets, mode, matched).to_dict()}
     run.store.write_bytes("tiny/data.json", json.dumps(content).encode())
 
 

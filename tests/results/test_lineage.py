@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.results.report.lineage import lineage_of
-from rloop_core.results.report.reading import read_run
-from rloop_core.results.report.rollouts import RolloutKey, count_experts, find_rollout, write_expert_keys
+from rloop_core.results.report.trajectories import RolloutKey, count_experts, find_rollout, write_expert_keys
+from rloop_core.results.run_record import read_run
 from tests.results.conftest import report_text
 from tests.results.paired import ITERATIONS, PHASE, TRAINING, changed, make_pair, pair_config
 
@@ -42,7 +42,7 @@ def listed(run, tmp_path):
 
 def test_every_listed_key_is_in_the_store_exactly_once(listed, run):
     # Two hard problems, 1 and 2 of 4 rollouts correct in each of the RL steps; all completions differ.
-    assert len(listed) == ITERATIONS * PHASE * sum(one for one in TRAINING if one < 4)
+    assert len(listed) == ITERATIONS * PHASE * sum(correct for correct in TRAINING if correct < 4)
     assert len({tuple(row.items()) for row in listed}) == len(listed)
     folder = run.store.local_path("tiny")
     for stage, pattern in (("harvest", "trajectories/*.parquet"), ("explore", "shards/*.parquet")):
@@ -58,10 +58,12 @@ def test_a_key_leads_to_the_record_that_was_trained_on(listed, run):
     experts = pq.read_table(run.store.local_path("tiny/iteration-001/filter/experts.parquet")).to_pylist()
     last = [row for row in listed if row["iteration"] == "1"]
     for row, expert in zip(last, experts, strict=True):
-        found = find_rollout(run, key_of(row))
-        assert found["record"] == expert and found["record"]["verdict"] == "correct"
-        assert found["file"].endswith("tiny/iteration-001/harvest/trajectories/part-00000.parquet")
-        assert found["shard"].endswith(f"tiny/iteration-001/explore/shards/step-{int(row['step']):06d}.rank-00.parquet")
+        rollout = find_rollout(run, key_of(row))
+        assert rollout["record"] == expert and rollout["record"]["verdict"] == "correct"
+        assert rollout["file"].endswith("tiny/iteration-001/harvest/trajectories/part-00000.parquet")
+        assert rollout["shard"].endswith(
+            f"tiny/iteration-001/explore/shards/step-{int(row['step']):06d}.rank-00.parquet"
+        )
 
 
 def test_keys_that_lead_nowhere_are_refused(run):
@@ -96,7 +98,7 @@ def test_the_chain_goes_from_the_final_policy_to_what_the_run_was_given(page, ru
     assert [(root["role"], root["digest"]) for root in ours["roots"]] == [("policy", "b" * 64), ("problems", "c" * 64)]
     assert ours["broken"] == [] and ours["links"][1]["facts"]["trajectories"] == 6
     shards = ours["links"][3]["facts"]["shards"]
-    assert [(one["step"], one["rank"], one["attempt"]) for one in shards] == [(1, 0, 0), (2, 0, 0)]
+    assert [(shard["step"], shard["rank"], shard["attempt"]) for shard in shards] == [(1, 0, 0), (2, 0, 0)]
     text = page.read_text()
     assert (
         text.count('<ol class="chain">') == 2
@@ -106,9 +108,8 @@ def test_the_chain_goes_from_the_final_policy_to_what_the_run_was_given(page, ru
 
 
 def test_experts_are_counted_by_problem_group_and_step(run):
-    found = count_experts(run, 0)
-    assert (found.trajectories, found.problems, found.groups) == (6, 2, 4)
-    assert (found.first_step, found.last_step, found.from_snapshots) == (1, 2, 0)
+    expected = {"trajectories": 6, "problems": 2, "groups": 4, "first_step": 1, "last_step": 2, "from_snapshots": 0}
+    assert count_experts(run, 0) == expected
 
 
 def test_what_the_store_no_longer_holds_is_said(tmp_path):
@@ -125,14 +126,14 @@ def test_the_chain_of_an_ablation_follows_what_was_really_read(tmp_path):
     config = changed(pair_config(1), "rft", start="rl-endpoint")
     ours, _ = make_pair(tmp_path, changed(config, "explore", start="rl-endpoint"))
     ours.finish(evaluate=False)
-    found = lineage_of(read_run(ours.store, "tiny", tmp_path))
-    sources = {link.name: [one.name for one in link.sources] for link in found.links}
+    lineage = lineage_of(read_run(ours.store, "tiny", tmp_path))
+    sources = {link.name: [source.name for source in link.sources] for link in lineage.links}
     assert list(sources) == [  # nothing of theta_1, which no later stage reads
         "theta_2", "expert set of iteration 1", "harvest of iteration 1", "explore of iteration 1",
         "explore of iteration 0",
     ]  # fmt: skip
     assert sources["theta_2"] == ["explore of iteration 1", "expert set of iteration 1"]
-    assert sources["explore of iteration 1"][0] == "explore of iteration 0" and found.broken == ()
+    assert sources["explore of iteration 1"][0] == "explore of iteration 0" and lineage.broken == ()
 
 
 @pytest.mark.process

@@ -1,18 +1,29 @@
+"""The report: page, figures and tables of finished, partial, damaged and long runs; engines and their drift."""
+
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from rloop_core.cli.entry import group
 from rloop_core.errors import StoreError
 from rloop_core.evaluation.outcomes import compare, problem_outcomes
+from rloop_core.results.compare.comparability import version_notes
+from rloop_core.results.plotting import Picture
+from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.write import gather, write_report
+from rloop_core.results.run_record import read_run
 from rloop_core.store import Store
-from tests.results.conftest import report_text
+from rloop_core.training.metrics_log import drift_note
+from tests.results.conftest import FIGURES as STEP
+from tests.results.conftest import FakeRun, fake_config, report_text
 
 FIGURES = ("gains", "learning", "health", "filter", "success-rates", "seconds")
 
@@ -50,7 +61,7 @@ def test_differences_are_paired_over_problems(complete, tmp_path):
     assert rows[2].differences["avg@4"]["value"] == pytest.approx(2 / 16)
     folder = complete.store.local_path("tiny")
     files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
-    expected = compare(*(problem_outcomes(one) for one in files), [1, 4], seed=0)["avg@4"]
+    expected = compare(*(problem_outcomes(paths) for paths in files), [1, 4], seed=0)["avg@4"]
     assert rows[2].differences["avg@4"] == {key: expected[key] for key in ("value", "low", "high")}
 
 
@@ -115,3 +126,94 @@ def test_a_current_report_is_kept_and_an_old_one_is_not(evaluated, tmp_path):
     evaluated.store.delete("tiny/base/evaluate/manifest.json")
     write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
     assert "no evaluation in the store yet" in page.read_text()
+
+
+ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate": "vllm 0.29.0"}
+DRIFT_SENTENCE = (
+    "In 2 of 4 RL steps vLLM's log-probabilities were more than 0.1 nats a token from the trainer's (at most 0.300; "
+    "placement.vllm.drift_alarm): it may have drawn from another policy than the one that was trained."
+)
+
+
+class Drifting(FakeRun):
+    def explore(self, out: Path) -> dict[str, Any]:
+        metrics = super().explore(out)
+        rows = [{"step": step, **STEP, "drift": drift} for step, drift in ((1, 0.02), (2, 0.3))]
+        (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return metrics
+
+
+@pytest.mark.parametrize("alarm", [0.1, 0.5])
+def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, tmp_path: Path) -> None:
+    run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": alarm}}))
+    for iteration in (0, 1):
+        run.publish(iteration, "explore", run.explore)
+    picture = figures.health(gather(read_run(run.store, "tiny", tmp_path)).steps)
+    assert picture and [row[picture.table.columns.index("drift")] for row in picture.table.rows] == [
+        0.02,
+        0.3,
+        0.02,
+        0.3,
+    ]
+    text = report_text(run.store, cache=tmp_path)
+    assert (DRIFT_SENTENCE.replace("'", "&#39;") in text) == (alarm == 0.1) == ("nats a token from" in text)
+
+
+def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> None:
+    picture = figures.health(gather(read_run(complete.store, "tiny", tmp_path)).steps)
+    assert picture and "entropy" in picture.table.columns and "drift" not in picture.table.columns
+    assert drift_note([dict(STEP)], 0.1) is None
+
+
+def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path, fake_config())
+    run.engines = ENGINES
+    run.fill(1)
+    words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
+    assert f"Completions drawn by {words}</p>" in report_text(run.store, cache=tmp_path)
+    command = ["status", "tiny", "--store", str(tmp_path / "store")]
+    shown = " ".join(CliRunner().invoke(group, command).output.split())
+    assert f"completions drawn by {words}" in shown
+    assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["drawn_by"] == words
+
+
+@pytest.mark.parametrize("other", ["vllm 0.29.0", "transformers 5.23.0"])
+def test_arms_with_different_engines_have_a_note(other: str, tmp_path: Path) -> None:
+    arms = []
+    for place, engine in (("a", "vllm 0.29.0"), ("b", other)):
+        (tmp_path / place).mkdir()
+        run = FakeRun(tmp_path / place, fake_config())
+        run.engines = {"evaluate": engine}
+        run.fill(0)
+        arms.append(read_run(run.store, "tiny", tmp_path / place))
+    notes = version_notes(*arms)
+    assert notes == [] if other == "vllm 0.29.0" else "evaluate by vllm 0.29.0 in tiny, by transformers" in notes[0]
+
+
+LONG, MOST, SHORT = 200, 5, 3
+STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
+LEDGER = {"ledger": [{"step": step, "trajectories": 10, "problems": 5} for step in ("recorded", "correct", "capped")]}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda count: figures.success_rates({iteration: [0.0, 0.05, 0.5] for iteration in range(count)}, 0.1),
+        lambda count: figures.funnel(dict.fromkeys(range(count), LEDGER)),
+        lambda count: figures.seconds([(iteration, stage, 5.0) for iteration in range(count) for stage in STAGES]),
+    ],
+    ids=["success-rates", "filter", "seconds"],
+)
+def test_a_short_run_is_drawn_whole_and_a_long_one_is_no_larger(draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_DRAWN", MOST)
+    short, most, long = (draw(count) for count in (SHORT, MOST, LONG))
+    assert "are drawn" not in short.caption and size_of(short)[1] < size_of(most)[1] == size_of(long)[1]
+    assert size_of(long) == size_of(most)
+    assert len({row[0] for row in long.table.rows}) == LONG, "the numbers are of all iterations"
+    assert f"Of {LONG} iterations {MOST} are drawn" in long.caption
+
+
+def size_of(picture: Picture) -> list[float]:
+    """Return width and height of the SVG, in points."""
+    return [float(re.search(rb'<svg[^>]* %b="([\d.]+)pt"' % name, picture.svg)[1]) for name in (b"width", b"height")]

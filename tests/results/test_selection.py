@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.selection import selected
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store, read_manifest
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, changed, correct, make_pair, pair_config
@@ -51,12 +51,13 @@ def best_of(arm: str, places: list[tuple[int, int]], label: str) -> tuple[int, i
 def test_the_best_of_every_theta_and_snapshot_by_counting(choose, tmp_path, label):
     store = choose(select_on=label)
     places = [(i, step) for i in range(ITERATIONS) for step in [*range(1, PHASE + 1), 0]]
-    found = selected(read_run(store, "tiny", tmp_path))
-    assert (found.iteration, found.step) == best_of("rloop", places, label)
-    assert len(found.selection.values) == len(places)
-    for one in SETS:
-        expected = avg("rloop", found.iteration, found.step, one)
-        assert found.values[one]["value"] == pytest.approx(expected) and found.values[one]["biased"] == (one == label)
+    chosen = selected(read_run(store, "tiny", tmp_path))
+    assert (chosen.iteration, chosen.step) == best_of("rloop", places, label)
+    assert len(chosen.selection.values) == len(places)
+    for name in SETS:
+        expected = avg("rloop", chosen.iteration, chosen.step, name)
+        assert chosen.values[name]["value"] == pytest.approx(expected)
+        assert chosen.values[name]["biased"] == (name == label)
     # The last snapshot of vanilla RL is its endpoint: one candidate.
     vanilla = selected(read_run(store, "tiny-vanilla-rl", tmp_path))
     steps = [(0, step) for step in [*range(1, ITERATIONS * PHASE), 0]]
@@ -65,15 +66,15 @@ def test_the_best_of_every_theta_and_snapshot_by_counting(choose, tmp_path, labe
 
 
 def test_by_pass_at_k_and_with_ties(choose, tmp_path):
-    found = selected(read_run(choose(select_on=SECOND, select_by="pass@4"), "tiny", tmp_path))
+    chosen = selected(read_run(choose(select_on=SECOND, select_by="pass@4"), "tiny", tmp_path))
     solved = {
         (i, step): sum(correct("rloop", i, step, SECOND, p) > 0 for p in range(SETS[SECOND]))
         for i in range(ITERATIONS)
         for step in [*range(1, PHASE + 1), 0]
     }
     best = [place for place, count in solved.items() if count == max(solved.values())]
-    assert ((found.iteration, found.step), len(found.tied)) == (best[0], len(best) - 1)
-    assert found.values[FIRST]["metric"] == "pass@4"
+    assert ((chosen.iteration, chosen.step), len(chosen.tied)) == (best[0], len(best) - 1)
+    assert chosen.values[FIRST]["metric"] == "pass@4"
 
 
 def test_status_names_it_and_marks_the_biased_value(choose):

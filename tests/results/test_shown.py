@@ -1,4 +1,4 @@
-"""What the UI gets of a run: a figure a stage, the summary, the result in a sentence, the report in the store."""
+"""The UI's view of a run: a figure a stage, the summary, the result in a sentence, the report in the store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.reading import read_run
-from rloop_core.results.report.summary import result_sentence
+from rloop_core.results.report.evaluation import evaluation_rows, result_sentence
+from rloop_core.results.run_record import read_run
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import Origin
@@ -28,9 +27,9 @@ def session(complete: Any) -> RunSession:
     run = RunSession(complete.config, StageRunner(complete.config, complete.store, None))
     keys = [(-1, "evaluate"), *((i, s) for i in (0, 1) for s in ("explore", "harvest", "filter", "rft", "evaluate"))]
     for iteration, stage in keys:
-        found = read_manifest(complete.store, "tiny", iteration, stage)
-        assert found
-        run.manifests[iteration, stage] = found
+        manifest = read_manifest(complete.store, "tiny", iteration, stage)
+        assert manifest
+        run.manifests[iteration, stage] = manifest
     return run
 
 
@@ -61,8 +60,8 @@ def test_nothing_to_draw_is_no_figure(session: RunSession) -> None:
 
 def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:
     rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
-    told = result_sentence(complete.config, rows)
-    assert told == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
+    sentence = result_sentence(complete.config, rows)
+    assert sentence == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
     assert result_sentence(complete.config, []) == "2 iterations"
     assert result_sentence(as_vanilla(complete.config), []) == "vanilla RL, 4 RL steps"
 
@@ -82,8 +81,8 @@ def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: P
     remote = Store("memory://stored-report")
     for key in evaluated.store.list("tiny"):
         remote.write_bytes(key, evaluated.store.read_bytes(key))
-    told = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
-    assert told == "memory://stored-report/tiny/report/report.html"
+    uri = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
+    assert uri == "memory://stored-report/tiny/report/report.html"
     page = remote.read_bytes("tiny/report/report.html")
     assert b"<!doctype html" in page[:200].lower() and remote.exists("tiny/report/gains.png")
     remote.write_bytes("tiny/report/gains.png", b"untouched")

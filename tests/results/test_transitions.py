@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.results.analysis.blocks import differential
-from rloop_core.results.analysis.histories import histories
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import transitions, transitions_of_counts
+from rloop_core.results.analysis.transitions import (
+    SolvedRule,
+    differential,
+    histories,
+    transitions,
+    transitions_of_counts,
+)
 
 RULES = ["any", "majority", "at-least-1", "at-least-2", "at-least-5"]
 
@@ -30,17 +33,17 @@ def test_matrices_equal_counting_cell_by_cell(table, name: str) -> None:
     n, c = table
     rule = SolvedRule(name)
     need = {"any": lambda s: 1, "majority": lambda s: s // 2 + 1}.get(name, lambda s: int(name.rsplit("-", 1)[1]))
-    found = transitions_of_counts(n, c, rule)
+    result = transitions_of_counts(n, c, rule)
     steps, problems = n.shape
     for i in range(steps):
         for j in range(steps):
             lost = sum(
                 c[i, p] >= need(n[i, p]) and not c[j, p] >= need(n[j, p]) for p in range(problems)
             )  # fmt: skip
-            assert found.forgetting[i, j] == lost / problems
-            assert found.learning[j, i] == lost / problems
-    assert (found.null_high >= 0).all()
-    assert (found.null <= 1 + 1e-12).all()
+            assert result.forgetting[i, j] == lost / problems
+            assert result.learning[j, i] == lost / problems
+    assert (result.null_high >= 0).all()
+    assert (result.null <= 1 + 1e-12).all()
 
 
 def test_the_null_is_the_mean_and_percentile_of_random_splits() -> None:
@@ -49,12 +52,12 @@ def test_the_null_is_the_mean_and_percentile_of_random_splits() -> None:
     first, second = draw.integers(0, n + 1, problems), draw.integers(0, n + 1, problems)
     for name in ("any", "majority", "at-least-3"):
         rule = SolvedRule(name)
-        found = transitions_of_counts([[n] * problems] * 2, [first, second], rule)
+        result = transitions_of_counts([[n] * problems] * 2, [first, second], rule)
         took = draw.hypergeometric(first + second, 2 * n - first - second, n, size=(20_000, problems))
         shares = (rule(n, took) & ~rule(n, first + second - took)).mean(axis=1)
-        assert found.null[0, 1] == pytest.approx(np.mean(shares), abs=3e-3)
-        assert found.null_high[0, 1] == pytest.approx(np.quantile(shares, 0.975), abs=1.01 / problems)
-        assert found.null[0, 1] == pytest.approx(found.null[1, 0])  # equal samples: chance has no direction
+        assert result.null[0, 1] == pytest.approx(np.mean(shares), abs=3e-3)
+        assert result.null_high[0, 1] == pytest.approx(np.quantile(shares, 0.975), abs=1.01 / problems)
+        assert result.null[0, 1] == pytest.approx(result.null[1, 0])  # equal samples: chance has no direction
 
 
 def test_equal_policies_stay_below_the_null_and_a_collapse_exceeds_it() -> None:
@@ -69,9 +72,9 @@ def test_equal_policies_stay_below_the_null_and_a_collapse_exceeds_it() -> None:
 
 
 def test_certain_problems_have_no_chance_of_being_forgotten() -> None:
-    found = transitions_of_counts([[4, 4], [4, 4]], [[4, 0], [4, 0]])
-    assert found.null.tolist() == [[0, 0], [0, 0]]
-    assert found.null_high.tolist() == [[0, 0], [0, 0]]
+    result = transitions_of_counts([[4, 4], [4, 4]], [[4, 0], [4, 0]])
+    assert result.null.tolist() == [[0, 0], [0, 0]]
+    assert result.null_high.tolist() == [[0, 0], [0, 0]]
 
 
 def outcomes(*correct: int, n: int = 4) -> Outcomes:
@@ -83,13 +86,12 @@ def test_differential_blocks() -> None:
     steps = [outcomes(1, 1), outcomes(1, 1), outcomes(1, 1), outcomes(1, 0)]
     vanilla = transitions([*steps[:3], outcomes(0, 0)])
     rloop = transitions(steps)
-    found = differential(vanilla, rloop, [0, 0, 1, 1])
-    assert np.isnan(found.matrix[1, 0])
-    assert found.matrix[0, 3] == 0.5
-    assert found.intra == pytest.approx(0.25)  # cells (0, 1) and (2, 3)
-    assert found.inter == pytest.approx(0.25)  # cells (0, 2), (0, 3), (1, 2), (1, 3)
-    assert found.rloop == (0.25, 0.25)
-    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).inter is None
+    result = differential(vanilla, rloop, [0, 0, 1, 1])
+    assert np.isnan(result.matrix[1, 0])
+    assert result.matrix[0, 3] == 0.5
+    # Within iterations are cells (0, 1) and (2, 3), across them (0, 2), (0, 3), (1, 2) and (1, 3).
+    assert result.rloop == pytest.approx((0.25, 0.25)) and result.vanilla == pytest.approx((0.5, 0.5))
+    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).rloop == (None, None)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -107,10 +109,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 def test_histories_tell_what_became_of_each_problem() -> None:
     steps = [outcomes(0, 1, 1, 0, 2), outcomes(1, 0, 1, 0, 0), outcomes(1, 1, 1, 0, 0)]
-    told = histories(steps, ["base", "step 40", "theta_1"])
-    assert [one.kind for one in told] == ["learnt", "regained", "always", "never", "lost"]
-    assert told[1].told == "solved at base, lost at step 40, regained at theta_1"
-    assert told[3].told == "never solved"
-    assert told[0].correct == (0, 1, 1)
+    rows = histories(steps, ["base", "step 40", "theta_1"])
+    assert [row.kind for row in rows] == ["learnt", "regained", "always", "never", "lost"]
+    assert rows[1].told == "solved at base, lost at step 40, regained at theta_1"
+    assert rows[3].told == "never solved"
+    assert rows[0].correct == (0, 1, 1)
     with pytest.raises(StageError, match="labels"):
         histories(steps, ["base"])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import transitions_of_counts
+from rloop_core.results.analysis.transitions import SolvedRule, transitions_of_counts
 from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, outcome_of
 from rloop_core.results.study.forgetting import lost_and_null
 from rloop_core.results.study.intervals import seed_effect

@@ -1,1 +1,1 @@
-"""What a run did to its policy: what was learnt, forgotten and regained, and how alike its solutions are."""
+"""Learning, forgetting and similarity of solutions over a run's checkpoints."""

@@ -1,4 +1,4 @@
-"""How alike the solutions of two checkpoints are (paper section 3.2, appendix A): mean bigram Jaccard of N x N pairs.
+"""Similarity of the solutions of two checkpoints (paper section 3.2, appendix A): mean bigram Jaccard of N x N pairs.
 
 One sparse matrix a problem, a row for each of its T x N trajectories and a column for each bigram: its product with its
 own transpose counts every pair's shared bigrams at once. Problems are taken one at a time, so memory does not depend on
@@ -24,12 +24,12 @@ Units = Sequence[Hashable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarity:
-    """Mean similarity between checkpoints.
+    """Mean similarity between checkpoints, shape [T, T].
 
     Attributes:
-        with_self_pairs: Shape [T, T]; the paper's mean over all N x N pairs. Its diagonal holds each trajectory against
-            itself, which adds about 1/N to it.
-        without_self_pairs: Shape [T, T]; the same, but its diagonal is over distinct trajectories (nan for N = 1).
+        with_self_pairs: The paper's mean over all N x N pairs. Its diagonal holds each trajectory against itself, which
+            adds about 1/N to it.
+        without_self_pairs: The same, but its diagonal is over distinct trajectories (nan for N = 1).
         problems: Number of problems averaged over.
     """
 
@@ -39,81 +39,72 @@ class Similarity:
 
 
 def words(text: str) -> list[str]:
-    """A trajectory's units by default: runs of anything but white space."""
+    """Return a trajectory's units by default: runs of anything but white space."""
     return text.split()
 
 
-def similarity(problems: Iterable[Sequence[Sequence[Units]]], n: int = 2) -> Similarity:
-    """The similarity matrix of T checkpoints.
+def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
+    """Return the similarity matrices of T checkpoints.
 
     Args:
-        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ.
-        n: Length of the n-grams (paper: 2). A trajectory of fewer than n units has no n-gram; it is like another such
-            one (1.0) and unlike any other (0.0).
+        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ. A trajectory of
+            fewer than 2 units has no bigram: its similarity is 1.0 with another such one, and 0.0 with any other.
 
     Raises:
-        StageError: No problems, or a problem that lacks a checkpoint's trajectories.
+        StageError: There are no problems, or a problem lacks a checkpoint's trajectories.
     """
-    total: Matrix | None = None
-    distinct: Matrix | None = None
+    total: Matrix | None = None  # shape [2, T, T]: with self-pairs, without
     taken = 0
     for checkpoints in problems:
         sizes = [len(trajectories) for trajectories in checkpoints]
-        if not sizes or not all(sizes) or (total is not None and len(sizes) != len(total)):
+        if not sizes or not all(sizes) or (total is not None and len(sizes) != total.shape[1]):
             raise StageError(
                 f"problem {taken + 1} has trajectories of {len(sizes)} checkpoints, {sizes.count(0)} of them empty",
                 field="analysis",
                 fix="compare checkpoints that were evaluated on the same problems",
             )
-        one, other = _of_problem(checkpoints, sizes, n)
-        total = one if total is None else total + one
-        distinct = other if distinct is None else distinct + other
+        means = _problem_means(checkpoints, sizes)
+        total = means if total is None else total + means
         taken += 1
-    if total is None or distinct is None:
+    if total is None:
         raise StageError("there are no trajectories to compare", field="analysis")
-    return Similarity(total / taken, distinct / taken, taken)
+    return Similarity(total[0] / taken, total[1] / taken, taken)
 
 
-def _of_problem(checkpoints: Sequence[Sequence[Units]], sizes: list[int], n: int) -> tuple[Matrix, Matrix]:
-    """Block means of the pairwise Jaccard matrix, with the diagonal of self-pairs and without."""
-    pairs = _jaccard([units for trajectories in checkpoints for units in trajectories], n)
+def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int]) -> Matrix:
+    """Return block means of the pairwise Jaccard matrix, with and without self-pairs; shape [2, T, T]."""
+    pairs = _jaccard([units for trajectories in checkpoints for units in trajectories])
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     sums = np.add.reduceat(np.add.reduceat(pairs, starts, axis=0), starts, axis=1)
     cells = np.outer(sizes, sizes).astype(np.float64)
-    apart, apart_cells = sums.copy(), cells.copy()
-    apart[np.diag_indices_from(apart)] -= sizes
-    apart_cells[np.diag_indices_from(apart)] -= sizes
+    self_pairs = np.diag(np.asarray(sizes, dtype=np.float64))
     with np.errstate(invalid="ignore"):
-        return sums / cells, apart / apart_cells
+        return np.stack([sums / cells, (sums - self_pairs) / (cells - self_pairs)])
 
 
-def _jaccard(trajectories: Sequence[Units], n: int) -> Matrix:
-    """Jaccard index of every two trajectories' n-gram sets, shape [len, len]; two empty sets are equal."""
-    present = _presence(trajectories, n)
+def _jaccard(trajectories: Sequence[Units]) -> Matrix:
+    """Return the Jaccard index of every two trajectories' bigram sets, shape [len, len]; two empty sets are equal."""
+    present = _presence(trajectories)
     shared = (present @ present.T).toarray()
     sizes = shared.diagonal()
     union = sizes[:, None] + sizes[None, :] - shared
     return np.asarray(np.divide(shared, union, out=np.ones_like(shared), where=union > 0), dtype=np.float64)
 
 
-def _presence(trajectories: Sequence[Units], n: int) -> Any:
-    """Which n-grams each trajectory has: sparse, shape [len, kinds of n-grams], of ones."""
+def _presence(trajectories: Sequence[Units]) -> Any:
+    """Return which bigrams each trajectory has: sparse, shape [len, kinds of bigrams], of ones."""
     from scipy.sparse import csr_array
 
     lengths = np.fromiter(map(len, trajectories), np.int64, len(trajectories))
     number: defaultdict[Hashable, int] = defaultdict(count().__next__)
     units = np.fromiter(map(number.__getitem__, chain.from_iterable(trajectories)), np.int64, int(lengths.sum()))
-    grams = units
-    for offset in range(1, n):
-        if offset > 1:  # numbered anew at each length, so that the product stays far below 2^63
-            grams = np.unique(grams, return_inverse=True)[1]
-        grams = grams[:-1] * len(number) + units[offset:]
-    own = np.maximum(lengths - n + 1, 0)  # the windows that end where they began, in one trajectory
+    bigrams = units[:-1] * len(number) + units[1:]
+    windows = np.maximum(lengths - 1, 0)  # only bigrams that end in the trajectory in which they began
     first = np.concatenate(([0], np.cumsum(lengths)))[:-1]
-    ends = np.concatenate(([0], np.cumsum(own)))
-    grams = grams[np.arange(ends[-1]) + np.repeat(first - ends[:-1], own)]
-    kinds, columns = np.unique(grams, return_inverse=True)
-    # float64: counts of shared n-grams are whole numbers, and exact in it.
+    ends = np.concatenate(([0], np.cumsum(windows)))
+    bigrams = bigrams[np.arange(ends[-1]) + np.repeat(first - ends[:-1], windows)]
+    kinds, columns = np.unique(bigrams, return_inverse=True)
+    # float64: counts of shared bigrams are whole numbers, and exact in it.
     present = csr_array((np.ones(len(columns)), columns, ends), shape=(len(trajectories), max(1, len(kinds))))
     present.sum_duplicates()
     present.data[:] = 1.0

@@ -1,4 +1,4 @@
-"""Learning and forgetting between checkpoints (paper section 3.1, figure 2), beside what chance alone would give.
+"""Learning and forgetting between checkpoints (paper section 3.1, figure 2), and what chance alone would give.
 
 With samples, "solved" is a random event: two draws from the *same* policy already differ. The null of a cell is the
 distribution of that cell if both checkpoints were one policy. Given that a problem had t correct samples among the
@@ -9,32 +9,70 @@ Poisson-binomial, computed here by convolution.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from rloop_core.errors import StageError
+from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.bootstrap import CONFIDENCE
 from rloop_core.evaluation.metrics import Counts, checked_counts
 from rloop_core.evaluation.outcomes import Outcomes, check_same_problems
-from rloop_core.results.analysis.solved import SolvedRule
 
 Matrix = npt.NDArray[np.float64]
+_RULE = re.compile(r"any|majority|at-least-([1-9]\d*)")
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedRule:
+    """The rule for solved: `any` (at least one sample is correct), `at-least-M`, or `majority` (over half are).
+
+    The paper (section 3.1) samples 32 solutions a problem and does not say how many of them must be right. `any` fits
+    its pass@32. The choice moves every rate, so a matrix always says which rule it used.
+
+    Raises:
+        ConfigError: The name is another.
+    """
+
+    name: str = "any"
+
+    def __post_init__(self) -> None:
+        if not _RULE.fullmatch(self.name):
+            raise ConfigError(
+                f"unknown rule {self.name!r}", field="solved", fix="use any, majority or at-least-M, such as at-least-3"
+            )
+
+    def needed(self, samples: npt.ArrayLike) -> Counts:
+        """Return how many of so many samples must be correct; the shape of `samples`."""
+        total = np.asarray(samples, dtype=np.int64)
+        if self.name == "majority":
+            return total // 2 + 1
+        return np.full_like(total, 1 if self.name == "any" else int(self.name.removeprefix("at-least-")))
+
+    def __call__(self, n: npt.ArrayLike, c: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Return True for problems that c correct of n samples solve; n and c are broadcast.
+
+        Raises:
+            StageError: The counts are impossible.
+        """
+        total, correct = checked_counts(n, c)
+        return np.asarray(correct >= self.needed(total))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transitions:
-    """Matrices over T checkpoints of one policy's history on the same problems; row i is the earlier checkpoint.
+    """Matrices of shape [T, T] over T checkpoints of one policy on the same problems; row i is the earlier checkpoint.
 
     Attributes:
-        rule: What counted as solved.
+        rule: The rule for solved.
         problems: Number of problems.
-        learning: Shape [T, T]; share of problems that j solves and i does not.
-        forgetting: Shape [T, T]; share of problems that i solves and j does not: the transpose of `learning`.
-        null: Shape [T, T]; expected share in either matrix if i and j were the same policy.
-        null_high: Shape [T, T]; 97.5th percentile of that share. A cell above it is more than chance.
+        learning: Share of problems that j solves and i does not.
+        forgetting: Share of problems that i solves and j does not: the transpose of `learning`.
+        null: Expected share in either matrix if i and j were the same policy.
+        null_high: 97.5th percentile of that share. A cell above it is more than chance.
     """
 
     rule: str
@@ -46,52 +84,52 @@ class Transitions:
 
 
 def transitions(checkpoints: Sequence[Outcomes], rule: SolvedRule | None = None) -> Transitions:
-    """The matrices of checkpoints that were evaluated on the same problems.
+    """Return the matrices of checkpoints that were evaluated on the same problems.
 
     Raises:
-        StageError: No checkpoint, or different problems.
+        StageError: There is no checkpoint, or the problems differ.
     """
     if not checkpoints:
         raise StageError("there is no evaluated checkpoint to compare", field="analysis")
-    check_same_problems(*(one.problem_ids for one in checkpoints))
-    return transitions_of_counts(
-        np.stack([one.n for one in checkpoints]), np.stack([one.c for one in checkpoints]), rule
+    check_same_problems(*(checkpoint.problem_ids for checkpoint in checkpoints))
+    n, c = (
+        np.stack([checkpoint.n for checkpoint in checkpoints]),
+        np.stack([checkpoint.c for checkpoint in checkpoints]),
     )
+    return transitions_of_counts(n, c, rule)
 
 
 def transitions_of_counts(n: npt.ArrayLike, c: npt.ArrayLike, rule: SolvedRule | None = None) -> Transitions:
-    """The matrices from counts: n samples and c correct ones, shape [T, P] each.
+    """Return the matrices from counts: n samples and c correct ones, shape [T, P] each.
 
     Raises:
-        StageError: Impossible counts, or no problems.
+        StageError: The counts are impossible, or there are no problems.
     """
-    chosen = rule or SolvedRule()
+    rule = rule or SolvedRule()
     total, correct = checked_counts(n, c)
     if total.ndim != 2 or not total.size:
         raise StageError("transitions need counts of shape [checkpoints, problems]", field="analysis")
-    solved = chosen(total, correct)
+    solved = rule(total, correct).astype(np.float64)
     steps, problems = solved.shape
-    counted = solved.astype(np.float64)
-    forgetting = counted @ (1.0 - counted).T / problems
+    forgetting = solved @ (1.0 - solved).T / problems
     null, high = np.zeros((steps, steps)), np.zeros((steps, steps))
     for i in range(steps):
-        for j in range(i + 1, steps):
-            lost = lost_by_chance(total[i], total[j], correct[i] + correct[j], chosen)
-            found = lost_by_chance(total[j], total[i], correct[i] + correct[j], chosen)
-            for row, column, chances in ((i, j, lost), (j, i, found)):
-                null[row, column] = chances.mean()
-                high[row, column] = _percentile(chances, (1 + CONFIDENCE) / 2) / problems
-    return Transitions(chosen.name, problems, forgetting.T.copy(), forgetting, null, high)
+        for j in range(steps):
+            if i != j:
+                chances = lost_by_chance(total[i], total[j], correct[i] + correct[j], rule)
+                null[i, j] = chances.mean()
+                high[i, j] = _percentile(chances, (1 + CONFIDENCE) / 2) / problems
+    return Transitions(rule.name, problems, forgetting.T.copy(), forgetting, null, high)
 
 
 def lost_by_chance(first: Counts, second: Counts, correct: Counts, rule: SolvedRule) -> Matrix:
-    """Chance that a problem is solved by the first draw and not by the second, both from one policy.
+    """Return the chance that a problem is solved by the first draw and not by the second, both from one policy.
 
     Args:
         first: Samples in the first draw, shape [P].
         second: Samples in the second draw, shape [P].
         correct: Correct samples in both together, shape [P].
-        rule: What counts as solved.
+        rule: The rule for solved.
 
     Returns:
         Shape [P].
@@ -107,9 +145,113 @@ def lost_by_chance(first: Counts, second: Counts, correct: Counts, rule: SolvedR
 
 
 def _percentile(chances: Matrix, mass: float) -> int:
-    """The smallest count that holds at least `mass` of a sum of independent yes-no events with these chances."""
+    """Return the smallest count that holds at least `mass` of a sum of independent yes-no events with these chances."""
     distribution = np.ones(1)
     for chance in chances[chances > 0]:
         distribution = np.convolve(distribution, (1 - chance, chance))
     # Rounding leaves the total a hair below 1, and the cut must not step over an event that is all but certain.
     return int(np.searchsorted(np.cumsum(distribution), mass * (1 - 1e-12)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Differential:
+    """Forgetting of vanilla RL minus that of RLoop (paper section 5.4, figure 5a); positive if RLoop forgets less.
+
+    Attributes:
+        matrix: Shape [T, T]; nan but in cells i < j (an earlier against a later checkpoint).
+        vanilla: Means of vanilla RL's own forgetting over the cells (within one iteration, across iterations); None if
+            there are no such cells.
+        rloop: The same means of RLoop's own forgetting.
+    """
+
+    matrix: Matrix
+    vanilla: tuple[float | None, float | None]
+    rloop: tuple[float | None, float | None]
+
+
+def differential(vanilla: Transitions, rloop: Transitions, iterations: Sequence[int]) -> Differential:
+    """Compare two arms checkpoint by checkpoint.
+
+    Args:
+        vanilla: Matrices of vanilla RL.
+        rloop: Matrices of RLoop at the same RL steps.
+        iterations: RLoop's iteration of each checkpoint, length T.
+
+    Raises:
+        StageError: The arms differ in checkpoints, problems or rule.
+    """
+    if vanilla.forgetting.shape != rloop.forgetting.shape or len(iterations) != len(rloop.forgetting):
+        raise StageError(
+            f"the arms have {len(vanilla.forgetting)} and {len(rloop.forgetting)} checkpoints", field="analysis"
+        )
+    if (vanilla.rule, vanilla.problems) != (rloop.rule, rloop.problems):
+        raise StageError("the arms were evaluated on different problems or by different rules", field="analysis")
+    later = np.triu(np.ones(rloop.forgetting.shape, dtype=bool), k=1)
+    same = np.equal.outer(iterations, iterations)
+
+    def means(matrix: Matrix) -> tuple[float | None, float | None]:
+        within, across = matrix[later & same], matrix[later & ~same]
+        return (float(within.mean()) if within.size else None, float(across.mean()) if across.size else None)
+
+    difference = np.where(later, vanilla.forgetting - rloop.forgetting, np.nan)
+    return Differential(difference, means(vanilla.forgetting), means(rloop.forgetting))
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One problem over the checkpoints.
+
+    Attributes:
+        problem_id: The problem.
+        solved: True for each checkpoint that solved it.
+        correct: Correct samples at each checkpoint.
+        kind: `always`, `never`, `learnt` (and kept), `lost` (solved once, not at the end), `regained`.
+        told: "solved at base, lost at step 120, regained at theta_2".
+    """
+
+    problem_id: str
+    solved: tuple[bool, ...]
+    correct: tuple[int, ...]
+    kind: str
+    told: str
+
+
+def histories(checkpoints: Sequence[Outcomes], labels: Sequence[str], rule: SolvedRule | None = None) -> list[History]:
+    """Return the history of each problem, in the order of the problems.
+
+    Args:
+        checkpoints: Outcomes in the order of training.
+        labels: Name of each checkpoint, such as "step 40" or "theta_2".
+        rule: The rule for solved.
+
+    Raises:
+        StageError: The problems differ, or there is not one label a checkpoint.
+    """
+    rule = rule or SolvedRule()
+    if len(labels) != len(checkpoints) or not checkpoints:
+        raise StageError(f"{len(checkpoints)} checkpoints, {len(labels)} labels", field="analysis")
+    ids = checkpoints[0].problem_ids
+    check_same_problems(*(checkpoint.problem_ids for checkpoint in checkpoints))
+    solved = zip(*(rule(checkpoint.n, checkpoint.c).tolist() for checkpoint in checkpoints), strict=True)
+    correct = zip(*(checkpoint.c.tolist() for checkpoint in checkpoints), strict=True)
+    rows = zip(ids, solved, correct, strict=True)
+    return [History(problem, row, counts, _kind(row), _told(row, labels)) for problem, row, counts in rows]
+
+
+def _kind(solved: Sequence[bool]) -> str:
+    if all(solved):
+        return "always"
+    if not any(solved):
+        return "never"
+    if not solved[-1]:
+        return "lost"
+    return "regained" if any(before and not after for before, after in pairwise(solved)) else "learnt"
+
+
+def _told(solved: Sequence[bool], labels: Sequence[str]) -> str:
+    if not any(solved):
+        return "never solved"
+    first = solved.index(True)
+    changes = [place for place in range(first + 1, len(solved)) if solved[place] != solved[place - 1]]
+    phrases = [f"{'regained' if solved[place] else 'lost'} at {labels[place]}" for place in changes]
+    return ", ".join([f"solved at {labels[first]}", *phrases])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.report.reading import RunRecord
+from rloop_core.results.run_record import RunRecord
 from rloop_core.store import Manifest
 
 _BY_DESIGN = frozenset({"name", "arm", "iterations", "explore.steps"})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.arms import Arm, read_arms
 from rloop_core.results.compare.comparability import method_notes, objections, refuse, version_notes
 from rloop_core.results.compare.compute import Compute, compute
@@ -14,9 +14,8 @@ from rloop_core.results.compare.table import TableOne, table_one
 from rloop_core.results.compare.trajectories import Cases, collect_cases
 from rloop_core.results.compare.transitions import SetTransitions, Unit, set_transitions
 from rloop_core.results.report.lineage import Lineage, lineage_of
-from rloop_core.results.report.phases import ledgers
-from rloop_core.results.report.reading import read_run
 from rloop_core.results.report.selection import Selected, read_selected
+from rloop_core.results.run_record import ledgers, read_run
 from rloop_core.store import Store
 
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rloop_core.results.compare.arms import Arm
-from rloop_core.results.plotting import Table
-from rloop_core.results.report.evaluation import stored_evaluation
-from rloop_core.results.report.page import duration
-from rloop_core.results.report.phases import success_counts
+from rloop_core.results.run_record import stored_evaluation, success_counts
+from rloop_core.results.tables import Table, duration
 from rloop_core.stages.job import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rloop_core.results.analysis.histories import History
+from rloop_core.results.analysis.transitions import History
 from rloop_core.results.compare.arms import Arm
 from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.comparison import Comparison
@@ -19,9 +19,9 @@ from rloop_core.results.compare.figures import Figures, paper_figures
 from rloop_core.results.compare.table import AVERAGE, TableOne, difference_name
 from rloop_core.results.compare.trajectories import Cases
 from rloop_core.results.compare.transitions import SetTransitions
-from rloop_core.results.report.lineage_page import lineage_section
+from rloop_core.results.report.lineage import lineage_section
 from rloop_core.results.report.page import fill_template, image_uri
-from rloop_core.results.report.samples import Sample, samples_of
+from rloop_core.results.report.trajectories import Sample, samples_of
 
 PICTURE_BYTES = 3_000_000
 """Most bytes of the page that pictures take; with the trajectories it stays below 5 MB."""

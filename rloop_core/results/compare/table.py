@@ -13,7 +13,7 @@ from rloop_core.evaluation.bootstrap import intervals_over_sets
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import compare, problem_values, summarise
 from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
-from rloop_core.results.plotting import Table
+from rloop_core.results.tables import Table
 
 AVERAGE = "Avg"
 Cells = dict[str, dict[str, float]]

@@ -9,12 +9,10 @@ from functools import partial
 from html import escape
 
 from rloop_core.errors import RLoopError
-from rloop_core.results.analysis.histories import History, histories
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import History, SolvedRule, histories
 from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
-from rloop_core.results.report.phases import success_counts
-from rloop_core.results.report.reading import RunRecord
-from rloop_core.results.report.samples import Sample, samples_of
+from rloop_core.results.report.trajectories import Sample, samples_of
+from rloop_core.results.run_record import RunRecord, success_counts
 from rloop_core.trajectories import EXPERTS_FILE
 
 PAGE_BYTES = 1_500_000

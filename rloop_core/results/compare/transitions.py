@@ -12,11 +12,17 @@ import numpy as np
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.bootstrap import Interval, interval
 from rloop_core.evaluation.outcomes import check_same_problems
-from rloop_core.results.analysis.blocks import Differential, differential
-from rloop_core.results.analysis.histories import History, histories
 from rloop_core.results.analysis.similarity import Similarity, Units, similarity, words
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import Matrix, Transitions, transitions
+from rloop_core.results.analysis.transitions import (
+    Differential,
+    History,
+    Matrix,
+    SolvedRule,
+    Transitions,
+    differential,
+    histories,
+    transitions,
+)
 from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
 
 Unit = Literal["words", "tokens"]

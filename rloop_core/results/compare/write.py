@@ -10,9 +10,10 @@ from rloop_core.errors import StoreError
 from rloop_core.results.compare.comparison import Comparison
 from rloop_core.results.compare.figures import draw
 from rloop_core.results.compare.page import render
-from rloop_core.results.plotting import Picture, Table
+from rloop_core.results.plotting import Picture
 from rloop_core.results.report.lineage import artifact_table
-from rloop_core.results.report.rollouts import EXPERTS_NAME, write_expert_keys
+from rloop_core.results.report.trajectories import EXPERTS_NAME, write_expert_keys
+from rloop_core.results.tables import Table
 
 HTML_FILE = "compare.html"
 

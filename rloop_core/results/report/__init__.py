@@ -1,1 +1,1 @@
-"""What a run achieved: read from the store's artifacts, never from memory; tables, figures and one HTML file."""
+"""The report of a run, from its store's artifacts: tables, figures and one HTML file."""

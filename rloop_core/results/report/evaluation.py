@@ -1,21 +1,25 @@
 """Base against every theta_i: metrics with intervals, and paired differences over the same problems.
 
-Where training holds problems of an evaluation set, the set appears a second time, without them.
+If training holds problems of an evaluation set, the set appears a second time, without them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from rloop_core.config import Config
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.names import metric_order
-from rloop_core.json_text import parse_json
-from rloop_core.results.report.reading import RunRecord, stage_name
+from rloop_core.evaluation.metrics import headline_metrics, metric_order
+from rloop_core.results.run_record import RunRecord, sample_files, stored_evaluation
+from rloop_core.results.tables import Table, markdown_table, percent_interval
 from rloop_core.store import BASE_ITERATION
 
-METRICS_FILE = "metrics.json"
+Metrics = dict[str, dict[str, float]]
+"""Name to {value, low, high}: avg@n first, then pass@k with rising k, then majority@n."""
+
+_MOST_SETS = 3
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,12 @@ class EvaluationRow:
 
     Attributes:
         problem_set: Label of the set.
-        iteration: What the policy came out of; -1 is the base.
+        iteration: The iteration that ended with the policy; -1 is the base.
         policy: "base", "theta_1", ...
-        metrics: Name to {value, low, high}: avg@n first, then pass@k with rising k, then majority@n.
-        differences: The same names, policy minus base, paired over problems; empty for the base itself.
-        problems, samples: What the metrics rest on.
-        truncated: Share of samples that did not end within the budget.
+        metrics: Its metrics.
+        differences: The same metrics, policy minus base, paired over problems; empty for the base itself.
+        problems, samples: Numbers of problems and samples behind the metrics.
+        truncated: Share of samples that did not end within the token budget.
         mean_length: Completion tokens a sample.
         sampling_sd: Standard deviation of avg@n that comes from drawing finitely many samples.
     """
@@ -37,8 +41,8 @@ class EvaluationRow:
     problem_set: str
     iteration: int
     policy: str
-    metrics: dict[str, dict[str, float]]
-    differences: dict[str, dict[str, float]]
+    metrics: Metrics
+    differences: Metrics
     problems: int
     samples: int
     truncated: float
@@ -46,48 +50,127 @@ class EvaluationRow:
     sampling_sd: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class EvaluationTable:
+    """The rows of one problem set, the base first.
+
+    Attributes:
+        label: Label of the set.
+        rows: A row a policy.
+    """
+
+    label: str
+    rows: list[EvaluationRow]
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that any row has."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+
+    @property
+    def headline(self) -> list[str]:
+        """avg@n and the pass@k of the greatest k, of the last policy."""
+        return headline_metrics(self.rows[-1].metrics)
+
+    def to_markdown(self, escape: Callable[[str], str]) -> str:
+        """Return the table with the last policy's difference to the base in bold, and a line on what it rests on.
+
+        pass@1 is avg@n, and left out. `escape` makes free text harmless.
+        """
+        names = [name for name in self.metrics if name != "pass@1"]
+        lines = [[escape(row.policy), *_cells(row.metrics, names)] for row in self.rows]
+        first, last = self.rows[0], self.rows[-1]
+        if last.differences:
+            gains = (f"**{cell}**" if cell else "" for cell in _cells(last.differences, names, "+"))
+            lines.append([f"**{escape(last.policy)} - base**", *gains])
+        table = markdown_table([f"{escape(self.label)}, %", *names], lines, numbers=True)
+        basis = f"{first.problems} problems, {first.samples:,} samples a policy"
+        return f"{table}\n\n{basis}; 95 % bootstrap intervals over problems.\n"
+
+
+def _cells(metrics: Mapping[str, Mapping[str, float]], names: Sequence[str], sign: str = "") -> list[str]:
+    return [percent_interval(metrics[name], sign) if name in metrics else "" for name in names]
+
+
+def evaluation_tables(rows: Sequence[EvaluationRow]) -> list[EvaluationTable]:
+    """Return one table a problem set, in the order of the rows."""
+    by_set: dict[str, list[EvaluationRow]] = {}
+    for row in rows:
+        by_set.setdefault(row.problem_set, []).append(row)
+    return [EvaluationTable(label, group) for label, group in by_set.items()]
+
+
+def long_table(rows: Sequence[EvaluationRow]) -> Table:
+    """Return the evaluation in long form for CSV: one row a set, policy and metric."""
+    columns = ("set", "policy", "metric", "value", "low", "high", "minus_base", "minus_base_low", "minus_base_high",
+               "problems", "samples", "truncated", "mean_length", "sampling_sd")  # fmt: skip
+    ends = ("value", "low", "high")
+    cells = tuple(
+        (row.problem_set, row.policy, name, *(metric[end] for end in ends),
+         *(row.differences.get(name, {}).get(end) for end in ends),
+         row.problems, row.samples, row.truncated, row.mean_length, row.sampling_sd)
+        for row in rows for name, metric in row.metrics.items()
+    )  # fmt: skip
+    return Table("evaluation", columns, cells)
+
+
+def result_sentence(config: Config, rows: Sequence[EvaluationRow]) -> str:
+    """Return "3 iterations: held-out avg@16 41.2 -> 58.3 %, pass@16 84.0 -> 98.0 %", base to last policy."""
+    done = f"{config.iterations} iteration{'s' if config.iterations > 1 else ''}"
+    if config.arm == "vanilla-rl":
+        done = f"vanilla RL, {config.explore.steps:,} RL steps"
+    tables = evaluation_tables(rows)
+    changes = []
+    for table in tables[:_MOST_SETS]:
+        first, last = table.rows[0].metrics, table.rows[-1].metrics
+        parts = []
+        for name in table.headline:
+            before = f"{100 * first[name]['value']:.1f} -> " if len(table.rows) > 1 and name in first else ""
+            parts.append(f"{name} {before}{100 * last[name]['value']:.1f} %")
+        changes.append(f"{table.label} {', '.join(parts)}")
+    more = f"; and {len(tables) - _MOST_SETS} more sets" if len(tables) > _MOST_SETS else ""
+    return f"{done}: {'; '.join(changes)}{more}" if changes else done
+
+
 def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
-    """A row for each evaluated policy and set, sets in the config's order, policies in time's."""
-    evaluated = [key for key in sorted(run.manifests) if key[1] == "evaluate"]
-    contents = {iteration: content for iteration, _ in evaluated if (content := stored_evaluation(run, iteration))}
+    """Return a row for each evaluated policy and set: sets in the config's order, policies in the order of training."""
+    evaluated = [iteration for iteration, stage in sorted(run.manifests) if stage == "evaluate"]
+    contents = {iteration: content for iteration in evaluated if (content := stored_evaluation(run, iteration))}
     labels = list(dict.fromkeys(label for content in contents.values() for label in content["sets"]))
     order = {source.label: place for place, source in enumerate(run.config.evaluate.sets)}
     rows = []
     for label in sorted(labels, key=lambda label: order.get(label, len(order))):
-        base = _outcomes(run, BASE_ITERATION, contents.get(BASE_ITERATION), label)
-        with_it = {iteration: content for iteration, content in contents.items() if label in content["sets"]}
-        for iteration, content in with_it.items():
-            summary = content["sets"][label]
+        summaries = {i: content["sets"][label] for i, content in contents.items() if label in content["sets"]}
+        base = _outcomes(run, BASE_ITERATION, label) if BASE_ITERATION in contents else None
+        for iteration, summary in summaries.items():
             paired = iteration != BASE_ITERATION and base is not None
-            outcomes = _outcomes(run, iteration, content, label) if paired else None
+            outcomes = _outcomes(run, iteration, label) if paired else None
             rows.append(_row(run, iteration, label, summary, outcomes, base))
-        known = run.data.known(label) if run.data else frozenset()
-        if known:
-            rows += _rows_without(run, with_it, label, known)
+        if run.data and (known := run.data.known(label)):
+            rows += _rows_without(run, list(summaries), label, known)
     return rows
 
 
 def snapshot_rows(run: RunRecord, iteration: int, step: int, name: str) -> list[EvaluationRow]:
-    """A row a set of one of explore's snapshots, called so; without differences to the base."""
+    """Return a row a set of one of explore's snapshots, named `name`; without differences to the base."""
     content = stored_evaluation(run, iteration)
-    found = content["snapshots"].get(str(step), {}) if content else {}
-    return [replace(_row(run, iteration, label, one, None, None), policy=name) for label, one in found.items()]
+    sets = content["snapshots"].get(str(step), {}) if content else {}
+    rows = [_row(run, iteration, label, summary, None, None) for label, summary in sets.items()]
+    return [replace(row, policy=name) for row in rows]
 
 
-def _rows_without(
-    run: RunRecord, contents: dict[int, dict[str, Any]], label: str, known: frozenset[str]
-) -> list[EvaluationRow]:
-    """The set's rows over the problems that training does not hold, from the stored samples."""
+def _rows_without(run: RunRecord, iterations: Sequence[int], label: str, known: frozenset[str]) -> list[EvaluationRow]:
+    """Return the set's rows over the problems that training does not hold, from the stored samples."""
     from rloop_core.evaluation.outcomes import summarise
 
     rows: list[EvaluationRow] = []
     base: Any = None
-    for iteration, content in contents.items():
-        outcomes = _outcomes(run, iteration, content, label)
+    for iteration in iterations:
+        outcomes = _outcomes(run, iteration, label)
         if outcomes is None:
             continue
         if known.issuperset(outcomes.problem_ids):
@@ -101,57 +184,20 @@ def _rows_without(
     return rows
 
 
-def sample_files(run: RunRecord, iteration: int, label: str, step: int | None = None) -> list[Path]:
-    """The parquet files with an evaluation's samples on one set; of explore's snapshot where an RL step is given."""
-    content = stored_evaluation(run, iteration)
-    folder = content["folders"].get(label) if content else None
-    if folder and step is not None:
-        folder = f"step-{step:06d}/{folder}"
-    return (
-        [path for path in run.files(iteration, "evaluate", f"{folder}/") if path.suffix == ".parquet"] if folder else []
-    )
-
-
-def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
-    """What the stage wrote beside the samples, None where there is nothing, or nothing that can be read.
-
-    ``{"sets": {label: summary}, "folders": {label: folder}, "snapshots": {RL step: {label: summary}}}``
-    """
-    path = run.file(iteration, "evaluate", METRICS_FILE)
-    if path is None:
-        return None
-
-    def read() -> dict[str, Any]:
-        content = parse_json(path.read_bytes())
-        by_step = content.get("snapshots", {})
-        return {
-            "sets": _summaries(content["sets"]),
-            "folders": {label: str(folder) for label, folder in content["folders"].items()},
-            "snapshots": {str(int(step)): _summaries(found) for step, found in by_step.items()},
-        }
-
-    return run.read(f"{METRICS_FILE} of {stage_name(iteration, 'evaluate')}", read, None)
-
-
-def _summaries(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Summaries by set; raises where these are none."""
-    return {label: {**one, "problems": int(one["problems"])} for label, one in found.items()}
-
-
-def _outcomes(run: RunRecord, iteration: int, content: dict[str, Any] | None, label: str) -> Any:
+def _outcomes(run: RunRecord, iteration: int, label: str) -> Any:
+    """Return the outcomes of an evaluation's samples, None if there are none or they cannot be read."""
     from rloop_core.evaluation.outcomes import problem_outcomes
 
-    files = sample_files(run, iteration, label) if content else []
-    if not files:
-        return None
-    return run.read(f"{run.policy_name(iteration)} on {label}", lambda: problem_outcomes(files), None)
+    files = sample_files(run, iteration, label)
+    what = f"{run.policy_name(iteration)} on {label}"
+    return run.read(what, lambda: problem_outcomes(files), None) if files else None
 
 
 def _row(
     run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any
 ) -> EvaluationRow:
-    found = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
-    metrics = {name: found[name] for name in sorted(found, key=metric_order)}
+    metrics = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
+    metrics = {name: metrics[name] for name in sorted(metrics, key=metric_order)}
     return EvaluationRow(
         problem_set=label,
         iteration=iteration,
@@ -166,18 +212,16 @@ def _row(
     )
 
 
-def _differences(
-    run: RunRecord, iteration: int, label: str, outcomes: Any, base: Any, names: list[str]
-) -> dict[str, dict[str, float]]:
-    """Policy minus base with its paired interval; nothing where the two did not answer the same problems."""
+def _differences(run: RunRecord, iteration: int, label: str, outcomes: Any, base: Any, names: list[str]) -> Metrics:
+    """Return policy minus base with its paired interval; nothing if the two did not answer the same problems."""
     if iteration == BASE_ITERATION or base is None or outcomes is None:
         return {}
     from rloop_core.evaluation.outcomes import compare
 
     ks = [int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")]
     try:
-        found = compare(outcomes, base, ks, seed=run.config.seed)
+        gains = compare(outcomes, base, ks, seed=run.config.seed)
     except RLoopError as error:
         run.note(f"{run.policy_name(iteration)} and the base cannot be compared on {label}: {error}")
         return {}
-    return {name: {key: found[name][key] for key in ("value", "low", "high")} for name in names if name in found}
+    return {name: {end: gains[name][end] for end in ("value", "low", "high")} for name in names if name in gains}

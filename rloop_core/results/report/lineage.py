@@ -1,4 +1,4 @@
-"""Where a run's policy comes from: back through refinement, expert set, harvest and exploration, down to theta_0."""
+"""The lineage of a run's policy: back through refinement, expert set, harvest and exploration, down to theta_0."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rloop_core.errors import StageError
-from rloop_core.results.plotting import Table
-from rloop_core.results.report.reading import RunRecord, stage_name
-from rloop_core.results.report.rollouts import count_experts
+from rloop_core.results.report.trajectories import KEY_FORM, count_experts
+from rloop_core.results.run_record import RunRecord, stage_name
+from rloop_core.results.tables import Table
 from rloop_core.stages.order import producers
 from rloop_core.store import Manifest
 from rloop_core.trajectories.shards import ShardName
 
 SCHEMA_VERSION = 1
-_OF_POLICY = ("rft", "filter", "harvest", "explore")
+_POLICY_STAGES = ("rft", "filter", "harvest", "explore")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an artifact was made from.
+    """An input of an artifact.
 
     Attributes:
-        role: What it served as: policy, problems, trajectories, experts.
-        name: What it is: "theta_1", "explore of iteration 0", "theta_0", "the training problems".
-        digest: As the artifact's manifest has it.
-        in_store: Whether the store still holds just that; None for what lies outside the run.
+        role: policy, problems, trajectories, experts.
+        name: "theta_1", "explore of iteration 0", "theta_0", "the training problems".
+        digest: As in the artifact's manifest.
+        in_store: True if the store still holds just that; None for an input from outside the run.
     """
 
     role: str
@@ -42,11 +42,11 @@ class Link:
     """One artifact on the way back from the final policy.
 
     Attributes:
-        name: What it is.
+        name: "theta_2", "expert set of iteration 1".
         iteration, stage: Its place in the store.
         digest, fingerprint, uri: As in its manifest.
-        facts: What is in it, by name; for explore its shards too.
-        sources: What it was made from.
+        facts: Its counts and metrics by name; for explore its shards too.
+        sources: Its inputs.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Lineage:
     """The way back.
 
     Attributes:
-        run, store: Where this is.
-        links: From the final policy down to the first exploration; empty when no policy was made yet.
+        run, store: The run and its store.
+        links: From the final policy down to the first exploration; empty if no policy was made yet.
         roots: What the run was given: theta_0 and the training problems.
-        broken: Sources that the store no longer holds as they were, a sentence each.
+        broken: A sentence for each source that the store no longer holds as it was.
     """
 
     run: str
@@ -77,7 +77,7 @@ class Lineage:
     broken: tuple[str, ...]
 
     def to_json(self) -> str:
-        """As `lineage.json` has it; the keys of the expert trajectories are in `experts.csv` beside it."""
+        """Return `lineage.json`; the keys of the expert trajectories are in `experts.csv` beside it."""
         return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, indent=1, ensure_ascii=False)
 
 
@@ -86,19 +86,19 @@ def lineage_of(run: RunRecord) -> Lineage:
     stage = run.config.policy_stage
     made = [iteration for iteration in run.iterations if run.manifest(iteration, stage)]
     links = [_link(run, manifest) for manifest in _ancestors(run, (made[-1], stage))] if made else []
-    roots = {one.role: one for link in links for one in link.sources if one.in_store is None}
+    roots = {source.role: source for link in links for source in link.sources if source.in_store is None}
     broken = [
-        f"{link.name} was made from {one.name} as {one.digest[:12]}, which the store no longer holds"
+        f"{link.name} was made from {source.name} as {source.digest[:12]}, which the store no longer holds"
         for link in links
-        for one in link.sources
-        if one.in_store is False
+        for source in link.sources
+        if source.in_store is False
     ]
-    given = tuple(roots[role] for role in sorted(roots))  # the policy, then the problems
-    return Lineage(run.name, run.store.uri, tuple(links), given, tuple(broken))
+    ordered = tuple(roots[role] for role in sorted(roots))  # the policy, then the problems
+    return Lineage(run.name, run.store.uri, tuple(links), ordered, tuple(broken))
 
 
 def _ancestors(run: RunRecord, last: tuple[int, str]) -> list[Manifest]:
-    """An artifact and all that it came from, late ones first: an ablation's policy need not come from every theta."""
+    """Return an artifact and all it came from, late ones first: an ablation's policy need not come from every theta."""
     reached: dict[tuple[int, str], Manifest] = {}
     todo = [last]
     while todo:
@@ -106,16 +106,16 @@ def _ancestors(run: RunRecord, last: tuple[int, str]) -> list[Manifest]:
         manifest = run.manifest(iteration, stage)
         if manifest is not None and key not in reached:
             reached[key] = manifest
-            todo += [one for one in producers(run.config, stage, iteration) if one[0] >= 0]
-    return [reached[key] for key in sorted(reached, key=lambda one: (-one[0], _OF_POLICY.index(one[1])))]
+            todo += [producer for producer in producers(run.config, stage, iteration) if producer[0] >= 0]
+    return [reached[key] for key in sorted(reached, key=lambda key: (-key[0], _POLICY_STAGES.index(key[1])))]
 
 
 def artifact_table(run: RunRecord) -> Table:
-    """One row an artifact: what it is, what it came from, and how long it took."""
+    """Return one row an artifact: its identity, its inputs, its time and size."""
     rows = [
-        (iteration, stage, one.digest, one.fingerprint, " ".join(entry.digest[:12] for entry in one.inputs), one.seed,
-         one.seconds, sum(file.bytes for file in one.files), one.created_at)
-        for (iteration, stage), one in run.manifests.items()
+        (iteration, stage, made.digest, made.fingerprint, " ".join(entry.digest[:12] for entry in made.inputs),
+         made.seed, made.seconds, sum(file.bytes for file in made.files), made.created_at)
+        for (iteration, stage), made in run.manifests.items()
     ]  # fmt: skip
     columns = ("iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at")
     return Table("lineage", columns, tuple(rows))
@@ -135,27 +135,26 @@ def _link(run: RunRecord, manifest: Manifest) -> Link:
 
 
 def _name(run: RunRecord, iteration: int, stage: str) -> str:
-    """What an artifact is to the algorithm."""
     if stage == run.config.policy_stage or (stage == "rft" and iteration < 0):
         return "theta_0" if iteration < 0 else run.policy_name(iteration)
     return f"expert set of iteration {iteration}" if stage == "filter" else stage_name(iteration, stage)
 
 
 def _sources(run: RunRecord, manifest: Manifest) -> list[Source]:
-    """The inputs with what made them; a stage reads artifacts in the order of `producers`, problem sets after them."""
+    """Return the inputs; a stage reads artifacts in the order of `producers`, and problem sets after them."""
     makers = iter(producers(run.config, manifest.stage, manifest.iteration))
-    found = []
+    sources = []
     for role, digest in manifest.identity.get("inputs", ()):
         if role == "problems":
-            found.append(Source(role, f"the training problems {run.config.problems.label}", digest, None))
+            sources.append(Source(role, f"the training problems {run.config.problems.label}", digest, None))
             continue
         maker = next(makers, None)
         if maker is None or maker[0] < 0:
-            found.append(Source(role, f"theta_0, {run.config.policy.path}", digest, None))
+            sources.append(Source(role, f"theta_0, {run.config.policy.path}", digest, None))
             continue
-        there = run.manifest(*maker)
-        found.append(Source(role, _name(run, *maker), digest, there is not None and there.digest == digest))
-    return found
+        stored = run.manifest(*maker)
+        sources.append(Source(role, _name(run, *maker), digest, stored is not None and stored.digest == digest))
+    return sources
 
 
 def _facts(run: RunRecord, manifest: Manifest) -> dict[str, Any]:
@@ -163,8 +162,8 @@ def _facts(run: RunRecord, manifest: Manifest) -> dict[str, Any]:
     if manifest.stage == "rft":
         return _present({**counts, **metrics}, "status", "trajectories", "updates", "tokens", "loss_last")
     if manifest.stage == "filter":
-        keys = count_experts(run, manifest.iteration)
-        return {**(asdict(keys) if keys else {}), **_present(metrics, "status", "threshold", "hard_problems")}
+        experts = count_experts(run, manifest.iteration) or {}
+        return {**experts, **_present(metrics, "status", "threshold", "hard_problems")}
     if manifest.stage == "harvest":
         return _present(counts, "trajectories", "groups", "problems", "steps", "ranks", "snapshot_shards")
     return {**_present(counts, "rollouts", "steps"), "shards": _shards(manifest)}
@@ -175,13 +174,71 @@ def _present(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _shards(manifest: Manifest) -> list[dict[str, Any]]:
-    """Explore's files of rollouts: RL step, rank, and the attempt that the rows carry once they are sealed."""
-    found = []
+    """Return explore's files of rollouts: RL step, rank, and the attempt that the rows carry."""
+    shards = []
     for entry in manifest.files:
         try:
             name = ShardName.parse(PurePosixPath(entry.path).name)
         except StageError:
             continue
-        found.append({"step": name.step, "rank": name.rank, "attempt": name.attempt or 0, "file": entry.path,
-                      "sha256": entry.sha256})  # fmt: skip
-    return found
+        shards.append({"step": name.step, "rank": name.rank, "attempt": name.attempt or 0, "file": entry.path,
+                       "sha256": entry.sha256})  # fmt: skip
+    return shards
+
+
+def lineage_section(run: RunRecord, lineage: Lineage) -> dict[str, Any]:
+    """Return what the template's macros `chain` and `artifacts` show."""
+    table = artifact_table(run)
+    return {
+        "links": [
+            {"name": link.name, "digest": link.digest, "facts": _phrases(link), "sources": link.sources}
+            for link in lineage.links
+        ],
+        "roots": lineage.roots,
+        "broken": lineage.broken,
+        "experts": sum(link.facts.get("trajectories", 0) for link in lineage.links if link.stage == "filter"),
+        "command": f"rloop report {run.name} --store {run.store.uri} --rollout {KEY_FORM}",
+        "artifacts": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+    }
+
+
+def _phrases(link: Link) -> list[str]:
+    """Return an artifact's facts in words."""
+    facts = link.facts
+
+    def count(name: str, singular: str, plural: str = "") -> str:
+        number = int(facts.get(name, 0))
+        return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
+
+    if link.stage == "rft":
+        if facts.get("status") == "carried":
+            return ["carried on unchanged, for the expert set was empty"]
+        return [f"refined on {count('trajectories', 'trajectory', 'trajectories')} in {count('updates', 'update')}"]
+    if link.stage == "filter":
+        if "trajectories" not in facts:  # the expert set cannot be read
+            return []
+        phrases = [f"{count('trajectories', 'trajectory', 'trajectories')} of {count('problems', 'problem')}"]
+        if facts["trajectories"]:
+            phrases.append(f"{count('groups', 'group')}, RL steps {facts['first_step']} to {facts['last_step']}")
+        if facts["from_snapshots"]:
+            phrases.append(f"{facts['from_snapshots']:,} of them sampled from snapshots")
+        if "threshold" in facts:
+            below = f"success rate below {facts['threshold']:g}"
+            phrases.append(below if facts["threshold"] < 1 else "every solved problem")
+        return phrases
+    if link.stage == "harvest":
+        phrases = [f"{count('trajectories', 'rollout')} of RL in {count('groups', 'group')} of "
+                   f"{count('problems', 'problem')}"]  # fmt: skip
+        if sampled := facts.get("snapshot_shards"):
+            phrases.append(f"{sampled:,} files of rollouts sampled from snapshots besides")
+        return phrases
+    shards = facts["shards"]
+    if not shards:
+        return [count("rollouts", "rollout")]
+    steps, ranks, attempts = (sorted({shard[name] for shard in shards}) for name in ("step", "rank", "attempt"))
+    where = f"RL steps {steps[0]} to {steps[-1]}, rank {_range(ranks)}, attempt {_range(attempts)}"
+    return [f"{count('rollouts', 'rollout')} in {len(shards):,} shards", where]
+
+
+def _range(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

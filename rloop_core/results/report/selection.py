@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rloop_core.errors import ConfigError
-from rloop_core.evaluation.names import metric_name
+from rloop_core.evaluation.metrics import metric_name
 from rloop_core.evaluation.selection import BIASED, Selection, select
-from rloop_core.results.report.evaluation import stored_evaluation
-from rloop_core.results.report.reading import RunRecord
+from rloop_core.results.run_record import RunRecord, stored_evaluation
 
 
 @dataclass(frozen=True)
@@ -17,11 +16,11 @@ class Selected:
     """The best checkpoint of a run.
 
     Attributes:
-        iteration, step: Where it is from; step 0 is what the iteration ended with.
+        iteration, step: Its place; step 0 is the policy that the iteration ended with.
         policy: "theta_2", or "RL step 50 of iteration 1".
         selection: How it was chosen.
         values: Set label to {metric, value, low, high, biased}.
-        tied: Names of the others that are as good on the set that it was chosen on.
+        tied: Names of the others that are as good on the set of the choice.
     """
 
     iteration: int
@@ -34,10 +33,10 @@ class Selected:
     @property
     def biased(self) -> frozenset[str]:
         """The sets on which its values are biased by the choice."""
-        return frozenset(label for label, one in self.values.items() if one["biased"])
+        return frozenset(label for label, value in self.values.items() if value["biased"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain JSON values."""
         return {
             "policy": self.policy,
             "iteration": self.iteration,
@@ -50,80 +49,79 @@ class Selected:
         }
 
     def sentence(self) -> str:
-        """The choice and the values in one line, the biased one marked."""
+        """Return the choice and the values in one line, the biased one marked."""
         count = len(self.selection.values)
-        of = f"best of {count} checkpoints" if count > 1 else "the only checkpoint"
+        rank = f"best of {count} checkpoints" if count > 1 else "the only checkpoint"
         more = f" and {len(self.tied) - 3} more" if len(self.tied) > 3 else ""
         ties = f", as good as {', '.join(self.tied[:3])}{more}" if self.tied else ""
         values = [
-            f"{label} {one['metric']} {one['value']:.1%}" + (f" ({BIASED})" if one["biased"] else "")
-            for label, one in self.values.items()
+            f"{label} {value['metric']} {value['value']:.1%}" + (f" ({BIASED})" if value["biased"] else "")
+            for label, value in self.values.items()
         ]
-        return f"{self.policy}, {of} by {self.selection.metric} on {self.selection.on}{ties}: {', '.join(values)}"
+        return f"{self.policy}, {rank} by {self.selection.metric} on {self.selection.on}{ties}: {', '.join(values)}"
 
 
 def selected(run: RunRecord) -> Selected | None:
-    """The checkpoint that the config chooses; None where it asks for none, or nothing is evaluated yet.
+    """Return the checkpoint that the config chooses; None if it asks for none, or nothing is evaluated yet.
 
-    Candidates are every theta, and every snapshot that was evaluated; the base is none.
+    Candidates are every theta, and every snapshot that was evaluated, but not the base.
 
     Raises:
         StageError: The checkpoints were not evaluated alike.
     """
-    asked = run.config.evaluate
-    if asked.select_on is None:
+    config = run.config.evaluate
+    if config.select_on is None:
         return None
-    by = asked.select_by or "avg"
-    found = _evaluated(run)
-    there = {one: sets[asked.select_on] for one, sets in found.items() if asked.select_on in sets}
-    if not there:
+    by = config.select_by or "avg"
+    summaries = _summaries(run)
+    candidates = {place: sets[config.select_on] for place, sets in summaries.items() if config.select_on in sets}
+    if not candidates:
         return None
-    chosen = select(there, asked.select_on, by)
+    selection = select(candidates, config.select_on, by)
     values = {}
-    for label, summary in found[chosen.best].items():
+    for label, summary in summaries[selection.best].items():
         name = metric_name(summary, by)
         if name is not None:
-            values[label] = {"metric": name, **summary[name], "biased": chosen.is_biased(label)}
-    tied = tuple(checkpoint_name(run, *one) for one in chosen.tied[1:])
-    return Selected(*chosen.best, checkpoint_name(run, *chosen.best), chosen, values, tied)
+            values[label] = {"metric": name, **summary[name], "biased": selection.is_biased(label)}
+    best, *tied = (checkpoint_name(run, *place) for place in selection.tied)
+    return Selected(*selection.best, best, selection, values, tuple(tied))
 
 
 def read_selected(run: RunRecord) -> Selected | None:
-    """The same for a page: what stands in the way becomes a note."""
-    nothing: Selected | None = None
-    return run.read("the choice of a checkpoint", lambda: selected(run), nothing)
+    """Return `selected` for a page: an error becomes a note."""
+    none: Selected | None = None
+    return run.read("the choice of a checkpoint", lambda: selected(run), none)
 
 
 def must_be_selected(run: RunRecord) -> Selected:
-    """The same, where it cannot be done without.
+    """Return `selected` for an export.
 
     Raises:
         ConfigError: The config chooses none, or nothing is evaluated yet.
     """
-    found = selected(run)
-    if found is None and run.config.evaluate.select_on is None:
-        labels = ", ".join(one.label for one in run.config.evaluate.sets)
-        fix = f"start it again with --set evaluate.select_on=LABEL ({labels}): nothing is computed anew"
-        raise ConfigError("the run's config does not say on which set to choose", field=run.name, fix=fix)
-    if found is None:
+    chosen = selected(run)
+    if chosen is not None:
+        return chosen
+    if run.config.evaluate.select_on is not None:
         raise ConfigError("no checkpoint is evaluated yet", field=run.name, fix="let the run go on first")
-    return found
+    labels = ", ".join(source.label for source in run.config.evaluate.sets)
+    fix = f"start it again with --set evaluate.select_on=LABEL ({labels}): nothing is computed anew"
+    raise ConfigError("the run's config does not say on which set to choose", field=run.name, fix=fix)
 
 
-def _evaluated(run: RunRecord) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
-    """Summaries by set of every evaluated checkpoint."""
-    found: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+def _summaries(run: RunRecord) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+    """Return the summaries by set of every evaluated checkpoint."""
+    summaries: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
     # The endpoint of vanilla RL is its last snapshot: one policy is one candidate.
-    twice = run.config.explore.steps if run.config.arm == "vanilla-rl" else None
+    endpoint = run.config.explore.steps if run.config.arm == "vanilla-rl" else None
     for iteration in run.iterations:
         content = stored_evaluation(run, iteration)
-        if content is None:
-            continue
-        by_step = {int(step): sets for step, sets in content["snapshots"].items() if int(step) != twice}
-        found |= {(iteration, step): sets for step, sets in {**by_step, 0: content["sets"]}.items()}
-    return found
+        if content is not None:
+            snapshots = {int(step): sets for step, sets in content["snapshots"].items() if int(step) != endpoint}
+            summaries |= {(iteration, step): sets for step, sets in {**snapshots, 0: content["sets"]}.items()}
+    return summaries
 
 
 def checkpoint_name(run: RunRecord, iteration: int, step: int) -> str:
-    """ "theta_2", or "RL step 50 of iteration 1"."""
+    """Return "theta_2", or "RL step 50 of iteration 1"."""
     return f"RL step {step} of iteration {iteration}" if step else run.policy_name(iteration)

@@ -1,33 +1,45 @@
-"""Write a report: one HTML file that needs nothing else, and a PNG and a CSV of every figure and table."""
+"""Write a report: one HTML file without outside references, and a PNG and a CSV of every figure and table."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rloop_core import __version__
 from rloop_core.errors import StoreError
-from rloop_core.results.plotting import Picture, Table
+from rloop_core.problems.decontamination import Match
+from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
-from rloop_core.results.report.data import ledger_table, set_table
-from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows
-from rloop_core.results.report.lineage import Lineage, artifact_table, lineage_of
-from rloop_core.results.report.phases import ledgers, rl_steps, stage_seconds, success_rate_lists
-from rloop_core.results.report.reading import RunRecord, read_run
-from rloop_core.results.report.rollouts import EXPERTS_NAME, write_expert_keys
-from rloop_core.results.report.samples import Sample, sample_trajectories
+from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, long_table
+from rloop_core.results.report.lineage import Lineage, artifact_table, lineage_of, lineage_section
+from rloop_core.results.report.page import fill_template
 from rloop_core.results.report.selection import Selected, read_selected
+from rloop_core.results.report.trajectories import EXPERTS_NAME, Sample, sample_trajectories, write_expert_keys
+from rloop_core.results.run_record import RunRecord, ledgers, read_run, rl_steps, success_rate_lists
+from rloop_core.results.tables import Table
 from rloop_core.store import Store, fingerprint
 from rloop_core.training.metrics_log import drift_note
 
 HTML_FILE = "report.html"
+TEMPLATE = "report.html.j2"
+_SHOWN_PAIRS = 100
+_SET_COUNTS = {
+    "rows_read": "rows read",
+    "duplicates_dropped": "duplicates",
+    "conflicting_golds_dropped": "contradictory",
+    "malformed_skipped": "malformed",
+    "beyond_limit": "beyond limit",
+    "contaminated_dropped": "contaminated",
+}
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """Everything that the page says about one run, figures apart."""
+    """The contents of the page about one run, apart from figures."""
 
     run: RunRecord
     steps: list[dict[str, Any]]
@@ -36,30 +48,24 @@ class RunReport:
     success_rates: dict[int, list[float]]
     selected: Selected | None
     samples: list[Sample]
-    artifacts: Table
     lineage: Lineage
 
 
 def default_folder(store: Store, runs: Sequence[str]) -> Path:
-    """`<store>/<run>/report` for one run in a local store, else `.rloop/reports/<run>[+<run>]`."""
+    """Return `<store>/<run>/report` for one run in a local store, else `.rloop/reports/<run>[+<run>]`."""
     if store.is_local and len(runs) == 1:
         return store.local_path(f"{runs[0]}/report")
     return Path(".rloop/reports") / "+".join(runs)
 
 
 def write_report(
-    store: Store,
-    runs: Sequence[str | RunRecord],
-    out: Path | None,
-    cache: Path,
-    *,
-    keep_current: bool = False,
+    store: Store, runs: Sequence[str | RunRecord], out: Path | None, cache: Path, *, keep_current: bool = False
 ) -> Path:
-    """Report on one or more runs of a store; returns the HTML file's path.
+    """Report on one or more runs of a store; return the HTML file's path.
 
     Args:
         store: The object store.
-        runs: Their names, or the runs as they were read just now.
+        runs: Their names, or the runs as just read.
         out: Folder; None takes `default_folder`.
         cache: Folder for copies of files of remote stores.
         keep_current: Leave a report alone that shows these very artifacts already.
@@ -67,8 +73,6 @@ def write_report(
     Raises:
         StoreError: There is no such run, or the folder cannot be written.
     """
-    from rloop_core.results.report.page import render
-
     records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
     out = out or default_folder(store, [record.name for record in records])
     page, content = out / HTML_FILE, content_key(records)
@@ -87,17 +91,18 @@ def write_report(
 
 
 def content_key(runs: Sequence[RunRecord]) -> str:
-    """Hash of everything that a report of these runs is made from."""
+    """Return a hash of everything that a report of these runs is made from."""
     parts = [
         {
             "run": run.name,
             "config": run.config.model_dump(mode="json"),
             "notes": run.notes,
             "data": run.data.to_dict() if run.data else None,
-            "artifacts": [[one.folder, one.digest, one.fingerprint, one.created_at] for one in run.manifests.values()],
+            "artifacts": [[made.folder, made.digest, made.fingerprint, made.created_at]
+                          for made in run.manifests.values()],
         }
         for run in runs
-    ]
+    ]  # fmt: skip
     return fingerprint({"rloop": __version__, "runs": parts})
 
 
@@ -122,45 +127,85 @@ def gather(run: RunRecord) -> RunReport:
         success_rates=success_rate_lists(run),
         selected=read_selected(run),
         samples=sample_trajectories(run),
-        artifacts=artifact_table(run),
         lineage=lineage_of(run),
     )
 
 
 def draw(part: RunReport) -> dict[str, Picture]:
-    """Every figure that there are numbers for, by name."""
+    """Draw every figure that has numbers, by name."""
     drawn = (
         figures.gains(part.evaluation),
         figures.learning(part.steps),
         figures.health(part.steps),
         figures.funnel(part.ledgers),
         figures.success_rates(part.success_rates, part.run.config.filter.threshold),
-        figures.seconds(stage_seconds(part.run)),
+        figures.seconds([(*key, manifest.seconds) for key, manifest in part.run.manifests.items()]),
     )
-    return {one.name: one for one in drawn if one}
+    return {picture.name: picture for picture in drawn if picture}
 
 
-def evaluation_table(rows: Sequence[EvaluationRow]) -> Table:
-    """The evaluation in long form: one row a set, policy and metric."""
-    columns = ("set", "policy", "metric", "value", "low", "high", "minus_base", "minus_base_low", "minus_base_high",
-               "problems", "samples", "truncated", "mean_length", "sampling_sd")  # fmt: skip
-    long = []
-    for row in rows:
-        for name, value in row.metrics.items():
-            gain = row.differences.get(name, {})
-            long.append((row.problem_set, row.policy, name, value["value"], value["low"], value["high"],
-                         gain.get("value"), gain.get("low"), gain.get("high"), row.problems, row.samples,
-                         row.truncated, row.mean_length, row.sampling_sd))  # fmt: skip
-    return Table("evaluation", columns, tuple(long))
+def render(parts: Sequence[tuple[RunReport, Mapping[str, Picture]]], content: str) -> str:
+    """Return one HTML document of runs and their figures; `content` is its `content_key`."""
+    return fill_template(TEMPLATE, parts=[_context(*part) for part in parts], content=content)
+
+
+def _context(part: RunReport, pictures: Mapping[str, Picture]) -> dict[str, Any]:
+    run = part.run
+    made = list(run.manifests.values())
+    last = max((datetime.fromisoformat(manifest.created_at).astimezone(UTC) for manifest in made), default=None)
+    return {
+        "run": run,
+        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
+        "done": len({manifest.iteration for manifest in made if manifest.stage == "rft"}),
+        "seconds": sum(manifest.seconds for manifest in made),
+        "updated": last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
+        "tables": evaluation_tables(part.evaluation),
+        "selected": [(run.name, part.selected)] if part.selected else [],
+        "pictures": pictures,
+        "samples": part.samples,
+        "set_counts": _used_counts(run),
+        "pairs": _matches(run)[:_SHOWN_PAIRS],
+        "lineage": lineage_section(run, part.lineage),
+    }
 
 
 def _write_files(part: RunReport, pictures: Mapping[str, Picture], out: Path, prefix: str) -> None:
-    for one in pictures.values():
-        one.write(out, prefix)
-    tables = [evaluation_table(part.evaluation), part.artifacts]
-    tables += [table for table in (set_table(part.run), ledger_table(part.run)) if table.rows]
+    for picture in pictures.values():
+        picture.write(out, prefix)
+    tables = [long_table(part.evaluation), artifact_table(part.run)]
+    tables += [table for table in (set_table(part.run), match_table(part.run)) if table.rows]
     for table in tables:
         (out / f"{prefix}{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
     (out / f"{prefix}lineage.json").write_text(part.lineage.to_json(), encoding="utf-8")
     if part.run.config.arm == "rloop":
         write_expert_keys([part.run], out / f"{prefix}{EXPERTS_NAME}")
+
+
+def set_table(run: RunRecord) -> Table:
+    """Return one row a problem set: its use, its problems, and the reasons why rows of its source were left out."""
+    columns = ("set", "use", "problems", *_SET_COUNTS, "golds_refused", "digest")
+    rows = [
+        (data.label, data.use, data.problems, *(data.ledger.get(name, 0) for name in _SET_COUNTS),
+         len(data.golds_refused), data.digest)
+        for data in (run.data.sets if run.data else ())
+    ]  # fmt: skip
+    return Table("problem-sets", columns, tuple(rows))
+
+
+def match_table(run: RunRecord) -> Table:
+    """Return one row a pair of problems that share an n-gram or are equal, contaminated ones first."""
+    columns = ("kind", "training_id", "evaluation_set", "evaluation_id", "containment", "shared_ngrams", "same_numbers",
+               "phrase", "training", "evaluation")  # fmt: skip
+    rows = tuple(tuple(getattr(match, name) for name in columns) for match in _matches(run))
+    return Table("decontamination", columns, rows)
+
+
+def _matches(run: RunRecord) -> list[Match]:
+    matches = run.data.decontamination.matches if run.data and run.data.decontamination else ()
+    return sorted(matches, key=lambda match: (not match.contaminated, -match.containment))
+
+
+def _used_counts(run: RunRecord) -> dict[str, str]:
+    """Return the counts, with their titles, that are not zero in every problem set."""
+    sets = run.data.sets if run.data else ()
+    return {name: title for name, title in _SET_COUNTS.items() if any(data.ledger.get(name) for data in sets)}

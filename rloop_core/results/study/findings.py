@@ -10,15 +10,15 @@ import numpy as np
 
 from rloop_core import __version__
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
-from rloop_core.results.analysis.solved import SolvedRule
+from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.compute import quantities
-from rloop_core.results.plotting import Table
 from rloop_core.results.study.claims import Claim, claims
 from rloop_core.results.study.config import StudyConfig
 from rloop_core.results.study.forgetting import Forgetting, forgetting
 from rloop_core.results.study.overfitting import Overfitting, overfitting
 from rloop_core.results.study.record import Policy, StudyRecord, read_study
 from rloop_core.results.study.table import Row, StudyTable, by_step, study_table
+from rloop_core.results.tables import Table
 from rloop_core.store import Store
 
 SCHEMA_VERSION = 1

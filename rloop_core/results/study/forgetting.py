@@ -15,8 +15,7 @@ import numpy as np
 
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.results.analysis.solved import SolvedRule
-from rloop_core.results.analysis.transitions import lost_by_chance
+from rloop_core.results.analysis.transitions import SolvedRule, lost_by_chance
 from rloop_core.results.study.intervals import Effect, crossed_effects
 from rloop_core.results.study.record import Policy, StudyRecord
 

@@ -15,7 +15,7 @@ from rloop_core.evaluation.metrics import Floats
 from rloop_core.evaluation.outcomes import problem_values
 from rloop_core.results.compare.arms import Arm, Checkpoint, read_arm
 from rloop_core.results.compare.comparability import objections
-from rloop_core.results.report.reading import read_run
+from rloop_core.results.run_record import read_run
 from rloop_core.results.study.config import StudyConfig, study_runs
 from rloop_core.stages.order import stages_of
 from rloop_core.store import Store

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rloop_core.evaluation.selection import BIASED
 from rloop_core.results.compare.table import difference_name
-from rloop_core.results.plotting import Table
 from rloop_core.results.study.intervals import Effect, crossed_effects
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
+from rloop_core.results.tables import Table
 
 
 @dataclass(frozen=True)
