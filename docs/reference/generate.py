@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rloop_core.cli.entry import LazyGroup
+from rloop_core.cli.entry import group
 from rloop_core.config import Config
 
 FOLDER = Path(__file__).parent
@@ -67,10 +67,10 @@ def _page(title: str, introduction: str, lines: list[str]) -> str:
 
 def _help(name: str) -> list[str]:
     """Return a command's `--help` as a section."""
-    group = LazyGroup("rloop")
-    command = group.get_command(click.Context(group, info_name="rloop"), name)
+    rloop = click.Context(group, info_name="rloop", **group.context_settings)
+    command = group.get_command(rloop, name)
     assert command is not None
-    context = click.Context(command, info_name=f"rloop {name}", terminal_width=120, max_content_width=120)
+    context = click.Context(command, parent=rloop, info_name=name, terminal_width=120, max_content_width=120)
     return ["", f"## rloop {name}", "", "```text", command.get_help(context), "```"]
 
 
