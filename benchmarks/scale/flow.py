@@ -187,11 +187,16 @@ def spread(runs: Sequence[Sequence[float]]) -> dict[str, float]:
 
 
 def run_some(store: str, scratch: str, names: str, iterations: str, real: str, seconds: str, go: str) -> dict[str, Any]:
-    """Run the flow `rloop` in a thread for each name; they begin when the file `go` appears."""
+    """Run the flow `rloop` in a thread for each name; they begin when the file `go` appears.
+
+    Without a configured Prefect API all threads use one embedded server: each would start its own on one database.
+    """
     from concurrent.futures import ThreadPoolExecutor
+    from contextvars import copy_context
 
     import tasks.session
     from benchmarks.scale.simulated import TimedStages, config_for
+    from flows.embedded import prefect_api
     from flows.rloop import rloop
     from rloop_core.stages.runner import StageRunner
     from rloop_core.store import Store
@@ -213,8 +218,11 @@ def run_some(store: str, scratch: str, names: str, iterations: str, real: str, s
     Path(f"{go}.{next(iter(timed))}").touch()
     while not Path(go).exists():
         time.sleep(0.05)
-    with ThreadPoolExecutor(len(timed)) as threads:
-        errors = dict(zip(timed, threads.map(run, timed), strict=True))
+    with prefect_api(), ThreadPoolExecutor(len(timed)) as threads:
+        contexts = [copy_context() for _ in timed]  # Prefect's settings are context variables
+        errors = dict(
+            zip(timed, threads.map(lambda context, name: context.run(run, name), contexts, timed), strict=True)
+        )
     return {"runs": {name: {"error": errors[name], "spans": stages.spans} for name, stages in timed.items()}}
 
 

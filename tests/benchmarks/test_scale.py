@@ -84,7 +84,6 @@ def test_simulated_stages_go_through_the_flow(real: Path, tmp_path: Path) -> Non
     go = tmp_path / "go"
     go.touch()
     settings = {"PREFECT_HOME": str(tmp_path / "home"), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
-    settings["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "120"
     arguments = (tmp_path / "store", tmp_path / "scratch", "one,two", 1, real, 0.0, go)
     found = measured("scale.flow:run_some", *arguments, environment={**os.environ, **settings})["runs"]
     assert {name: run["error"] for name, run in found.items()} == {"one": None, "two": None}
