@@ -187,7 +187,7 @@ def put_in_place(change: Callable[[object, str, object], None] = setattr) -> Non
         change: Sets an attribute; pytest's `monkeypatch.setattr` restores it after a test.
     """
     change(execute, "import_module", _module)
-    change(execute, "_set_up", lambda *_: None)
+    change(execute, "_set_up_libraries", lambda *_: None)
     change(execute, "_device", lambda *_: "cpu")
 
 
