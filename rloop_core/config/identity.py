@@ -71,6 +71,11 @@ class ExploreConfig(Section):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Rate = 1.0
     """Gradients are scaled down to this norm."""
+    objective: Literal["dapo", "gspo"] = "dapo"
+    """`dapo`: an importance ratio for each token, and every token of an update has the same weight.
+
+    `gspo`: one ratio for each sequence, the geometric mean of its tokens' (GSPO, arXiv 2507.18071), and every sequence
+    has the same weight; its clip range is much smaller, such as clip_low 3e-4 and clip_high 4e-4."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """epsilon_low of DAPO's clip-higher: the ratio's floor is 1 - clip_low."""
     clip_high: Rate = 0.28
@@ -102,9 +107,10 @@ class ExploreConfig(Section):
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
-        Without vLLM its fields are left out too: runs of older releases did not have them.
+        Fields that runs of older releases did not have are left out while they have no effect: vLLM's, and `objective`.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
+        without |= {"objective"} if self.objective == "dapo" else set()
         return self.model_dump(mode="json", exclude=without)
 
     @property

@@ -13,11 +13,21 @@ if TYPE_CHECKING:
     from trl import GRPOConfig, SFTConfig
 
 
+OBJECTIVES: dict[str, dict[str, str]] = {
+    "dapo": {"loss_type": "dapo", "importance_sampling_level": "token"},
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+}
+"""TRL's arguments of each `explore.objective`."""
+
+
 def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool) -> GRPOConfig:
     """Return the GRPOConfig of one exploration phase.
 
-    J = (1 / sum|o_i|) sum_i sum_t min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), A = (R - mean) / std per group,
-    no KL term (DAPO, equations 8 to 12).
+    A = (R - mean) / std per group, no KL term, r clipped to [1 - clip_low, 1 + clip_high]:
+
+    - dapo (DAPO, equations 8 to 12): J = (1 / sum|o_i|) sum_i sum_t min(r_it A_i, clip(r_it) A_i)
+    - gspo (GSPO, equation 5): J = (1 / N) sum_i min(s_i A_i, clip(s_i) A_i), s_i = exp(mean_t log r_it). N counts all
+      sequences of the update, also those that dynamic sampling left out of it.
 
     Args:
         config: The run's config.
@@ -42,7 +52,7 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
         temperature=explore.temperature,
         top_p=1.0,
         top_k=0,
-        loss_type="dapo",
+        **OBJECTIVES[explore.objective],
         beta=0.0,
         epsilon=explore.clip_low,
         epsilon_high=explore.clip_high,

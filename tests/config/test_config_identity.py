@@ -246,6 +246,8 @@ def test_the_importance_cap_counts_with_vllm_only() -> None:
     assert len({explored(), explored(engine="vllm"), explored(engine="vllm", importance_cap=3.0)}) == 3
 
 
-def test_the_default_engine_keeps_the_fingerprints_of_older_runs() -> None:
+def test_the_default_engine_and_objective_keep_the_fingerprints_of_older_runs() -> None:
     section = make_config(BASE).stage_identity("explore")["explore"]
-    assert not {"engine", "importance_cap"} & section.keys()
+    assert not {"engine", "importance_cap", "objective"} & section.keys()
+    gspo = make_config({**BASE, "explore": {**BASE["explore"], "objective": "gspo"}})
+    assert gspo.stage_identity("explore")["explore"]["objective"] == "gspo"

@@ -35,9 +35,25 @@ def _dapo_loss(
     return float(-(gain * mask).sum() / tokens)
 
 
+def _gspo_loss(
+    new: np.ndarray, old: np.ndarray, advantages: np.ndarray, mask: np.ndarray, low: float, high: float
+) -> float:
+    """-J: GSPO's equation 5 over one micro-batch, each sequence weighted alike."""
+    lengths = mask.sum(axis=1)
+    ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(lengths, 1))
+    gain = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
+    return float(-(gain * (lengths > 0)).mean())
+
+
 @pytest.fixture
 def captured(make_job: Callable[..., ExploreJob], verifier: Verifier) -> tuple[list[dict[str, Any]], ExploreJob]:
-    """Every loss that the trainer computes in one RL step of four updates, with what it was computed from."""
+    return _capture(make_job, verifier)
+
+
+def _capture(
+    make_job: Callable[..., ExploreJob], verifier: Verifier, **explore: Any
+) -> tuple[list[dict[str, Any]], ExploreJob]:
+    """Return every loss that the trainer computes in one RL step of four updates, with what it was computed from."""
     config = small_config(
         explore={
             "steps": 1,
@@ -47,6 +63,7 @@ def captured(make_job: Callable[..., ExploreJob], verifier: Verifier) -> tuple[l
             "learning_rate": 2e-2,
             "temperature": 1.3,
             "overlong": {"buffer_tokens": 30, "penalty": 0.7},
+            **explore,
         },
         placement={"micro_batch_rollouts": 8},
     )
@@ -96,6 +113,24 @@ def test_the_loss_is_dapos_token_level_clip_higher_objective(
         clipped_low += int(((ratio < 1 - explore.clip_low) & (advantages[:, None] < 0) & (mask > 0)).sum())
         clipped_high += int(((ratio > 1 + explore.clip_high) & (advantages[:, None] > 0)).sum())
     assert clipped_low and clipped_high, "the case must exercise both clips"
+
+
+def test_gspo_has_one_ratio_for_each_sequence_and_weighs_sequences_alike(
+    make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    low, high, micro_batches = 3e-4, 4e-4, 2
+    calls, job = _capture(make_job, verifier, objective="gspo", clip_low=low, clip_high=high)
+    assert len(calls) == 8
+    clipped = 0
+    for call in calls:
+        new = _log_probs(call["logits"], call["completion_ids"], job.config.explore.temperature)
+        old, mask = call["old_per_token_logps"], call["completion_mask"]
+        expected = _gspo_loss(new, old, call["advantages"], mask, low, high) / micro_batches
+        assert call["loss"] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+        ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1))
+        clipped += int(((ratio > 1 + high) & (call["advantages"] > 0)).sum())
+        clipped += int(((ratio < 1 - low) & (call["advantages"] < 0)).sum())
+    assert clipped, "the case must exercise the clip"
 
 
 def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
