@@ -9,10 +9,10 @@ from rloop_core.config import Config
 from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 
 if TYPE_CHECKING:
-    from tasks.session import Listener
+    from rloop_core.runtime.events import OnRunEvent
 
 
-def run_locally(config: Config, listener: Listener) -> None:
+def run_locally(config: Config, listener: OnRunEvent) -> None:
     """Run or resume the flow of the config's arm, `rloop` or `vanilla-rl`, in this process.
 
     Raises:

@@ -17,6 +17,8 @@ from prefect.concurrency.sync import concurrency
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import RESUMES, Stopped
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnEvent
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
 
@@ -29,11 +31,10 @@ _ASK_SECONDS = 3.0
 _NOTE_SECONDS = 300.0
 _LOCKED, _TOO_MANY = 423, 422
 _COMPUTING = ("explore", "rft", "evaluate")
-Event = dict[str, Any]
 
 
 def run_within_limit(
-    job: StageJob, tell: Callable[[Event], None], *, should_stop: Callable[[], bool] = lambda: False, **limits: Any
+    job: StageJob, tell: OnEvent, *, should_stop: Callable[[], bool] = lambda: False, **limits: Any
 ) -> StageOutcome:
     """Run a stage as `run_stage` does, once it has the slot that it needs.
 
@@ -46,7 +47,7 @@ def run_within_limit(
         return run_stage(job, tell, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
-        tell({"kind": "note", "note": line})
+        tell(events.note(line))
 
     with concurrency_slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
         return run_stage(job, tell, should_stop=should_stop, **limits)

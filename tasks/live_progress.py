@@ -19,6 +19,7 @@ from prefect.logging import get_run_logger
 from rloop_core.errors import RLoopError
 from rloop_core.printable import printable_line, without_secrets
 from rloop_core.results.progress import Key, LineWatcher, duration, event_text, position_text, stage_label
+from rloop_core.runtime.events import Event
 from tasks.artifacts import Origin, escape_markdown
 from tasks.session import RunSession, watched_by
 from tasks.stage_log import StageLog
@@ -204,11 +205,11 @@ def live_progress(run: RunSession, stage: str, iteration: int, name: str | None 
     publisher = run.publisher()
     thread = threading.get_ident()
 
-    def listen(event_stage: str, event_iteration: int, event: dict[str, Any]) -> None:
+    def listen(event_stage: str, event_iteration: int, event: Event) -> None:
         if threading.get_ident() != thread:
             return
         with suppress(Exception):  # an error in showing an event must not end the stage
-            if event.get("kind") == "log" and publisher is not None:
+            if event["kind"] == "log" and publisher is not None:
                 log.follow(Path(event["path"]))
             progress.on_event(event_stage, event_iteration, event)
 

@@ -20,6 +20,8 @@ from prefect.states import Cancelling, Crashed
 
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, ConfigError, StageCrashed, Stopped, StoreError
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnEvent
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
 
 FLOW = "rloop-stage"
@@ -30,14 +32,13 @@ SILENT_SECONDS = 150.0
 ASK_SECONDS = 3.0
 _BRIEF_SECONDS = 10.0
 _TROUBLE = (httpx.HTTPError, OSError)
-Event = dict[str, Any]
 
 
 def compute_in_pool(
     pool: str,
     remote: RemoteStage,
     request: RemoteRequest,
-    tell: Callable[[Event], None],
+    tell: OnEvent,
     *,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
@@ -75,7 +76,7 @@ def compute_in_pool(
         try:
             remote.hasty(_BRIEF_SECONDS).withdraw()
         except StoreError:
-            tell({"kind": "note", "note": "the order could not be withdrawn: `rloop gc` removes what is left of it"})
+            tell(events.note("the order could not be withdrawn: `rloop gc` removes what is left of it"))
     return True
 
 
@@ -118,7 +119,7 @@ def _wait(
     stage_run: UUID,
     pool: str,
     remote: RemoteStage,
-    tell: Callable[[Event], None],
+    tell: OnEvent,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -140,7 +141,7 @@ def _wait(
             if waited > next_note:
                 start = f"prefect worker start --pool {pool}"
                 note = f"no worker of pool {pool} has taken it for {next_note:.0f} s (start one: {start})"
-                tell({"kind": "note", "note": note})
+                tell(events.note(note))
                 next_note *= 2
             if untaken_seconds and waited > untaken_seconds:
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rloop_core.config import Config
+from rloop_core.runtime import events
+from rloop_core.runtime.events import Event, OnEvent, OnRunEvent
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
@@ -18,14 +20,11 @@ if TYPE_CHECKING:
     from tasks.figures import Figures
     from tasks.ui_publisher import UIPublisher
 
-Event = dict[str, Any]
-Listener = Callable[[str, int, Event], None]
-"""Called with (stage, iteration, event)."""
 _CLOSE_SECONDS = 30.0
 """How long the end of a run waits for the UI publisher."""
 _HASTY_CLOSE_SECONDS = 5.0
 
-_listeners: list[Listener] = []
+_listeners: list[OnRunEvent] = []
 _open: dict[tuple[str, str], RunSession] = {}
 _lock = threading.RLock()  # a listener may ask for the publisher
 _has_ui = True
@@ -105,7 +104,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
         return
 
     def tell(line: str) -> None:
-        announce("run", 0, {"kind": "note", "note": line})
+        announce("run", 0, events.note(line))
 
     # Fail at once if the store does not answer the first request: its name is probably misspelt. Later outages are
     # waited for.
@@ -132,7 +131,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
 
 def _launch(
     job: StageJob,
-    tell: Callable[[Event], None],
+    tell: OnEvent,
     *,
     should_stop: Callable[[], bool] = lambda: False,
     timeout_seconds: float | None = None,
@@ -151,7 +150,7 @@ def _in_pool(
     pool: str,
     remote: RemoteStage,
     request: RemoteRequest,
-    tell: Callable[[Event], None],
+    tell: OnEvent,
     *,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
@@ -173,7 +172,7 @@ def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
 
 
 @contextmanager
-def watched_by(listener: Listener) -> Iterator[None]:
+def watched_by(listener: OnRunEvent) -> Iterator[None]:
     """Send every event of this process's runs to a listener too."""
     with _lock:
         _listeners.append(listener)

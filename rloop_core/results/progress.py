@@ -8,6 +8,7 @@ from typing import Any
 
 from rloop_core.evaluation.metrics import metric_order
 from rloop_core.results.tables import duration as duration
+from rloop_core.runtime.events import Event
 from rloop_core.stages.job import STAGES
 
 Key = tuple[str, int]
@@ -25,22 +26,21 @@ class Watcher:
     def __init__(self) -> None:
         self.ran: dict[Key, None] = {}
 
-    def on_event(self, stage: str, iteration: int, event: Mapping[str, Any]) -> None:
-        """Take an event: `start`, `step`, `done`, `cached` or `note`. Any thread may call it, one at a time."""
+    def on_event(self, stage: str, iteration: int, event: Event) -> None:
+        """Take an event. Any thread may call it, one at a time."""
         key = (stage, iteration)
-        kind = event.get("kind")
-        if kind == "start":
+        if event["kind"] == "start":
             if stage in STAGES:
                 self.ran[key] = None
-            self.started(key, str(event.get("note", "")))
-        elif kind == "step":
-            self.stepped(key, float(event["done"]), float(event["total"]), event.get("metrics") or {})
-        elif kind == "done":
-            self.line(key, "done", result_text(stage, event.get("metrics") or {}), event.get("seconds"))
-        elif kind == "cached":
-            self.line(key, "Cached", str(event.get("note", "")), None)
-        elif kind == "note":
-            self.line(key, "note", str(event.get("note", "")), None)
+            self.started(key, event["note"])
+        elif event["kind"] == "step":
+            self.stepped(key, event["done"], event["total"], event["metrics"])
+        elif event["kind"] == "done":
+            self.line(key, "done", result_text(stage, event["metrics"]), event["seconds"])
+        elif event["kind"] == "cached":
+            self.line(key, "Cached", event["note"], None)
+        elif event["kind"] == "note":
+            self.line(key, "note", event["note"], None)
 
     def started(self, key: Key, note: str) -> None:
         """Show that a stage begins, and why."""

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +17,10 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.job import InputRef, OnEvent, StageJob, StageOutcome
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
 from rloop_core.verifier import Verifier
@@ -91,7 +94,7 @@ class StageContext:
         """Send a `step` event: so much of the stage is done."""
         self.on_event({"kind": "step", "done": done, "total": total, "metrics": metrics or {}})
 
-    def tracked(self) -> AbstractContextManager[OnEvent]:
+    def tracked(self) -> AbstractContextManager[Callable[[dict[str, Any]], None]]:
         """Return a context manager whose function logs rows to placement's trackers, on rank 0 alone."""
         from rloop_core.trackers import tracked
 
@@ -102,7 +105,7 @@ class StageContext:
             self.job.stage,
             self.job.iteration,
             self.work.name,
-            lambda line: self.on_event({"kind": "note", "note": line}),
+            lambda line: self.on_event(events.note(line)),
         )
 
     def roles(self, prefix: str) -> list[str]:
@@ -124,7 +127,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     _set_up_libraries(config)
 
     def note(line: str) -> None:
-        on_event({"kind": "note", "note": line})
+        on_event(events.note(line))
 
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, note)

@@ -8,6 +8,7 @@ from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.vllm_server import asks_server
+from rloop_core.runtime import events
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.training.explore import ExploreJob, explore, seal
@@ -38,7 +39,7 @@ def run(context: StageContext) -> StageOutcome:
             context.on_progress(row["step"], config.explore.steps, row)
             track(row)
             if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
-                context.on_event({"kind": "note", "note": alarm})
+                context.on_event(events.note(alarm))
 
         explore(job, problems, verifier, on_step)
     if context.rank:

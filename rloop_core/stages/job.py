@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-Event = dict[str, Any]
-"""A progress event: `kind` is start, log, step, note, done or cached; the other keys depend on it."""
-OnEvent = Callable[[Event], None]
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 

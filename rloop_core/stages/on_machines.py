@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config, make_config
+from rloop_core.runtime import events
 from rloop_core.runtime.cluster import join_cluster
+from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.machines import Cluster, Work
-from rloop_core.stages.job import Event, OnEvent, Share, StageJob, StageOutcome
+from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, warm_up
 from rloop_core.stages.ranks import empty_ranks_folder
 
@@ -49,7 +51,7 @@ def run_stage(
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
 
     def note(line: str) -> None:
-        on_event({"kind": "note", "note": line})
+        on_event(events.note(line))
 
     cluster = _join(make_config(job.config), note, should_stop)
     for outcome_file in Path(job.work).glob("outcome-*.json"):

@@ -22,11 +22,12 @@ from typing import Any
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
+from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
 from rloop_core.runtime.rank_watchdog import stalled_ranks
 from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.failure import FREE_SPACE, explain_sigkill, failure_of, is_full, kernel_kills
-from rloop_core.stages.job import Event, OnEvent, StageJob, StageOutcome
+from rloop_core.stages.job import StageJob, StageOutcome
 
 _PAUSE_SECONDS = 0.1
 _lock = threading.Lock()

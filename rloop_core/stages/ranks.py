@@ -26,11 +26,12 @@ from typing import Any
 
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
+from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.rank_watchdog import heartbeat, stalled_ranks
 from rloop_core.runtime.supervisor import GRACE_SECONDS
 from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
-from rloop_core.stages.job import STAGES_WITH_RANKS, Event, InputRef, OnEvent, Share, StageJob, StageOutcome
+from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome
 
 _LOG_PREFIX = "[rank ${rank}] "
 _EXIT_DELAY_SECONDS = 2.0

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rloop_core.config import make_config
 from rloop_core.errors import RLoopError, StageCrashed, StageError, StoreError
-from rloop_core.stages.job import Event
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnRunEvent
 from rloop_core.stages.on_machines import run_stage
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
 from rloop_core.stages.runner import Launcher, StageRunner
@@ -30,7 +31,7 @@ class NoLongerWanted(StageError):  # noqa: N818
 def compute_remote_stage(
     remote: RemoteStage,
     request: RemoteRequest,
-    on_event: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
+    on_event: OnRunEvent = lambda stage, iteration, event: None,
     launch: Launcher = run_stage,
 ) -> Manifest:
     """Compute and publish the artifact of a request that `remote.take` returned; the rest is as for `StageRunner`.
@@ -42,7 +43,7 @@ def compute_remote_stage(
     config = make_config(request.config)
 
     def note(line: str) -> None:
-        on_event(remote.stage, remote.iteration, {"kind": "note", "note": line})
+        on_event(remote.stage, remote.iteration, events.note(line))
 
     store = Store(remote.store.uri, config.placement.store_patience_seconds, note)
     lease = DelegatedLease(store, remote.run, request.token)

@@ -17,10 +17,12 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnEvent, OnRunEvent
 from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.identity import difference, identity_of, missing_stages, versions
 from rloop_core.stages.inputs import Inputs
-from rloop_core.stages.job import Event, InputRef, OnEvent, StageJob, StageOutcome
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
@@ -82,7 +84,7 @@ class StageRunner:
         config: Config,
         store: Store,
         lease: Lease | DelegatedLease | None,
-        on_event: Callable[[str, int, Event], None] = lambda stage, iteration, event: None,
+        on_event: OnRunEvent = lambda stage, iteration, event: None,
         launch: Launcher = run_stage,
         in_pool: PoolLauncher | None = None,
     ) -> None:
@@ -331,7 +333,7 @@ class StageRunner:
         """Recompute the inputs that cannot be read whole, and report the damage."""
         for ref in refs:
             if ref.kind == "artifact":
-                self._on_event(ref.stage, ref.iteration, {"kind": "note", "note": str(damage)})
+                self._on_event(ref.stage, ref.iteration, events.note(str(damage)))
                 self.ensure(ref.stage, ref.iteration, should_stop)
             elif ref.kind == "problems" and damage.field == ref.uri:
                 raise damage
@@ -343,11 +345,11 @@ class StageRunner:
         return lambda event: self._on_event(stage, iteration, event)
 
     def _note_preflight(self, line: str) -> None:
-        self._on_event("preflight", -1, {"kind": "note", "note": line})
+        self._on_event("preflight", -1, events.note(line))
 
     def _report_done(self, manifest: Manifest) -> None:
-        event = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
-        self._on_event(manifest.stage, manifest.iteration, event)
+        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
+        self._on_event(manifest.stage, manifest.iteration, done)
 
 
 def _seconds(minutes: float | None) -> float | None:
