@@ -76,7 +76,7 @@ def compute_in_pool(
         try:
             remote.hasty(_BRIEF_SECONDS).withdraw()
         except StoreError:
-            tell(events.note("the order could not be withdrawn: `rloop gc` removes what is left of it"))
+            tell(events.note("the request could not be withdrawn: `rloop gc` removes what is left of it"))
     return True
 
 

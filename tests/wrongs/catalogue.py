@@ -450,6 +450,13 @@ _PROCESSES = (
         "All machines draw the batches of the first; whoever merges them draws the others alone.",
     ),
     Wrong(
+        "outage-is-silence",
+        "tasks/remote.py",
+        "        passed = time.monotonic() - looked\n        state, heartbeat = _look(stage_run)\n",
+        "        state, heartbeat = _look(stage_run)\n        passed = time.monotonic() - looked\n",
+        "While the Prefect server is away, a healthy stage of another pool is given up and started again.",
+    ),
+    Wrong(
         "passwords-in-uris",
         "rloop_core/printable.py",
         "_IN_URI.sub(MASK, text)",
