@@ -1,0 +1,76 @@
+"""A store of release 0.1.0 has the same fingerprints, digests and figures under today's code.
+
+`store-0.1.0.tar.gz` is what `rloop run --config deployments/configs/smoke.yaml --store store` left on 2026-11-23,
+without weights, tokenizers and report.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rloop_core.results.report.evaluation import evaluation_rows
+from rloop_core.results.report.write import write_report
+from rloop_core.results.run_record import read_run
+from rloop_core.results.status import run_status
+from rloop_core.stages.garbage import find_garbage
+from rloop_core.stages.order import stages_of
+from rloop_core.stages.run_record import read_run_config
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store, content_digest, file_sha256, read_manifest
+from rloop_core.trajectories.filter import filter_experts
+
+RUN = "smoke"
+LEFT_OUT = ("model.safetensors", "tokenizer.json", "tokenizer_config.json")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(Path(__file__).parent / "store-0.1.0.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return Store(str(folder / "store"))
+
+
+def test_todays_code_would_compute_nothing_again(store: Store) -> None:
+    """A changed fingerprint costs users their finished stages: it needs a new stage version, on purpose."""
+    config = read_run_config(store, RUN)
+    assert StageRunner(config, store, None).remaining() == []
+    status = run_status(store, RUN, store.local_path(".cache"))
+    assert [stage["state"] for stage in status["stages"]] == ["done"] * len(stages_of(config))
+
+
+def test_digests_are_those_of_the_files(store: Store) -> None:
+    for iteration, stage in stages_of(read_run_config(store, RUN)):
+        manifest = read_manifest(store, RUN, iteration, stage)
+        assert manifest is not None
+        assert manifest.digest == content_digest((file.path, file.sha256) for file in manifest.files)
+        for file in manifest.files:
+            path = store.local_path(f"{manifest.folder}/{file.path}")
+            if path.exists():
+                assert file_sha256(path) == file.sha256
+            else:
+                assert path.name in LEFT_OUT
+
+
+def test_the_filter_keeps_the_same_experts_byte_for_byte(store: Store, tmp_path: Path) -> None:
+    config = read_run_config(store, RUN)
+    for iteration in range(config.iterations):
+        files = sorted(store.local_path(f"{RUN}/iteration-{iteration:03d}/harvest/trajectories").glob("*.parquet"))
+        report = filter_experts(files, config.filter, tmp_path / "experts.parquet", config.seed)
+        manifest = read_manifest(store, RUN, iteration, "filter")
+        assert manifest is not None and report.trajectories == manifest.counts["trajectories"]
+        digests = {file.path: file.sha256 for file in manifest.files}
+        assert file_sha256(tmp_path / "experts.parquet") == digests["experts.parquet"]
+
+
+def test_the_report_has_the_figures_of_the_manifests(store: Store, tmp_path: Path) -> None:
+    record = read_run(store, RUN, tmp_path / "cache")
+    shown = {row.policy: row.metrics["avg@4"]["value"] for row in evaluation_rows(record)}
+    manifests = [read_manifest(store, RUN, iteration, "evaluate") for iteration in (-1, 0, 1)]
+    stored = [manifest.metrics["held-out"]["avg@4"]["value"] for manifest in manifests if manifest]
+    assert [shown[name] for name in ("base", "theta_1", "theta_2")] == stored
+    assert write_report(store, [RUN], tmp_path / "report", tmp_path / "cache").exists()
+    assert find_garbage(store, [RUN], older_than=0.0)[0].items == []
