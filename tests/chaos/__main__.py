@@ -118,7 +118,8 @@ def _self_check(options: argparse.Namespace, harness: Harness) -> int:
 
 
 def _print(options: argparse.Namespace, facts: dict[str, Any], words: str) -> None:
-    print(json.dumps(facts) if options.json else words, flush=True)
+    sys.stdout.write(f"{json.dumps(facts) if options.json else words}\n")  # one write: several processes share the pipe
+    sys.stdout.flush()
 
 
 def _seeds(options: argparse.Namespace) -> list[int]:
