@@ -46,9 +46,7 @@ def run_within_limit(
     if name is None:
         return run_stage(job, tell, should_stop=should_stop, **limits)
 
-    def note(line: str) -> None:
-        tell(events.note(line))
-
+    note = events.as_notes(tell)
     with concurrency_slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
         return run_stage(job, tell, should_stop=should_stop, **limits)
 

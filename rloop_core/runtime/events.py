@@ -64,3 +64,12 @@ OnRunEvent = Callable[[str, int, Event], None]
 def note(line: str) -> Note:
     """Return a note."""
     return {"kind": "note", "note": line}
+
+
+def as_notes(on_event: OnEvent) -> Callable[[str], None]:
+    """Return a function that sends each line as a note."""
+    return lambda line: on_event(note(line))
+
+
+def ignore_event(event: Event) -> None:
+    """Drop an event: one process of a stage sends them for all."""

@@ -105,7 +105,7 @@ class StageContext:
             self.job.stage,
             self.job.iteration,
             self.work.name,
-            lambda line: self.on_event(events.note(line)),
+            events.as_notes(self.on_event),
         )
 
     def roles(self, prefix: str) -> list[str]:
@@ -126,11 +126,8 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     config = make_config(job.config)
     _set_up_libraries(config)
 
-    def note(line: str) -> None:
-        on_event(events.note(line))
-
     seed = derive_seed(config.seed, job.stage, job.iteration)
-    store = Store(job.store, config.placement.store_patience_seconds, note)
+    store = Store(job.store, config.placement.store_patience_seconds, events.as_notes(on_event))
     context = StageContext(job, config, store, seed, _device(config, job.stage), on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
     outcome: StageOutcome = import_module(f"rloop_core.stages.{job.stage}").run(context)

@@ -12,7 +12,7 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.runtime import events
 from rloop_core.runtime.cluster import join_cluster
-from rloop_core.runtime.events import Event, OnEvent
+from rloop_core.runtime.events import OnEvent
 from rloop_core.runtime.machines import Cluster, Work
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, warm_up
@@ -50,22 +50,20 @@ def run_stage(
     if job.machines == 1:
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
 
-    def note(line: str) -> None:
-        on_event(events.note(line))
-
+    note = events.as_notes(on_event)
     cluster = _join(make_config(job.config), note, should_stop)
     for outcome_file in Path(job.work).glob("outcome-*.json"):
         outcome_file.unlink(missing_ok=True)
     first, *others = _shares(job, cluster)
     if job.samples:
         works: list[Work] = [partial(_sample, first, on_event, **limits)]
-        works += [partial(_sample, share, _ignore, **limits) for share in others]
+        works += [partial(_sample, share, events.ignore_event, **limits) for share in others]
         cluster.share_batches(works, note, should_stop)
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
     empty_ranks_folder(job)
     # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
     works = [partial(run_in_process, first, on_event, **limits)]
-    works += [partial(run_in_process, share, _ignore) for share in others]
+    works += [partial(run_in_process, share, events.ignore_event) for share in others]
     outcome: StageOutcome = cluster.run(works, should_stop)[0]
     return outcome
 
@@ -85,10 +83,6 @@ def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
 def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
     """Sample a share's batches; return their number."""
     return int(run_in_process(job, on_event, **settings).counts["batches"])
-
-
-def _ignore(event: Event) -> None:
-    """Drop an event: machine 0 alone sends them."""
 
 
 def _warm_up(should_stop: Callable[[], bool]) -> None:

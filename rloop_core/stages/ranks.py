@@ -26,7 +26,7 @@ from typing import Any
 
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
-from rloop_core.runtime.events import Event, OnEvent
+from rloop_core.runtime.events import Event, OnEvent, ignore_event
 from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.rank_watchdog import heartbeat, stalled_ranks
 from rloop_core.runtime.supervisor import GRACE_SECONDS
@@ -88,7 +88,7 @@ def run_rank(job: StageJob, on_event: OnEvent) -> None:
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # not set for a single rank
     try:
         with heartbeat(job.ranks_folder, rank):
-            outcome = execute(job, on_event if rank == 0 else _ignore, rank, ranks)
+            outcome = execute(job, on_event if rank == 0 else ignore_event, rank, ranks)
             if rank == 0:
                 replace_text(job.ranks_folder / "outcome.json", json.dumps(asdict(outcome)))
             _leave_process_group()
@@ -175,7 +175,7 @@ def _launch_by_accelerate(job: StageJob, on_event: OnEvent) -> None:
     command = accelerate_command(job, job.ranks_folder / "logs")
     command += ["-m", "rloop_core.stages.ranks", str(job_file), str(events)]
     environment = {**os.environ, **_launch_environment(job), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _LOG_PREFIX}
-    on_event = on_event if _has_rank_0(job) else _ignore
+    on_event = on_event if _has_rank_0(job) else ignore_event
     read_to = 0
     with subprocess.Popen(command, env=environment) as process:
         while process.poll() is None:
@@ -249,10 +249,6 @@ def _error_file(job: StageJob, rank: int) -> Path:
 
 def _has_rank_0(job: StageJob) -> bool:
     return job.share is None or job.share.machine == 0
-
-
-def _ignore(event: Event) -> None:
-    """Drop an event: rank 0 alone sends them."""
 
 
 def _main(job_file: Path, events: Path) -> None:

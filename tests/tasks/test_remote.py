@@ -128,14 +128,7 @@ def test_heartbeats_that_stop_are_a_crash(
     client: SyncPrefectClient, remote: RemoteStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 1.0)
-    look, heard = module._look, list[UUID]()
-
-    def watched(sent: UUID) -> Any:
-        state, heartbeat = look(sent)
-        heard.extend([heartbeat] if heartbeat else [])
-        return state, heartbeat
-
-    monkeypatch.setattr(module, "_look", watched)
+    heard = _listen(monkeypatch)
 
     def work(client: SyncPrefectClient, sent: FlowRun) -> None:
         _live(client, sent, heard)
@@ -148,14 +141,13 @@ def test_heartbeats_that_stop_are_a_crash(
 def test_a_server_that_is_away_is_nobody_s_silence(
     client: SyncPrefectClient, remote: RemoteStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    heard = _listen(monkeypatch)
     look, away = module._look, [0.0]
-    heard: list[UUID] = []
 
     def slow(sent: UUID) -> Any:
-        state, heartbeat = look(sent)
-        heard.extend([heartbeat] if heartbeat else [])
+        answer = look(sent)
         if len(heard) < 3 or away[0]:
-            return state, heartbeat
+            return answer
         away[0] = 2 * module.SILENT_SECONDS
         return None, None
 
@@ -175,6 +167,19 @@ def test_told_to_stop_it_stops_its_flow_run(client: SyncPrefectClient, remote: R
     with pytest.raises(StageError, match="told to stop"):
         _compute(remote, stop=True)
     _is_cancelled(client, remote)
+
+
+def _listen(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """Return the heartbeats that looks at the flow run find from now on."""
+    look, heard = module._look, list[UUID]()
+
+    def listening(sent: UUID) -> Any:
+        state, heartbeat = look(sent)
+        heard.extend([heartbeat] if heartbeat else [])
+        return state, heartbeat
+
+    monkeypatch.setattr(module, "_look", listening)
+    return heard
 
 
 def _live(client: SyncPrefectClient, sent: FlowRun, heard: list[UUID]) -> None:

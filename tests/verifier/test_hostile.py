@@ -30,12 +30,12 @@ pytestmark = [
 def peaks_of(pid: int) -> Iterator[dict[int, int]]:
     """Sample the peak resident KiB of every new descendant process, by pid, ten times a second."""
     peaks: dict[int, int] = {}
-    earlier = set(descendants(pid))  # fork servers of other tests
+    earlier = descendants(pid)  # fork servers of other tests
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.1):
-            for child in set(descendants(pid)) - earlier:
+            for child in descendants(pid) - earlier:
                 try:
                     status = Path(f"/proc/{child}/status").read_text()
                 except OSError:
