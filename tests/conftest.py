@@ -47,7 +47,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 LONGEST = (
     *("flows/test_runs", "flows/test_deploy.py", "chaos/", "stages/test_ranks", "faults/"),
-    *("flows/", "dapo/", "security/", "study/", "adapters/", "rollout/", "trackers/", "verifier/", "store/", "report/"),
+    *("flows/", "training/", "security/", "study/", "rollout/", "test_trackers", "verifier/", "store/", "results/"),
 )
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
 """Fixtures that start a process or a server, or train."""
@@ -57,13 +57,17 @@ _quick: list[str] = []
 """The quick test under way, if one is."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what asks for a process; begin with the files that take longest, so that none is left alone at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what asks for a process; begin with the files that take longest, so that none is left alone at the end.
+
+    Where tests are named on the command line, they are played in the order in which they are named.
+    """
     for item in items:
         kind = item.callspec.params.get("store") if hasattr(item, "callspec") else None
         if STARTERS & {*getattr(item, "fixturenames", ())} or kind in ("s3", "swift"):
             item.add_marker(pytest.mark.process)
-    items.sort(key=_place)
+    if config.args == config.getini("testpaths"):
+        items.sort(key=_place)
 
 
 def _place(item: pytest.Item) -> int:
