@@ -11,6 +11,8 @@ from rloop_core.errors import StoreError
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
+_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories")
+"""Fields of placement that only records of release 0.1.0 have; `micro_batch_tokens` replaced them."""
 
 
 def write_run_record(store: Store, config: Config) -> None:
@@ -50,6 +52,10 @@ def read_run_config(store: Store, run: str) -> Config:
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
+    placement = config.get("placement")
+    if isinstance(placement, dict):
+        kept = {name: value for name, value in placement.items() if name not in _FORMER_PLACEMENT}
+        config = {**config, "placement": kept}
     return make_config(config)
 
 

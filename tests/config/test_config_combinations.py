@@ -66,7 +66,6 @@ def config(**sections):
             "prompt.max_tokens",
             "at most 96",
         ),
-        ({"placement": {"micro_batch_rollouts": 3}}, "placement.micro_batch_rollouts", "divisor"),
     ],
 )
 def test_refused_by_path_with_the_fix(sections, field, fix):

@@ -53,7 +53,7 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
     ("explore", "problems_per_step"): [1024],
     ("explore", "mini_batch_rollouts"): [1024],
     ("filter", "threshold"): [0.2],
-    ("placement", "micro_batch_rollouts"): [16, 512],
+    ("placement", "micro_batch_tokens"): [None, 512],
     ("placement", "machines"): [2],
     ("placement", "vllm", "server"): ["http://node-3:8000"],
     ("evaluate", "samples"): [64],

@@ -92,8 +92,8 @@ def test_one_device_is_too_small_and_the_settings_that_help_are_named():
     rft = next(row for row in eight["memory"] if row["stage"] == "rft")
     (fix,) = rft["fixes"]
     name, value = fix.removeprefix("set ").split(" (")[0].split(" to ")
-    placement = {"micro_batch_trajectories": int(value), "gradient_checkpointing": False}
-    assert name == "placement.micro_batch_trajectories"
+    placement = {"micro_batch_tokens": int(value.split(",")[0]), "gradient_checkpointing": False}
+    assert name == "placement.micro_batch_tokens"
     again = make_plan(config(placement=placement), "h200", 8)
     assert next(row for row in again["memory"] if row["stage"] == "rft")["fits"]
 
@@ -103,7 +103,7 @@ def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
     explore = next(row for row in plan["memory"] if row["stage"] == "explore")
     (fix,) = [line for line in explore["fixes"] if "generation_batch" in line]
     most = int(fix.split("at most ")[1].split(" ")[0])
-    placement = {"generation_batch": most, "micro_batch_rollouts": 1, "gradient_checkpointing": True}
+    placement = {"generation_batch": most, "gradient_checkpointing": True}
     again = make_plan(config(placement=placement), "h200", 8)
     assert next(row for row in again["memory"] if row["stage"] == "explore")["fits"]
 

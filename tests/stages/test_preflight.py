@@ -16,7 +16,7 @@ from tests.conftest import small_config
 
 
 def test_a_stage_that_cannot_fit_on_the_device_is_refused_with_the_setting() -> None:
-    config = small_config(placement={"generation_batch": 4096, "micro_batch_rollouts": 8}, explore={"group_size": 8})
+    config = small_config(placement={"generation_batch": 4096, "micro_batch_tokens": 1024}, explore={"group_size": 8})
     check_memory(config, bundled_policy_path(), available=8e9)
     with pytest.raises(
         ConfigError, match=r"placement: \w+ needs about .* GiB, the device has 0\.1 free \(fix: set placement\."
@@ -40,7 +40,7 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
     policy = tmp_path / "policy"
     policy.mkdir()
     (policy / "config.json").write_text(json.dumps(KNOWN["Qwen/Qwen2.5-Math-1.5B"]))
-    settings = {"micro_batch_rollouts": 1, "micro_batch_trajectories": 1, "generation_batch": 8}
+    settings = {"generation_batch": 8}
     explore = {"problems_per_step": 8, "group_size": 4, "mini_batch_rollouts": 32}
 
     def config(processes: int) -> Config:
