@@ -124,6 +124,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     """
     started = time.monotonic()
     config = make_config(job.config)
+    _show_one_gpu(job.stage, ranks)
     _set_up_libraries(config)
 
     seed = derive_seed(config.seed, job.stage, job.iteration)
@@ -137,6 +138,12 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)
+
+
+def _show_one_gpu(stage: str, ranks: int) -> None:
+    """Hide all GPUs but the first from a stage that trains in one process: TRL refuses to train on several."""
+    if ranks == 1 and stage in STAGES_WITH_RANKS:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def _set_up_libraries(config: Config) -> None:

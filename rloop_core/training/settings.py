@@ -138,6 +138,7 @@ def _vllm(config: Config) -> dict[str, Any]:
             "vllm_enable_sleep_mode": True,
             "vllm_gpu_memory_utilization": placement.colocated_memory,
             "vllm_tensor_parallel_size": placement.tensor_parallel,
+            "generation_kwargs": {"detokenize": False},  # TRL takes the token ids
             "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
         }
     return {

@@ -52,3 +52,25 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
     check_memory(config(8), policy, available=12e9)
     with pytest.raises(ConfigError, match=r"explore needs about .* \(fix: .*infra/accelerate/zero2-offload.yaml"):
         check_memory(config(1), policy, available=12e9)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "visible", "shown"),
+    [
+        ("explore", 1, None, "0"),
+        ("rft", 1, "3,5", "3"),
+        ("rft", 1, "", ""),
+        ("explore", 2, "3,5", "3,5"),
+        ("evaluate", 1, "3,5", "3,5"),
+        ("harvest", 1, None, None),
+    ],
+)
+def test_a_stage_that_trains_in_one_process_sees_one_gpu(
+    stage: str, ranks: int, visible: str | None, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would train on all that it sees by DataParallel, which TRL refuses; vLLM's replicas need them all."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    _show_one_gpu(stage, ranks)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
