@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.plan.models import KNOWN
 from rloop_core.policies import bundled_policy_path
 from rloop_core.stages import preflight
+from rloop_core.stages.execute import _show_one_gpu
 from rloop_core.stages.preflight import check_memory
 from rloop_core.training.settings import grpo_config
 from tests.conftest import small_config
@@ -69,8 +71,8 @@ def test_a_stage_that_trains_in_one_process_sees_one_gpu(
     stage: str, ranks: int, visible: str | None, shown: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """transformers would train on all that it sees by DataParallel, which TRL refuses; vLLM's replicas need them all."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")  # so that it is restored
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     _show_one_gpu(stage, ranks)
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
