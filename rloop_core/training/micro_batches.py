@@ -1,4 +1,4 @@
-"""Micro-batches by tokens: rows of similar length are computed together, so that few of the tokens are padding.
+"""What both trainers share: micro-batches of rows of similar length, and a warm-up that learns from its first update.
 
 TRL pads every row of a batch to the longest (its issue 7179). Here one optimizer update of a rank is one batch of the
 trainer, which is split by length, and the gradients of its parts are summed. The update stays the same up to rounding.
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
 DEFAULT_TOKENS = 16_384
 """Tokens of a micro-batch where nothing else is said, as on a CPU."""
@@ -125,6 +126,18 @@ class TokenMicroBatches:
                 done = done + loss.detach()
         part, weight = last
         return loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight + done
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Return the schedule with a warm-up of W updates that begins at 1 / W: transformers' first update learns 0."""
+        scheduler = super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+        warm_up = self.args.get_warmup_steps(num_training_steps)  # type: ignore[attr-defined]
+        after = scheduler.lr_lambdas[0]
+
+        def rate(update: int) -> float:
+            return (update + 1) / warm_up if update < warm_up else after(update)
+
+        self.lr_scheduler = LambdaLR(scheduler.optimizer, rate)
+        return self.lr_scheduler
 
     def micro_batches(self, inputs: Batch) -> Iterator[tuple[Batch, float]]:
         """Yield the micro-batches, each with the weight of its loss in the batch's."""

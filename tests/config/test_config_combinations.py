@@ -37,6 +37,7 @@ def config(**sections):
         ({"filter": {"threshold": 0.3, "on_empty": "widen"}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "widen", "widen_to": []}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "shrug"}}, "filter.on_empty", ""),
+        ({"filter": {"at_least": 100}}, "filter.at_least", "set on_empty to widen"),
         ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
         ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
         ({"filter": {"min_attempts": 2, "min_successes": 3}}, "filter.min_successes", "min_attempts"),
