@@ -139,6 +139,10 @@ class Config(Section):
         what = "several machines need a folder for unfinished work that all of them see"
         fix = "name one on a shared file system, under the same path on all"
         refuse_if(machines > 1 and not self.placement.scratch, "placement.scratch", what, fix)
+        width, shared_gpu = self.placement.vllm.tensor_parallel, self.placement.vllm.server is None
+        what = f"{width} GPUs of a colocated vLLM do not divide placement.processes = {processes}"
+        wrong = self.explore.engine == "vllm" and shared_gpu and processes % width
+        refuse_if(wrong, "placement.vllm.tensor_parallel", what, "choose a divisor")
         rollouts, trajectories = self.explore.mini_batch_rollouts, self.rft.batch_trajectories
         shared = {
             "explore.problems_per_step": self.explore.problems_per_step,

@@ -31,12 +31,14 @@ class StageMemory:
     Attributes:
         stage: explore, rft or evaluate.
         parts: Bytes by kind at the peak.
+        states: Bytes of weights, gradients and optimizer, which are there all the time; 0 outside training.
         available: Bytes of the device.
         fixes: What makes it fit; empty if it fits.
     """
 
     stage: str
     parts: dict[str, float]
+    states: float
     available: float
     fixes: tuple[str, ...]
 
@@ -195,7 +197,8 @@ class _Setup:
 
     def _stage(self, stage: str, parts: dict[str, float], fixes: Callable[[], list[str]]) -> StageMemory:
         fits = sum(parts.values()) <= self.available
-        return StageMemory(stage, parts, self.available, () if fits else tuple(fixes()))
+        states = 0.0 if stage == "evaluate" else self.states_total
+        return StageMemory(stage, parts, states, self.available, () if fits else tuple(fixes()))
 
     def _sequence_bytes(self, completion: int) -> int:
         length = self.config.prompt.max_tokens + completion

@@ -37,6 +37,11 @@ def config(**sections):
         ({"filter": {"threshold": 0.3, "on_empty": "widen"}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "widen", "widen_to": []}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "shrug"}}, "filter.on_empty", ""),
+        (
+            {"explore": {"engine": "vllm"}, "placement": {"processes": 4, "vllm": {"tensor_parallel": 3}}},
+            "placement.vllm.tensor_parallel",
+            "choose a divisor",
+        ),
         ({"filter": {"at_least": 100}}, "filter.at_least", "set on_empty to widen"),
         ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
         ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
