@@ -26,7 +26,7 @@ _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="Number of devices that share the work.  [default: the fewest whose memory suffices]",
+    help="Number of devices that share the work.  [default: the fewest that hold the training states]",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
 @json_option

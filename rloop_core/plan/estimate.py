@@ -31,7 +31,7 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
         config: The run's config.
         gpu: A key of `hours.DEVICES`; None takes `cpu` if the config says so, else an H100.
         gpus: Number of devices; None takes the config's processes, or for one process the fewest devices (a power of
-            two) on which it fits.
+            two) that hold its training states.
 
     Raises:
         ConfigError: The local policy is unusable, or the budgets exceed its context.

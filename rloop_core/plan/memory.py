@@ -92,11 +92,9 @@ def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devi
 
 
 def fewest_devices(config: Config, shape: ModelShape, available: float) -> int:
-    """Return the fewest devices of `COUNTS` on which the config fits as it is, else with smaller batches, else 1."""
+    """Return the fewest devices of `COUNTS` that hold the training states, and one sequence beside them; else 1."""
     setups = [_Setup(config, shape, available, n, sharding_of(config, shape, available, n)) for n in COUNTS]
-    fitting = (setup.devices for setup in setups if setup.fits())
-    roomy = (setup.devices for setup in setups if setup.leaves_room())
-    return next(fitting, None) or next(roomy, 1)
+    return next((setup.devices for setup in setups if setup.leaves_room()), 1)
 
 
 def generated_together(config: Config, devices: int) -> int:
@@ -260,7 +258,7 @@ class _Setup:
             return self._state_fixes()
         if sum(passes.values()) <= self.available - self.states_total:
             return []
-        return [f"set placement.micro_batch_tokens to {self._room}, or to null (changes no result's definition)"]
+        return [f"set placement.micro_batch_tokens to {self._room} (changes no result's definition)"]
 
     def _state_fixes(self) -> list[str]:
         """Return what makes the states fit: another sharding, adapters, more devices; each is tried."""

@@ -156,7 +156,7 @@ def test_every_identity_field_is_in_a_fingerprint(leaf):
 @pytest.mark.parametrize(
     ("path", "value", "stages"),
     [
-        (("filter", "threshold"), 0.2, {"filter"}),
+        (("filter", "threshold"), 0.15, {"filter"}),
         (("rft", "epochs"), 2, {"rft"}),
         (("evaluate", "temperature"), 0.6, {"evaluate"}),
         (("explore", "learning_rate"), 2e-6, {"explore"}),
