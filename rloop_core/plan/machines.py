@@ -58,9 +58,7 @@ def fitting_settings(
     return None
 
 
-def _moving_hours(
-    config: Config, shape: ModelShape, work: Workload, way: Sharding, devices: int, tokens: int
-) -> float:
+def _moving_hours(config: Config, shape: ModelShape, work: Workload, way: Sharding, devices: int, tokens: int) -> float:
     """Return the hours per iteration that explore spends on transfers to and from host memory; passes of `tokens`."""
     moved = 16.0 * trained_parameters(config, shape) / devices if way.offload_optimizer else 0.0
     if way.offload_weights:

@@ -80,7 +80,7 @@ def _check_engines(config: Config) -> None:
 
 
 def _check_sharding(config: Config) -> None:
-    """FSDP gathers weights in every forward pass, and ranks generate unequally many tokens: they would wait for ever."""
+    """Refuse FSDP with `generate`: every forward pass gathers weights, and ranks call it unequally often."""
     from rloop_core.plan.sharding import sharding_named
 
     way = sharding_named(config)

@@ -25,7 +25,7 @@ LEAST_SHARE = 1 / 16
 Batch = dict[str, torch.Tensor]
 
 
-def split_by_tokens(lengths: Sequence[int], budget: int, at_least: int = 1) -> list[list[int]]:
+def split_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Return the rows' indices in micro-batches of similar lengths, the longest first.
 
     A micro-batch of n rows computes n times its longest row: at most `budget` tokens, unless one row alone is longer.
@@ -33,7 +33,6 @@ def split_by_tokens(lengths: Sequence[int], budget: int, at_least: int = 1) -> l
     Args:
         lengths: Tokens of each row.
         budget: Most tokens of a micro-batch, padding included.
-        at_least: Fewest micro-batches; at most one a row.
     """
     parts: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
@@ -43,20 +42,20 @@ def split_by_tokens(lengths: Sequence[int], budget: int, at_least: int = 1) -> l
         if not parts or tokens + longest > budget or is_short:
             parts.append([])
         parts[-1].append(row)
-    while len(parts) < min(at_least, len(lengths)):
-        place = max(range(len(parts)), key=lambda place: (len(parts[place]) > 1, lengths[parts[place][0]]))
-        part = parts[place]
-        parts[place : place + 1] = [part[: len(part) // 2], part[len(part) // 2 :]]
     return parts
 
 
 def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[list[int]]:
-    """Return `split_by_tokens` in as many micro-batches on every rank, each of which has as many rows."""
-    parts = split_by_tokens(lengths, budget)
+    """Return `split_by_tokens`, with as many rows in each micro-batch on every rank: TRL gathers a value of each row.
+
+    The n-th longest row counts as long as the longest n-th row of all ranks.
+    """
     if accelerator.num_processes == 1:
-        return parts
-    count = torch.tensor([len(parts)], device=accelerator.device)
-    return split_by_tokens(lengths, budget, at_least=int(accelerator.gather(count).max().item()))
+        return split_by_tokens(lengths, budget)
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    mine = torch.tensor([[lengths[row] for row in order]], device=accelerator.device)
+    longest = accelerator.gather(mine).max(dim=0).values.tolist()
+    return [[order[place] for place in part] for part in split_by_tokens(longest, budget)]
 
 
 @dataclass(frozen=True)
@@ -117,15 +116,16 @@ class TokenMicroBatches:
         if not torch.is_grad_enabled():
             return loss_of(model, inputs, return_outputs, num_items_in_batch)
         *earlier, last = self.micro_batches(inputs)
-        done: Any = 0.0
+        done = torch.zeros(())
         with self._no_gradient_sync(model) if earlier else nullcontext():
             for part, weight in earlier:
                 loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
                 with torch.autocast(loss.device.type, enabled=False):
                     self.accelerator.backward(loss)  # type: ignore[attr-defined]
-                done = done + loss.detach()
+                done = done.to(loss.device) + loss.detach()
         part, weight = last
-        return loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight + done
+        loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
+        return loss + done
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Return the schedule with a warm-up of W updates that begins at 1 / W: transformers' first update learns 0."""
@@ -134,7 +134,7 @@ class TokenMicroBatches:
         after = scheduler.lr_lambdas[0]
 
         def rate(update: int) -> float:
-            return (update + 1) / warm_up if update < warm_up else after(update)
+            return (update + 1) / warm_up if update < warm_up else float(after(update))
 
         self.lr_scheduler = LambdaLR(scheduler.optimizer, rate)
         return self.lr_scheduler

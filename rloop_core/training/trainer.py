@@ -30,7 +30,6 @@ from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_r
 from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
 from rloop_core.verifier import Verdict
 
-
 _VLLM_SEQUENCES = 512
 """Most sequences that a colocated vLLM works on at a time; more gain nothing (28,900 tokens/s with 512 on an H200)."""
 _VLLM_PREFILL_TOKENS = 8192
@@ -336,7 +335,7 @@ def _engine_arguments() -> Iterator[None]:
     """
     from trl.generation import vllm_generation
 
-    engine = getattr(vllm_generation, "LLM", None)  # there with vLLM alone
+    engine: Any = getattr(vllm_generation, "LLM", None)  # there with vLLM alone
 
     def start(**own: Any) -> Any:
         sequences = min(own.get("max_num_seqs") or _VLLM_SEQUENCES, _VLLM_SEQUENCES)

@@ -72,7 +72,7 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
 def test_a_stage_that_trains_in_one_process_sees_one_gpu(
     stage: str, ranks: int, visible: str | None, shown: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers would train on all that it sees by DataParallel, which TRL refuses; vLLM's replicas need them all."""
+    """transformers would train on all GPUs by DataParallel, which TRL refuses; vLLM's replicas need them all."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")  # so that it is restored
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from rloop_core.policies import bundled_policy_path
 from rloop_core.training import rft
 from rloop_core.training.explore import ExploreJob, make_trainer
-from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_by_tokens, unpad
+from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
 from rloop_core.training.rft import RFTJob, finetune
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -23,25 +23,38 @@ from tests.conftest import encoded, small_config
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
 
 
-@given(LENGTHS, st.integers(1, 5000), st.integers(1, 8))
-def test_every_row_is_in_one_micro_batch_of_similar_lengths_within_the_budget(
-    lengths: list[int], budget: int, at_least: int
-) -> None:
-    parts = split_by_tokens(lengths, budget, at_least)
+@given(LENGTHS, st.integers(1, 5000))
+def test_every_row_is_in_one_micro_batch_of_similar_lengths_within_the_budget(lengths: list[int], budget: int) -> None:
+    parts = split_by_tokens(lengths, budget)
     assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
-    assert len(parts) >= min(at_least, len(lengths))
     assert [lengths[row] for part in parts for row in part] == sorted(lengths, reverse=True)
     for part in parts:
         of_part = [lengths[row] for row in part]
         assert len(part) == 1 or len(part) * max(of_part) <= budget
         before_last_row = (len(part) - 1) * max(of_part)
-        assert min(of_part) >= SIMILAR * max(of_part) or before_last_row < LEAST_SHARE * budget + max(of_part)
+        assert min(of_part) >= SIMILAR * max(of_part) or before_last_row < LEAST_SHARE * budget
 
 
-def test_ranks_agree_on_a_number_of_micro_batches_and_the_longest_rows_are_divided() -> None:
-    assert split_by_tokens([5, 5, 5, 5], 100) == [[0, 1, 2, 3]]
-    assert split_by_tokens([5, 5, 5, 5], 100, at_least=3) == [[0], [1], [2, 3]]
-    assert split_by_tokens([7], 100, at_least=3) == [[0]], "there is no fewer than one row"
+class TwoRanks:
+    """An accelerator of two ranks, the other of which holds rows of these lengths."""
+
+    num_processes, device = 2, "cpu"
+
+    def __init__(self, other: list[int]) -> None:
+        self._other = other
+
+    def gather(self, mine: torch.Tensor) -> torch.Tensor:
+        return torch.cat([mine, torch.tensor([sorted(self._other, reverse=True)])])
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=60), st.integers(1, 5000))
+def test_ranks_have_as_many_rows_in_each_micro_batch(lengths: list[tuple[int, int]], budget: int) -> None:
+    one, other = ([pair[rank] for pair in lengths] for rank in (0, 1))
+    ours, theirs = split_alike(one, budget, TwoRanks(other)), split_alike(other, budget, TwoRanks(one))
+    assert [len(part) for part in ours] == [len(part) for part in theirs]
+    assert sorted(row for part in ours for row in part) == list(range(len(lengths)))
+    for part in ours:
+        assert len(part) == 1 or len(part) * max(one[row] for row in part) <= budget
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=8))
