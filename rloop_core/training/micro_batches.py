@@ -116,13 +116,13 @@ class TokenMicroBatches:
         if not torch.is_grad_enabled():
             return loss_of(model, inputs, return_outputs, num_items_in_batch)
         *earlier, last = self.micro_batches(inputs)
-        done = torch.zeros(())
+        done = torch.zeros((), device=self.accelerator.device)  # type: ignore[attr-defined]
         with self._no_gradient_sync(model) if earlier else nullcontext():
             for part, weight in earlier:
                 loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
                 with torch.autocast(loss.device.type, enabled=False):
                     self.accelerator.backward(loss)  # type: ignore[attr-defined]
-                done = done.to(loss.device) + loss.detach()
+                done += loss.detach()
         part, weight = last
         loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
         return loss + done
