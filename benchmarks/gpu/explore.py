@@ -47,7 +47,7 @@ def explore_config(bench: Bench, policy: Path, problems: Path, steps: int) -> Co
             "explore.max_completion_tokens": 24 if bench.small else 512,
             "prompt.max_tokens": 256,
             "evaluate.sets": [],
-            "placement.micro_batch_rollouts": 8 if bench.small else 16,
+            "placement.micro_batch_tokens": 1024 if bench.small else None,
         },
     )
 

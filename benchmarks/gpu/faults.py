@@ -124,7 +124,7 @@ def _out_of_memory(bench: Bench) -> None:
     changes: dict[str, Any] = {"explore.engine": "transformers", "explore.steps": 1}
     if bench.small:
         changes |= {"explore.group_size": 32, "explore.problems_per_step": 16, "explore.mini_batch_rollouts": 512}
-        changes |= {"placement.micro_batch_rollouts": 512, "placement.generation_batch": 512}
+        changes |= {"placement.micro_batch_tokens": 65536, "placement.generation_batch": 512}
     config = _config(bench, "starved", changes)
     reason = ""
     with memory_taken(bench.device, 2**30), stage_runner(config) as runner:

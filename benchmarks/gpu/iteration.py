@@ -35,8 +35,6 @@ _TINY: dict[str, Any] = {
     "evaluate.samples": 4,
     "evaluate.k": [1],
     "placement.threads": 1,
-    "placement.micro_batch_rollouts": 8,
-    "placement.micro_batch_trajectories": 4,
     "placement.generation_batch": 64,
 }
 

@@ -26,7 +26,7 @@ _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
     type=click.IntRange(1),
     default=None,
     metavar="N",
-    help="Number of devices that share the work.  [default: the fewest whose memory suffices]",
+    help="Number of devices that share the work.  [default: the fewest that hold the training states]",
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
 @json_option
@@ -86,6 +86,8 @@ def _show(plan: dict[str, Any]) -> None:
         out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
         fits = ", once it fits" if plan["does_not_fit"] else ""
         out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {device['count']} device(s){fits}"))
+        if slow := hours["total_with_generate"]:
+            out.print(Text(f"  with transformers' generate in place of vLLM: {duration(3600 * slow)}"))
     if plan["machines"]:
         _show_machines(out, plan["machines"])
     out.print(Text("\nassumptions", "bold"))

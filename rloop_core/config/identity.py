@@ -166,8 +166,11 @@ class FilterConfig(Section):
     """Problems with fewer rollouts are left out."""
     min_successes: Positive = 1
     """Problems with fewer correct rollouts are left out (guards against false positives)."""
+    deduplicate: bool = False
+    """Keep one of equal completions to a problem. Equation 6 is an expectation under the RL policies: how often they
+    found a solution counts, so that this is off."""
     max_per_problem: Positive | None = 8
-    """Most trajectories of one problem; null = all."""
+    """Most trajectories of one problem, drawn from all of them; null = all."""
     drop_truncated: bool = True
     """Leave out completions that did not end by themselves."""
     drop_multiple_boxes: bool = True
@@ -175,7 +178,16 @@ class FilterConfig(Section):
     on_empty: Literal["carry", "widen", "fail"] = "carry"
     """Empty expert set: carry theta_i forward, widen the threshold, or fail."""
     widen_to: tuple[float, ...] = (0.2, 0.5)
-    """Thresholds tried in order when `on_empty` is `widen`."""
+    """Thresholds tried in order when `on_empty` is `widen`; 1 takes every solved problem."""
+    at_least: Positive = 1
+    """With `on_empty: widen`: the threshold also widens while the set has fewer trajectories than this.
+
+    Later phases find fewer hard problems, and fine-tuning on a handful of trajectories moves no policy."""
+
+    def identity(self) -> dict[str, Any]:
+        """Leave out fields that release 0.1.0 did not have, where they have the effect that it had."""
+        without = ({"deduplicate"} if self.deduplicate else set()) | ({"at_least"} if self.at_least == 1 else set())
+        return self.model_dump(mode="json", exclude=without)
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -193,6 +205,8 @@ class FilterConfig(Section):
         wrong = self.on_empty == "widen" and not (rising and self.widen_to)
         what = f"{list(self.widen_to)} does not rise from threshold = {self.threshold} to at most 1"
         refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
+        fix = "set on_empty to widen"
+        refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
         wrong = self.min_successes > self.min_attempts > 1
         refuse_if(wrong, "min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self

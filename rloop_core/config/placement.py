@@ -80,10 +80,11 @@ class PlacementConfig(Section):
     the host's memory; null = torchrun and plain DDP for several."""
     threads: Positive | None = 1
     """CPU threads of a stage. Keep it when comparing digests: it changes the order of floating-point sums."""
-    micro_batch_rollouts: Positive | None = None
-    """Rollouts in one forward-backward pass per device; null = the whole mini-batch."""
-    micro_batch_trajectories: Positive | None = None
-    """Trajectories in one forward-backward pass of RFT; null = the whole batch."""
+    micro_batch_tokens: Positive | None = None
+    """Tokens, padding included, in one forward-backward pass of explore and rft on each device; at least one sequence.
+
+    Null = as many as fit beside the training states by the memory model of `rloop plan`; on a CPU 16,384. Rows of
+    similar lengths share a pass. It changes no result's definition, only the order of floating-point sums."""
     engine: Engine = "transformers"
     """Engine of harvest and evaluate: `transformers`, or `vllm` (rloop[vllm]) in separate processes.
 

@@ -115,7 +115,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
-        explore, placement = self.explore, self.placement
+        explore = self.explore
         check_context(self, self.policy.context_tokens, "policy.context_tokens")
         vanilla = f"vanilla RL is one phase, not {self.iterations}"
         wrong = self.arm == "vanilla-rl" and self.iterations != 1
@@ -127,9 +127,6 @@ class Config(Section):
         wrong = self.filter.source == "snapshots" and not self.harvest.snapshot_samples
         fix = "set harvest.snapshot_samples"
         refuse_if(wrong, "filter.source", "harvest samples from no snapshots", fix)
-        micro, mini = placement.micro_batch_rollouts, explore.mini_batch_rollouts
-        indivisible = f"{micro} does not divide explore.mini_batch_rollouts = {mini}"
-        refuse_if(micro and mini % micro, "placement.micro_batch_rollouts", indivisible, "choose a divisor")
         self._check_processes()
         return self
 
@@ -142,17 +139,16 @@ class Config(Section):
         what = "several machines need a folder for unfinished work that all of them see"
         fix = "name one on a shared file system, under the same path on all"
         refuse_if(machines > 1 and not self.placement.scratch, "placement.scratch", what, fix)
+        width, shared_gpu = self.placement.vllm.tensor_parallel, self.placement.vllm.server is None
+        what = f"{width} GPUs of a colocated vLLM do not divide placement.processes = {processes}"
+        wrong = self.explore.engine == "vllm" and shared_gpu and processes % width
+        refuse_if(wrong, "placement.vllm.tensor_parallel", what, "choose a divisor")
         rollouts, trajectories = self.explore.mini_batch_rollouts, self.rft.batch_trajectories
         shared = {
             "explore.problems_per_step": self.explore.problems_per_step,
             "explore.mini_batch_rollouts": rollouts,
             "rft.batch_trajectories": trajectories,
         }
-        if micro := self.placement.micro_batch_rollouts:
-            shared["explore.mini_batch_rollouts / placement.micro_batch_rollouts"] = rollouts // micro
-        if micro := self.placement.micro_batch_trajectories:
-            name = "rft.batch_trajectories / placement.micro_batch_trajectories"
-            shared[name] = max(1, trajectories // micro)
         for name, number in shared.items():
             what = f"{processes} does not divide {name} = {number}"
             refuse_if(number % processes, "placement.processes", what, "choose a divisor")

@@ -31,7 +31,7 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
         config: The run's config.
         gpu: A key of `hours.DEVICES`; None takes `cpu` if the config says so, else an H100.
         gpus: Number of devices; None takes the config's processes, or for one process the fewest devices (a power of
-            two) on which it fits.
+            two) that hold its training states.
 
     Raises:
         ConfigError: The local policy is unusable, or the budgets exceed its context.
@@ -53,6 +53,8 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
     memory = stage_memories(config, shape, available, gpus, way) if shape else []
     hours = stage_hours(config, shape, work, device, gpus) if shape else {}
     total = total_hours(config, work, hours)
+    slow = _with_generate(config)
+    slow_total = total_hours(slow, work, stage_hours(slow, shape, work, device, gpus)) if shape and slow else None
     return {
         "run": config.name,
         "iterations": config.iterations,
@@ -63,12 +65,23 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
         "tokens": _tokens(config, work),
         "storage_bytes": {name: round(value) for name, value in storage_bytes(config, work, shape).items()},
         "memory": [_memory_row(stage) for stage in memory],
-        "hours": {"per_iteration": hours, "total": total if shape else None},
+        "hours": {"per_iteration": hours, "total": total if shape else None, "total_with_generate": slow_total},
         "does_not_fit": [f"{stage.stage}: {fix}" for stage in memory for fix in stage.fixes],
         "machines": machine_rows(config, shape, work) if shape and gpu != "cpu" else [],
         "assumptions": _assumptions(config, gpu, gpus, shape is not None, work),
         "config": config.model_dump(mode="json"),
     }
+
+
+def _with_generate(config: Config) -> Config | None:
+    """Return the config with transformers' `generate` in vLLM's place; None if it has it already."""
+    explore, placement = config.explore, config.placement
+    if (explore.engine, placement.engine) == ("transformers", "transformers"):
+        return None
+    vllm = placement.vllm.model_copy(update={"server": None})
+    changes = {"engine": "transformers"}
+    placement = placement.model_copy(update={**changes, "engines": None, "vllm": vllm})
+    return config.model_copy(update={"explore": explore.model_copy(update=changes), "placement": placement})
 
 
 def _counts(config: Config, work: Workload) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.plan.hours import DEVICES, GPUS_A_MACHINE, Device, stage_hours, total_hours
-from rloop_core.plan.memory import GIB, USABLE, divisors, placed, stage_memories
+from rloop_core.plan.memory import GIB, USABLE, micro_batch_tokens, placed, stage_memories
 from rloop_core.plan.models import ModelShape
 from rloop_core.plan.sharding import FOLDER, ONE, Sharding, host_bytes, ladder, sharding_named, trained_parameters
 from rloop_core.plan.workload import Workload
@@ -49,7 +49,8 @@ def fitting_settings(
                 small = _smaller(tried, shape, available, devices, way)
                 if small is not None:
                     hours = total_hours(small, work, stage_hours(small, shape, work, device, devices))
-                    hours += config.iterations * _moving_hours(small, shape, work, way, devices)
+                    tokens = micro_batch_tokens(small, shape, available, devices)
+                    hours += config.iterations * _moving_hours(small, shape, work, way, devices, tokens)
                     fitting.append((hours, rank, checkpointing, small, way))
         if fitting:
             hours, _, _, small, way = min(fitting, key=lambda candidate: candidate[:3])
@@ -57,12 +58,12 @@ def fitting_settings(
     return None
 
 
-def _moving_hours(config: Config, shape: ModelShape, work: Workload, way: Sharding, devices: int) -> float:
-    """Return the hours per iteration that explore spends on transfers to and from host memory."""
+def _moving_hours(config: Config, shape: ModelShape, work: Workload, way: Sharding, devices: int, tokens: int) -> float:
+    """Return the hours per iteration that explore spends on transfers to and from host memory; passes of `tokens`."""
     moved = 16.0 * trained_parameters(config, shape) / devices if way.offload_optimizer else 0.0
     if way.offload_weights:
-        micro = config.placement.micro_batch_rollouts or config.explore.mini_batch_rollouts // devices
-        moved += 3 * 2.0 * shape.parameters * config.explore.mini_batch_rollouts / (micro * devices)
+        passes = config.explore.mini_batch_rollouts * (work.prompt_tokens + work.completion_tokens) / devices / tokens
+        moved += 3 * 2.0 * shape.parameters * max(1.0, passes)
     return work.updates * moved / HOST_BANDWIDTH / 3600
 
 
@@ -87,7 +88,7 @@ def _row(config: Config, shape: ModelShape, work: Workload, kind: str, count: in
 
 
 def _spread(config: Config, processes: int) -> Config:
-    """Return the config on so many processes and their machines, its micro-batches shrunk until they divide.
+    """Return the config on so many processes and their machines.
 
     Raises:
         ConfigError: A batch cannot be divided among so many processes.
@@ -98,45 +99,22 @@ def _spread(config: Config, processes: int) -> Config:
     placement["machines"] = max(1, processes // GPUS_A_MACHINE)
     if placement["machines"] > 1:
         placement["scratch"] = placement["scratch"] or SHARED_FOLDER
-    for field, whole in (
-        ("micro_batch_rollouts", config.explore.mini_batch_rollouts),
-        ("micro_batch_trajectories", config.rft.batch_trajectories),
-    ):
-        if placement[field] and whole % processes == 0:
-            placement[field] = divisors(whole // processes, placement[field])[0]
     return make_config(data)
 
 
 def _smaller(config: Config, shape: ModelShape, available: float, devices: int, way: Sharding) -> Config | None:
     """Return the config with the largest batches that fit, none above its own; None if the smallest do not."""
 
-    def largest(config: Config, field: str, values: list[int], stages: tuple[str, ...]) -> int | None:
-        for value in values:
-            memories = stage_memories(placed(config, **{field: value}), shape, available, devices, way)
-            if all(memory.fits for memory in memories if memory.stage in stages):
-                return value
-        return None
+    def fits(config: Config) -> bool:
+        return all(memory.fits for memory in stage_memories(config, shape, available, devices, way))
 
-    placement, mini = config.placement, config.explore.mini_batch_rollouts // devices
-    share = config.rft.batch_trajectories // devices
-    batches = [placement.generation_batch, *(2**n for n in range(11, 2, -1) if 2**n < placement.generation_batch)]
-    # Generation and passes do not take memory at the same time: each is shrunk with the other at its smallest.
-    smallest = placed(config, micro_batch_rollouts=1, micro_batch_trajectories=1)
-    batch = largest(smallest, "generation_batch", batches, ("explore", "rft", "evaluate"))
-    if batch is None:
-        return None
-    config = placed(config, generation_batch=batch)
-    micros = divisors(mini, placement.micro_batch_rollouts or mini)
-    micro = largest(config, "micro_batch_rollouts", micros, ("explore",))
-    rows = divisors(share, placement.micro_batch_trajectories or share)
-    row = largest(config, "micro_batch_trajectories", rows, ("rft",))
-    if micro is None or row is None:
-        return None
-    return placed(
-        config,
-        micro_batch_rollouts=micro if placement.micro_batch_rollouts or micro != mini else None,
-        micro_batch_trajectories=row if placement.micro_batch_trajectories or row != share else None,
-    )
+    largest = config.placement.generation_batch
+    for tokens in dict.fromkeys((config.placement.micro_batch_tokens, None)):
+        for batch in (largest, *(2**n for n in range(11, 2, -1) if 2**n < largest)):
+            tried = placed(config, generation_batch=batch, micro_batch_tokens=tokens)
+            if fits(tried):
+                return tried
+    return None
 
 
 def _changes(before: Config, after: Config, way: Sharding) -> dict[str, Any]:

@@ -18,6 +18,8 @@ USABLE = 0.95
 """Share of a device's memory to plan with; the rest is for gaps of the allocator and for CUDA."""
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
 """Tokens and words of one tile of the head's scores; TRL's fused head never computes those of a whole batch."""
+MOST_PASS_TOKENS = 65_536
+"""Most tokens of a pass where the config leaves the number open: longer ones gain nothing."""
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices to choose from."""
 
@@ -29,12 +31,14 @@ class StageMemory:
     Attributes:
         stage: explore, rft or evaluate.
         parts: Bytes by kind at the peak.
+        states: Bytes of weights, gradients and optimizer, which are there all the time; 0 outside training.
         available: Bytes of the device.
         fixes: What makes it fit; empty if it fits.
     """
 
     stage: str
     parts: dict[str, float]
+    states: float
     available: float
     fixes: tuple[str, ...]
 
@@ -81,12 +85,16 @@ def sharding_of(config: Config, shape: ModelShape, available: float, devices: in
     return next(fitting, None) or next(roomy, None) or next(checkpointing, ways[-1])
 
 
+def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devices: int) -> int:
+    """Return the tokens of one forward-backward pass: the config's, or as many as fit beside the training states."""
+    way = sharding_of(config, shape, available, devices)
+    return _Setup(config, shape, available, devices, way).pass_tokens
+
+
 def fewest_devices(config: Config, shape: ModelShape, available: float) -> int:
-    """Return the fewest devices of `COUNTS` on which the config fits as it is, else with smaller batches, else 1."""
+    """Return the fewest devices of `COUNTS` that hold the training states, and one sequence beside them; else 1."""
     setups = [_Setup(config, shape, available, n, sharding_of(config, shape, available, n)) for n in COUNTS]
-    fitting = (setup.devices for setup in setups if setup.fits())
-    roomy = (setup.devices for setup in setups if setup.leaves_room())
-    return next(fitting, None) or next(roomy, 1)
+    return next((setup.devices for setup in setups if setup.leaves_room()), 1)
 
 
 def generated_together(config: Config, devices: int) -> int:
@@ -97,11 +105,6 @@ def generated_together(config: Config, devices: int) -> int:
 def placed(config: Config, **fields: Any) -> Config:
     """Return the config with other placement fields."""
     return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
-
-
-def divisors(whole: int, most: int | None = None) -> list[int]:
-    """Return the divisors of a batch size, at most `most`, the largest first."""
-    return [n for n in range(min(whole, most or whole), 0, -1) if whole % n == 0]
 
 
 @dataclass(frozen=True)
@@ -139,12 +142,25 @@ class _Setup:
         if not asks_server(self.config):
             generation = self._sequence_bytes(self.config.explore.max_completion_tokens)
             generation += self.weights if self.way.weights or uses_vllm(self.config, "explore") else 0
-        return self.states_total + max(sum(self._pass(1).values()), generation) <= self.available
+        return self.states_total + max(sum(self._pass(self._longest).values()), generation) <= self.available
+
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest prompt and completion."""
+        return self.config.prompt.max_tokens + self.config.explore.max_completion_tokens
+
+    @cached_property
+    def pass_tokens(self) -> int:
+        return max(self._longest, self.config.placement.micro_batch_tokens or min(self._room, MOST_PASS_TOKENS))
+
+    @cached_property
+    def _room(self) -> int:
+        """Tokens of the longest pass that fits beside the states; at most 0 if none does."""
+        room = self.available - self.states_total - self._pass(HEAD_TOKENS)["head"]
+        return int(room / self._pass(1)["activations"])
 
     def explore(self) -> StageMemory:
-        whole = self.config.explore.mini_batch_rollouts
-        micro = self.config.placement.micro_batch_rollouts or whole // self.devices or 1
-        passes = self._pass(micro)
+        passes = self._pass_of(self.config.explore.mini_batch_rollouts)
         if asks_server(self.config):
             generation, fixes = dict[str, float](), list[str]()
         else:
@@ -153,17 +169,12 @@ class _Setup:
         return self._stage(
             "explore",
             {**self.states, **larger},
-            lambda: [*self._pass_fixes(micro, "placement.micro_batch_rollouts", whole), *fixes],
+            lambda: [*self._pass_fixes(passes), *fixes],
         )
 
     def rft(self) -> StageMemory:
-        whole = self.config.rft.batch_trajectories
-        micro = self.config.placement.micro_batch_trajectories or whole // self.devices or 1
-        return self._stage(
-            "rft",
-            {**self.states, **self._pass(micro)},
-            lambda: self._pass_fixes(micro, "placement.micro_batch_trajectories", whole),
-        )
+        passes = self._pass_of(self.config.rft.batch_trajectories)
+        return self._stage("rft", {**self.states, **passes}, lambda: self._pass_fixes(passes))
 
     def evaluate(self) -> StageMemory:
         """Return the memory of one engine on one device; with tensor parallelism, its part of weights and cache."""
@@ -184,20 +195,24 @@ class _Setup:
 
     def _stage(self, stage: str, parts: dict[str, float], fixes: Callable[[], list[str]]) -> StageMemory:
         fits = sum(parts.values()) <= self.available
-        return StageMemory(stage, parts, self.available, () if fits else tuple(fixes()))
+        states = 0.0 if stage == "evaluate" else self.states_total
+        return StageMemory(stage, parts, states, self.available, () if fits else tuple(fixes()))
 
     def _sequence_bytes(self, completion: int) -> int:
         length = self.config.prompt.max_tokens + completion
         return length * self.shape.kv_bytes_per_token(element_bytes(self.config))
 
-    def _pass(self, sequences: int) -> dict[str, float]:
+    def _pass_of(self, rows: int) -> dict[str, float]:
+        """Return the memory of the largest pass of an update of so many rows on all devices."""
+        return self._pass(min(self.pass_tokens, max(1, rows // self.devices) * self._longest))
+
+    def _pass(self, tokens: int) -> dict[str, float]:
         """Return the activations of one forward-backward pass and the head's scores, in bytes.
 
         A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
         add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
         """
         config, shape, element = self.config, self.shape, element_bytes(self.config)
-        tokens = sequences * (config.prompt.max_tokens + config.explore.max_completion_tokens)
         layer = (10 * shape.hidden + 4 * shape.intermediate) * element
         kept = shape.layers * layer
         if config.placement.gradient_checkpointing:
@@ -237,16 +252,13 @@ class _Setup:
             fixes.append(f"set placement.vllm.colocated_memory to between {least:.2f} and {most:.2f}")
         return {"vLLM": max(share, least) * self.available}, fixes
 
-    def _pass_fixes(self, micro: int, setting: str, whole: int) -> list[str]:
-        """Return what makes a pass of `micro` sequences fit beside the states; `whole` is the batch it is part of."""
-        room = self.available - self.states_total
-        if room < sum(self._pass(1).values()):
+    def _pass_fixes(self, passes: dict[str, float]) -> list[str]:
+        """Return what makes a pass fit beside the states."""
+        if self._room < self._longest:
             return self._state_fixes()
-        if sum(self._pass(micro).values()) <= room:
+        if sum(passes.values()) <= self.available - self.states_total:
             return []
-        counts = divisors(max(1, whole // self.devices))
-        most = next(count for count in counts if sum(self._pass(count).values()) <= room)
-        return [f"set {setting} to {most} (changes no result's definition)"]
+        return [f"set placement.micro_batch_tokens to {self._room} (changes no result's definition)"]
 
     def _state_fixes(self) -> list[str]:
         """Return what makes the states fit: another sharding, adapters, more devices; each is tried."""

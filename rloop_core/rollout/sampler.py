@@ -92,6 +92,7 @@ class TransformersSampler:
                 past_key_values=cache,
                 generation_config=self._settings(min(max(_CHUNK, generated // 4), settings.max_tokens - generated)),
                 logits_processor=[recorder],
+                synced_gpus=False,  # ranks call it unequally often; under ZeRO-3 the weights are whole here
             )
             rows = [self._cut(row) for row in ids[:, width:].tolist()]
             ended = [row[-1] in self._eos or len(row) >= settings.max_tokens for row in rows]

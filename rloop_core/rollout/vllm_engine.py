@@ -44,11 +44,13 @@ if TYPE_CHECKING:
 
 FIELD = "placement.engine"
 _BATCHES_IN_FLIGHT = 3
-"""Batches of a replica: vLLM works on as many sequences at once as one batch has, and the others wait."""
+"""Batches of a replica: on a GPU vLLM works on all of them as far as its cache reaches, and the others wait."""
 _STREAM_INTERVAL = 64
 """Tokens between a sequence's outputs, which show that its replica makes progress."""
 _POLL_SECONDS = 1.0
-_CPU_BATCHED_TOKENS = 4096
+_MOST_SEQUENCES = 1024
+_PREFILL_TOKENS, _CPU_PREFILL_TOKENS = 16_384, 4096
+"""Most prompt tokens in one step of vLLM; on a GPU the default of its offline class."""
 _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
 _AGAIN = "start the same command again: it goes on after the batches that are done"
 
@@ -258,7 +260,8 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "trust_remote_code": config.policy.trust_remote_code,
         "generation_config": "vllm",  # ignore the model's own sampling settings
         "max_model_len": _longest_sequence(config),
-        "max_num_seqs": placement.generation_batch,
+        "max_num_seqs": min(_BATCHES_IN_FLIGHT * placement.generation_batch, _MOST_SEQUENCES),
+        "max_num_batched_tokens": _PREFILL_TOKENS,
         "gpu_memory_utilization": placement.vllm.memory,
         "tensor_parallel_size": placement.vllm.tensor_parallel,
         "data_parallel_size": replicas,
@@ -280,5 +283,6 @@ def _on_cpu(config: Config) -> dict[str, Any]:
     return {
         "enforce_eager": True,
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, _longest_sequence(config)),
+        "max_num_seqs": config.placement.generation_batch,
+        "max_num_batched_tokens": max(_CPU_PREFILL_TOKENS, _longest_sequence(config)),
     }

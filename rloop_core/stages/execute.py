@@ -20,7 +20,7 @@ from rloop_core.problems import ProblemSet
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
 from rloop_core.verifier import Verifier
@@ -124,17 +124,26 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     """
     started = time.monotonic()
     config = make_config(job.config)
+    _show_one_gpu(job.stage, ranks)
     _set_up_libraries(config)
 
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, events.as_notes(on_event))
-    context = StageContext(job, config, store, seed, _device(config, job.stage), on_event, rank, ranks)
+    device = _device(config, job.stage)
+    config = _with_micro_batches(config, job.stage, device)
+    context = StageContext(job, config, store, seed, device, on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
     outcome: StageOutcome = import_module(f"rloop_core.stages.{job.stage}").run(context)
     lays_out = rank == 0 and not (job.share and job.samples)
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)
+
+
+def _show_one_gpu(stage: str, ranks: int) -> None:
+    """Hide all GPUs but the first from a stage that trains in one process: TRL refuses to train on several."""
+    if ranks == 1 and stage in STAGES_WITH_RANKS:
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def _set_up_libraries(config: Config) -> None:
@@ -173,6 +182,22 @@ def _device(config: Config, stage: str) -> str:
             raise ConfigError(what, field="placement.processes", fix="give each machine as many processes as GPUs")
         torch.cuda.set_device(number)
     return "cuda"
+
+
+def _with_micro_batches(config: Config, stage: str, device: str) -> Config:
+    """Return the config with passes that fit on this GPU beside the training states, where it leaves them open."""
+    if device == "cpu" or stage not in STAGES_WITH_RANKS or config.placement.micro_batch_tokens:
+        return config
+    import torch
+
+    from rloop_core.plan.memory import USABLE, micro_batch_tokens, placed
+    from rloop_core.plan.models import find_shape
+
+    shape = find_shape(config.policy)
+    if shape is None:
+        return config
+    memory = USABLE * torch.cuda.mem_get_info()[1]
+    return placed(config, micro_batch_tokens=micro_batch_tokens(config, shape, memory, config.placement.processes))
 
 
 def _join_process_group(job: StageJob, device: str, rank: int, ranks: int) -> None:

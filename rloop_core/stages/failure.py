@@ -22,7 +22,7 @@ FREE_SPACE = "free disk space, or name another placement.scratch, and start the 
 ENGINE_FIELD = "placement.engine"
 _FULL_BYTES = 1 << 16
 _LOG_BYTES = 1 << 18
-_UNSET = {"micro_batch_rollouts": "the whole mini-batch", "micro_batch_trajectories": "the whole batch"}
+_UNSET = {"micro_batch_tokens": "what rloop plan says"}
 _ENGINE_ERROR = re.compile(
     r"^\((?:EngineCore|Worker)[^)]*\) ERROR [^]]*\] ([\w.]*(?:Error|Exception): .*)$", re.MULTILINE
 )
@@ -99,10 +99,10 @@ def device_advice(job: StageJob) -> str:
     """Return which settings to lower when a device is out of memory, with their current values."""
     placement = job.config["placement"]
     if job.stage == "explore":
-        lower = ["micro_batch_rollouts", "generation_batch"]
+        lower = ["micro_batch_tokens", "generation_batch"]
         lower += ["vllm.colocated_memory"] if job.config["explore"].get("engine") == "vllm" else []
     elif job.stage == "rft":
-        lower = ["micro_batch_trajectories"]
+        lower = ["micro_batch_tokens"]
     else:
         lower = ["vllm.memory" if placement.get("engine") == "vllm" else "generation_batch"]
     more = []
@@ -123,7 +123,7 @@ def host_advice(job: StageJob) -> str:
 def _lower_host_memory(job: StageJob) -> str:
     placement = job.config["placement"]
     fields = ["verifier_workers"] if placement.get("verifier_workers", 1) > 1 else []
-    fields += ["micro_batch_rollouts", "generation_batch"] if placement.get("device") != "cuda" else []
+    fields += ["micro_batch_tokens", "generation_batch"] if placement.get("device") != "cuda" else []
     lower = [_current_values(placement, fields)] if fields else []
     if placement.get("processes", 1) > 1:
         lower.append(f"{_current_values(placement, ['processes'])} for each of the placement.machines")

@@ -11,7 +11,7 @@ STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 STAGES_WITH_RANKS = ("explore", "rft")
 """Stages that train; the others run in one process, whatever placement says."""
 
-STAGE_VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
+STAGE_VERSIONS = {"explore": 3, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 4}
 """Raise a version when the stage's code changes what it computes, so that old artifacts are not reused."""
 
 

@@ -13,6 +13,7 @@ from rloop_core.rollout.available import check_in_loop, check_standalone, replic
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.vllm_server import asks_server, check_server
+from rloop_core.runtime.events import as_notes
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
@@ -75,6 +76,18 @@ def _check_engines(config: Config) -> None:
         check_standalone(config)
     if "explore" not in config.placement.pools:
         check_in_loop(config, device=None)
+        _check_sharding(config)
+
+
+def _check_sharding(config: Config) -> None:
+    """Refuse FSDP with `generate`: every forward pass gathers weights, and ranks call it unequally often."""
+    from rloop_core.plan.sharding import sharding_named
+
+    way = sharding_named(config)
+    if way and way.weights and not way.deepspeed and config.explore.engine == "transformers":
+        what = f"{way.file} shards the weights by FSDP, under which transformers cannot generate"
+        fix = "set explore.engine to vllm, or name infra/accelerate/zero3.yaml"
+        raise ConfigError(what, field="placement.accelerate_config", fix=fix)
 
 
 def draws_here(config: Config) -> bool:
@@ -101,22 +114,29 @@ def _check_weights(folder: Path) -> None:
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
 
 
-def check_memory(config: Config, folder: Path, available: float) -> None:
-    """Refuse a stage that does not fit in the device's free memory (bytes) by the memory model of `rloop plan`.
+def check_memory(config: Config, folder: Path, available: float) -> list[str]:
+    """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
+
+    The model has not been measured on GPUs yet, so it only warns, unless the training states alone do not fit.
 
     Raises:
-        ConfigError: A stage needs more; the fix names the settings that make it fit.
+        ConfigError: They do not; the fix names the settings that make them fit.
     """
     from rloop_core.plan.memory import GIB, stage_memories
     from rloop_core.plan.models import find_shape
 
     shape = find_shape(config.policy.model_copy(update={"path": str(folder)}))
     if shape is None:
-        return
+        return []
+    warnings = []
     for stage in stage_memories(config, shape, available, config.placement.processes):
         if not stage.fits:
             what = f"{stage.stage} needs about {stage.needed / GIB:.1f} GiB, the device has {available / GIB:.1f} free"
-            raise ConfigError(what, field="placement", fix="; ".join(stage.fixes) or "take a larger device")
+            fix = "; ".join(stage.fixes) or "take a larger device"
+            if stage.states > available:
+                raise ConfigError(what, field="placement", fix=fix)
+            warnings.append(f"{what} (estimated); if it runs out of memory: {fix}")
+    return warnings
 
 
 def run(context: StageContext) -> StageOutcome:
@@ -134,7 +154,8 @@ def run(context: StageContext) -> StageOutcome:
     if context.device == "cuda":
         import torch
 
-        check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
+        for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
+            as_notes(context.on_event)(warning)
         if draws_here(config) and config.placement.engine == "vllm":
             replicas_of(config, context.device)
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)

@@ -11,6 +11,8 @@ from rloop_core.errors import StoreError
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
+_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories")
+"""Fields of placement that only records of release 0.1.0 have; `micro_batch_tokens` replaced them."""
 
 
 def write_run_record(store: Store, config: Config) -> None:
@@ -50,7 +52,16 @@ def read_run_config(store: Store, run: str) -> Config:
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
-    return make_config(config)
+    return make_config(_in_todays_fields(config))
+
+
+def _in_todays_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded config, perhaps of an earlier release, in the fields that have the same effect today."""
+    placement, experts = config.get("placement"), config.get("filter")
+    if not isinstance(placement, dict) or not isinstance(experts, dict):
+        return config
+    kept = {name: value for name, value in placement.items() if name not in _FORMER_PLACEMENT}
+    return {**config, "placement": kept, "filter": {"deduplicate": True, **experts}}  # as release 0.1.0 always did
 
 
 def runs_of(store: Store) -> list[str]:

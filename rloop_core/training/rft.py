@@ -64,6 +64,8 @@ def finetune(
     Raises:
         StageError: A trajectory exceeds the model's context, updates are missing, or the loss is not finite.
     """
+    from rloop_core.training.micro_batches import DEFAULT_TOKENS
+
     settings = job.config.rft
     remote = job.config.policy.trust_remote_code
     tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
@@ -89,6 +91,8 @@ def finetune(
         callbacks=[_loss_callback(losses, updates, on_update)],
         peft_config=adapter_settings(job.config, "rft"),
     )
+    trainer.micro_batch_tokens = job.config.placement.micro_batch_tokens or DEFAULT_TOKENS
+    trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
         raise StageError(
@@ -144,14 +148,24 @@ def _loss_callback(losses: list[float], updates: int, on_update: Callable[[dict[
 
 
 def _trainer_class(padding: int) -> Any:
-    """Return SFTTrainer; with padding, its sampler puts the data set's last `padding` rows at the end of each epoch."""
+    """Return SFTTrainer by tokens; its sampler puts the data set's last `padding` rows at the end of each epoch."""
     from trl import SFTTrainer
 
-    class PaddedTrainer(SFTTrainer):  # type: ignore[misc]
+    from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike
+
+    class TokenSFTTrainer(TokenMicroBatches, SFTTrainer):  # type: ignore[misc]
         def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+            if not padding:
+                return super()._get_train_sampler(*args, **kwargs)
             return _PaddedSampler(len(self.train_dataset) - padding, padding)
 
-    return PaddedTrainer if padding else SFTTrainer
+        def micro_batches(self, inputs: Batch) -> Iterator[tuple[Batch, float]]:
+            lengths = inputs["attention_mask"].sum(dim=1).tolist()
+            for rows in split_alike(lengths, self.micro_batch_tokens, self.accelerator):
+                width = max(lengths[row] for row in rows)
+                yield {name: value[:, :width] for name, value in select_rows(inputs, rows).items()}, 1.0
+
+    return TokenSFTTrainer
 
 
 class _PaddedSampler:

@@ -39,15 +39,13 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
     from trl import GRPOConfig
 
     explore = config.explore
-    micro = config.placement.micro_batch_rollouts or explore.mini_batch_rollouts // world_size
-    accumulation = explore.mini_batch_rollouts // (micro * world_size)
     return GRPOConfig(
         **_shared(config, explore, output_dir, seed, use_cpu),
         max_steps=explore.steps * explore.updates_per_step,
         num_generations=explore.group_size,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=accumulation * explore.updates_per_step,
+        per_device_train_batch_size=explore.mini_batch_rollouts // world_size,  # see TokenMicroBatches
+        gradient_accumulation_steps=1,
+        steps_per_generation=explore.updates_per_step,
         max_completion_length=explore.max_completion_tokens,
         temperature=explore.temperature,
         top_p=1.0,
@@ -84,15 +82,13 @@ def sft_config(
     from trl import SFTConfig
 
     rft = config.rft
-    share = rft.batch_trajectories // world_size
-    micro = min(config.placement.micro_batch_trajectories or share, share)
     return SFTConfig(
         **_shared(config, rft, output_dir, seed, use_cpu),
         max_length=None,
         completion_only_loss=True,
         num_train_epochs=rft.epochs,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=max(1, share // micro),
+        per_device_train_batch_size=rft.batch_trajectories // world_size,  # see TokenMicroBatches
+        gradient_accumulation_steps=1,
         lr_scheduler_type="constant_with_warmup" if rft.schedule == "constant" else rft.schedule,
         warmup_steps=math.floor(rft.warmup_ratio * updates),
         save_strategy="no",
@@ -142,6 +138,7 @@ def _vllm(config: Config) -> dict[str, Any]:
             "vllm_enable_sleep_mode": True,
             "vllm_gpu_memory_utilization": placement.colocated_memory,
             "vllm_tensor_parallel_size": placement.tensor_parallel,
+            "generation_kwargs": {"detokenize": False},  # TRL takes the token ids
             "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
         }
     return {

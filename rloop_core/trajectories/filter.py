@@ -1,4 +1,4 @@
-"""The filter: correct trajectories of hard problems, deduplicated and capped, become the expert set (paper 4.2).
+"""The filter: correct trajectories of hard problems become the expert set (paper 4.2).
 
 Two streaming passes over the record: the first counts attempts and successes of every problem; the second copies the
 few rows that may qualify to a scratch file, with projection and predicate pushed into the parquet reader. The other
@@ -98,9 +98,11 @@ def filter_experts(
 ) -> FilterReport:
     """Write the expert set of the record `paths` to `out_path`; equal rows and settings give equal bytes.
 
-    Of exact duplicates (same problem, same completion token ids) the first in canonical order stays. The cap keeps the
-    trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased draw, the same
-    on every machine. The result has the trajectory schema and is sorted by (step, rank, group_id, sample).
+    The threshold widens, if it may, until the set has `at_least` trajectories or there is no wider one. With
+    `deduplicate`, the first in canonical order of exact duplicates (same problem, same completion token ids) stays. The
+    cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased
+    draw, the same on every machine. The result has the trajectory schema and is sorted by (step, rank, group_id,
+    sample).
 
     Args:
         paths: Trajectory files of a phase.
@@ -131,7 +133,7 @@ def filter_experts(
         for threshold in settings.thresholds:
             tried.append(threshold)
             ledger, chosen = _choose(record, rates, threshold, settings, seed, candidates)
-            if len(chosen):
+            if len(chosen) >= settings.at_least:
                 break
         report = _report(rates, ledger, tried)
         if report.status == "carried" and (settings.on_empty == "fail" or len(tried) > 1):
@@ -196,7 +198,9 @@ def _choose(
         rows = _keys(candidates).sort(CANONICAL_ORDER, maintain_order=True)
         finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
         single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
-        distinct = single.unique(["problem_id", "digest"], keep="first", maintain_order=True)
+        distinct = single
+        if settings.deduplicate:
+            distinct = single.unique(["problem_id", "digest"], keep="first", maintain_order=True)
         capped = _within_cap(distinct, settings.max_per_problem, seed)
         counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, capped)]
         chosen = capped["row"].to_numpy().astype(np.int64)

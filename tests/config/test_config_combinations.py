@@ -37,6 +37,12 @@ def config(**sections):
         ({"filter": {"threshold": 0.3, "on_empty": "widen"}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "widen", "widen_to": []}}, "filter.widen_to", "rising thresholds"),
         ({"filter": {"on_empty": "shrug"}}, "filter.on_empty", ""),
+        (
+            {"explore": {"engine": "vllm"}, "placement": {"processes": 4, "vllm": {"tensor_parallel": 3}}},
+            "placement.vllm.tensor_parallel",
+            "choose a divisor",
+        ),
+        ({"filter": {"at_least": 100}}, "filter.at_least", "set on_empty to widen"),
         ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
         ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
         ({"filter": {"min_attempts": 2, "min_successes": 3}}, "filter.min_successes", "min_attempts"),
@@ -66,7 +72,6 @@ def config(**sections):
             "prompt.max_tokens",
             "at most 96",
         ),
-        ({"placement": {"micro_batch_rollouts": 3}}, "placement.micro_batch_rollouts", "divisor"),
     ],
 )
 def test_refused_by_path_with_the_fix(sections, field, fix):

@@ -19,6 +19,7 @@ BASE: dict[str, Any] = {
     "problems": {"source": "gsm8k", "params": {"knob": 1}},
     "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64},
     "harvest": {"snapshot_samples": 2},
+    "filter": {"on_empty": "widen"},
     "evaluate": {"sets": [{"source": "aime24"}]},
     "prompt": {"max_tokens": 64},
     "lora": {"rank": 8},
@@ -52,8 +53,8 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
     ("explore", "group_size"): [32, 8],
     ("explore", "problems_per_step"): [1024],
     ("explore", "mini_batch_rollouts"): [1024],
-    ("filter", "threshold"): [0.2],
-    ("placement", "micro_batch_rollouts"): [16, 512],
+    ("filter", "threshold"): [0.15],
+    ("placement", "micro_batch_tokens"): [None, 512],
     ("placement", "machines"): [2],
     ("placement", "vllm", "server"): ["http://node-3:8000"],
     ("evaluate", "samples"): [64],
@@ -155,7 +156,7 @@ def test_every_identity_field_is_in_a_fingerprint(leaf):
 @pytest.mark.parametrize(
     ("path", "value", "stages"),
     [
-        (("filter", "threshold"), 0.2, {"filter"}),
+        (("filter", "threshold"), 0.15, {"filter"}),
         (("rft", "epochs"), 2, {"rft"}),
         (("evaluate", "temperature"), 0.6, {"evaluate"}),
         (("explore", "learning_rate"), 2e-6, {"explore"}),

@@ -49,6 +49,8 @@ def _cut(name: str, folder: Path) -> Config:
         "iterations": 1,
         "policy.path": str(policy),
         "problems": {"source": str(train)},
+        "explore.engine": "transformers",  # vLLM needs a GPU in exploration; tests/stages/test_vllm.py plays the others
+        "placement.engine": "transformers",
         "explore.steps": 2,
         "explore.problems_per_step": 4,
         "explore.group_size": 4,

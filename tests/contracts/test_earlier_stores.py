@@ -16,6 +16,7 @@ from rloop_core.results.report.write import write_report
 from rloop_core.results.run_record import read_run
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import find_garbage
+from rloop_core.stages.job import STAGE_VERSIONS
 from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.stages.runner import StageRunner
@@ -23,6 +24,8 @@ from rloop_core.store import Store, content_digest, file_sha256, read_manifest
 from rloop_core.trajectories.filter import filter_experts
 
 RUN = "smoke"
+VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
+"""Of release 0.1.0."""
 LEFT_OUT = ("model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -34,8 +37,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(str(folder / "store"))
 
 
-def test_todays_code_would_compute_nothing_again(store: Store) -> None:
-    """A changed fingerprint costs users their finished stages: it needs a new stage version, on purpose."""
+def test_todays_code_would_compute_nothing_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed fingerprint costs users their finished stages: it needs a new stage version, on purpose.
+
+    After 0.1.0 came explore 3 and rft 2: micro-batches by tokens, and a warm-up that begins at 1 / W.
+    """
+    assert STAGE_VERSIONS == {**VERSIONS, "explore": 3, "rft": 2}
+    for stage, version in VERSIONS.items():
+        monkeypatch.setitem(STAGE_VERSIONS, stage, version)
     config = read_run_config(store, RUN)
     assert StageRunner(config, store, None).remaining() == []
     status = run_status(store, RUN, store.local_path(".cache"))

@@ -119,7 +119,7 @@ def test_deepspeeds_settings_make_a_plugin(name: str, monkeypatch: pytest.Monkey
     assert zero["offload_optimizer"]["device"] == ("cpu" if "offload" in name else "none")
     assert zero["offload_param"]["device"] == ("cpu" if name == "zero3-offload" else "none")
     assert zero["stage3_gather_16bit_weights_on_model_save"] == (name[4] == "3")
-    assert content["gradient_clipping"] == small_config().explore.max_grad_norm == small_config().rft.max_grad_norm
+    assert content["gradient_clipping"] == "auto", "explore.max_grad_norm and rft.max_grad_norm"
     assert content["gradient_accumulation_steps"] == "auto", "the run's"
 
 

@@ -88,12 +88,12 @@ def test_one_device_is_too_small_and_the_settings_that_help_are_named():
     assert any("128 GiB" in line and "at least 4 devices (--gpus)" in line for line in lines)
     assert "explore: set lora.rank to 32 (adapters: another computation)" in lines
     assert any("set placement.accelerate_config to infra/accelerate/zero2-offload.yaml" in line for line in lines)
-    eight = make_plan(config(), "h200", 8)
+    eight = make_plan(config(placement={"micro_batch_tokens": 65_536}), "h200", 8)
     rft = next(row for row in eight["memory"] if row["stage"] == "rft")
     (fix,) = rft["fixes"]
     name, value = fix.removeprefix("set ").split(" (")[0].split(" to ")
-    placement = {"micro_batch_trajectories": int(value), "gradient_checkpointing": False}
-    assert name == "placement.micro_batch_trajectories"
+    placement = {"micro_batch_tokens": int(value), "gradient_checkpointing": False}
+    assert name == "placement.micro_batch_tokens"
     again = make_plan(config(placement=placement), "h200", 8)
     assert next(row for row in again["memory"] if row["stage"] == "rft")["fits"]
 
@@ -103,7 +103,7 @@ def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
     explore = next(row for row in plan["memory"] if row["stage"] == "explore")
     (fix,) = [line for line in explore["fixes"] if "generation_batch" in line]
     most = int(fix.split("at most ")[1].split(" ")[0])
-    placement = {"generation_batch": most, "micro_batch_rollouts": 1, "gradient_checkpointing": True}
+    placement = {"generation_batch": most, "gradient_checkpointing": True}
     again = make_plan(config(placement=placement), "h200", 8)
     assert next(row for row in again["memory"] if row["stage"] == "explore")["fits"]
 

@@ -52,8 +52,8 @@ def main() -> None:
                 full.write_text(data["rank"])
 
     told: dict[str, Any] = {}
-    for micro in (None, 2):
-        data["config"]["placement"]["micro_batch_rollouts"] = micro
+    for micro in (None, 256):
+        data["config"]["placement"]["micro_batch_tokens"] = micro
         config = make_config(data["config"])
         store = Store(config.placement.store)
         steps.clear()

@@ -27,14 +27,14 @@ _SAMPLING = {"enabled": False, "when_exhausted": "update-with-fewer"}
 def ranks_config(
     store: Path, processes: int, lora: dict[str, Any] | None = None, epochs: int = 1, steps: int = 3, **placement: Any
 ) -> Config:
-    """RL steps with a checkpoint after each, and fine-tuning whose last batch is not full."""
+    """RL steps with a checkpoint after each, fine-tuning whose last batch is not full, updates of several passes."""
     return small_config(
         name="ranks",
         explore={"steps": steps, "dynamic_sampling": _SAMPLING},
         filter={"threshold": 0.9},
         rft={"batch_trajectories": 8, "learning_rate": 1e-4, "epochs": epochs},
         lora=lora or {},
-        placement={"store": str(store), "processes": processes, **placement},
+        placement={"store": str(store), "processes": processes, "micro_batch_tokens": 100, **placement},
     )
 
 

@@ -41,19 +41,19 @@ ZERO = "infra/accelerate/zero2-offload.yaml"
         (
             DEVICE,
             "explore",
-            {"micro_batch_rollouts": 4},
-            r"lower placement.micro_batch_rollouts \(now 4\), placement.generation_batch \(now 256\); or "
+            {"micro_batch_tokens": 4096},
+            r"lower placement.micro_batch_tokens \(now 4096\), placement.generation_batch \(now 256\); or "
             rf"set placement.gradient_checkpointing; or name {ZERO}",
         ),
         (
             DEVICE,
             "rft",
             {"gradient_checkpointing": True, "accelerate_config": ZERO},
-            r"lower placement.micro_batch_trajectories \(now the whole batch\); or free the device",
+            r"lower placement.micro_batch_tokens \(now what rloop plan says\); or free the device",
         ),
         (DEVICE, "evaluate", {}, r"lower placement.generation_batch \(now 256\); or free the device"),
         (DEVICE, "evaluate", {"engine": "vllm"}, r"lower placement.vllm.memory \(now 0.85\)"),
-        (HOST, "explore", {}, r"more memory, or lower placement.micro_batch_rollouts \(now the whole mini-batch\)"),
+        (HOST, "explore", {}, r"more memory, or lower placement.micro_batch_tokens \(now what rloop plan says\)"),
         (TORCH_ON_HOST, "explore", {"accelerate_config": ZERO}, r"what placement.accelerate_config keeps in the host"),
         (
             HOST,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,21 @@ from rloop_core.errors import ConfigError
 from rloop_core.plan.models import KNOWN
 from rloop_core.policies import bundled_policy_path
 from rloop_core.stages import preflight
+from rloop_core.stages.execute import _show_one_gpu
 from rloop_core.stages.preflight import check_memory
 from rloop_core.training.settings import grpo_config
 from tests.conftest import small_config
 
 
-def test_a_stage_that_cannot_fit_on_the_device_is_refused_with_the_setting() -> None:
-    config = small_config(placement={"generation_batch": 4096, "micro_batch_rollouts": 8}, explore={"group_size": 8})
-    check_memory(config, bundled_policy_path(), available=8e9)
-    with pytest.raises(
-        ConfigError, match=r"placement: \w+ needs about .* GiB, the device has 0\.1 free \(fix: set placement\."
-    ):
-        check_memory(config, bundled_policy_path(), available=1e8)
+def test_a_stage_that_may_not_fit_is_warned_of_and_one_that_cannot_is_refused() -> None:
+    """The memory model has not been measured on GPUs: only training states that exceed the device are certain."""
+    config = small_config(placement={"generation_batch": 4096, "micro_batch_tokens": 1024}, explore={"group_size": 8})
+    assert check_memory(config, bundled_policy_path(), available=8e9) == []
+    warnings = check_memory(config, bundled_policy_path(), available=2e7)
+    assert [line.partition(" needs")[0] for line in warnings] == ["explore", "rft"]
+    assert "runs out of memory: set placement.micro_batch_tokens to " in warnings[0]
+    with pytest.raises(ConfigError, match=r"placement: explore needs about .* GiB, the device has 0\.0 free \(fix: "):
+        check_memory(config, bundled_policy_path(), available=5e6)
 
 
 def test_fused_kernels_need_a_gpu_and_their_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -40,7 +44,7 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
     policy = tmp_path / "policy"
     policy.mkdir()
     (policy / "config.json").write_text(json.dumps(KNOWN["Qwen/Qwen2.5-Math-1.5B"]))
-    settings = {"micro_batch_rollouts": 1, "micro_batch_trajectories": 1, "generation_batch": 8}
+    settings = {"generation_batch": 8}
     explore = {"problems_per_step": 8, "group_size": 4, "mini_batch_rollouts": 32}
 
     def config(processes: int) -> Config:
@@ -52,3 +56,34 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
     check_memory(config(8), policy, available=12e9)
     with pytest.raises(ConfigError, match=r"explore needs about .* \(fix: .*infra/accelerate/zero2-offload.yaml"):
         check_memory(config(1), policy, available=12e9)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "visible", "shown"),
+    [
+        ("explore", 1, None, "0"),
+        ("rft", 1, "3,5", "3"),
+        ("rft", 1, "", ""),
+        ("explore", 2, "3,5", "3,5"),
+        ("evaluate", 1, "3,5", "3,5"),
+        ("harvest", 1, None, None),
+    ],
+)
+def test_a_stage_that_trains_in_one_process_sees_one_gpu(
+    stage: str, ranks: int, visible: str | None, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would train on all GPUs by DataParallel, which TRL refuses; vLLM's replicas need them all."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")  # so that it is restored
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    _show_one_gpu(stage, ranks)
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
+
+
+def test_sharding_under_which_transformers_cannot_generate_is_refused() -> None:
+    """Under FSDP every forward pass gathers weights from all ranks, and ranks generate unequally many tokens."""
+    fsdp = {"accelerate_config": "infra/accelerate/fsdp.yaml", "processes": 2}
+    with pytest.raises(ConfigError, match=r"accelerate_config: .*FSDP.*fix: set explore.engine to vllm"):
+        preflight._check_sharding(small_config(placement=fsdp))
+    preflight._check_sharding(small_config(placement=fsdp, explore={"engine": "vllm"}))
+    preflight._check_sharding(small_config(placement={**fsdp, "accelerate_config": "infra/accelerate/zero3.yaml"}))

@@ -127,8 +127,8 @@ def test_a_full_device_ends_the_stage_with_what_to_lower_and_lowered_it_goes_on(
     told = json.loads(done.stdout.splitlines()[-1]) if done.stdout else pytest.fail(done.stderr)
     named = "rank 1: out of memory: CUDA out of memory" if full == "1" else "out of memory: CUDA out of memory"
     assert named in told["error"] and told["kind"] == "StageError", "trying the same again would not help"
-    assert "(fix: lower placement.micro_batch_rollouts (now the whole mini-batch), placement.gen" in told["error"]
-    assert told["steps-None"] == [1, 2] and told["steps-2"] == [3], "nothing that was checkpointed is computed again"
+    assert "(fix: lower placement.micro_batch_tokens (now what rloop plan says), placement.gen" in told["error"]
+    assert told["steps-None"] == [1, 2] and told["steps-256"] == [3], "nothing that was checkpointed is computed again"
 
 
 @pytest.mark.long

@@ -87,7 +87,7 @@ def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
     config = small_config(
         lora=LORA,
         explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3},
-        placement={"checkpoint_every": 2, "micro_batch_rollouts": 4},
+        placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
     )
     whole = check_killed_equals_whole(config, make_job, verifier, 4)
     checkpoint = whole.work / "checkpoints/checkpoint-8"

@@ -88,7 +88,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
 ) -> None:
     """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
     config = small_config(
-        explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_rollouts": 4}
+        explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_tokens": 256}
     )
     check_killed_equals_whole(config, make_job, verifier, 1, 4)
 

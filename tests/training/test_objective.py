@@ -38,7 +38,7 @@ def _dapo_loss(
 def _gspo_loss(
     new: np.ndarray, old: np.ndarray, advantages: np.ndarray, mask: np.ndarray, low: float, high: float
 ) -> float:
-    """-J: GSPO's equation 5 over one micro-batch, each sequence weighted alike."""
+    """-J: GSPO's equation 5 over some sequences, each weighted alike."""
     lengths = mask.sum(axis=1)
     ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(lengths, 1))
     gain = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
@@ -65,7 +65,7 @@ def _capture(
             "overlong": {"buffer_tokens": 30, "penalty": 0.7},
             **explore,
         },
-        placement={"micro_batch_rollouts": 8},
+        placement={"micro_batch_tokens": 300},
     )
     job = make_job(config)
     trainer = make_trainer(job, encoded(config), verifier)
@@ -98,7 +98,7 @@ def test_the_loss_is_dapos_token_level_clip_higher_objective(
 ) -> None:
     calls, job = captured
     explore = job.config.explore
-    assert len(calls) == 8, "four updates of two micro-batches"
+    assert len(calls) > 8, "four updates, each of several micro-batches"
     tokens = float(calls[0]["num_items_in_batch"]) / explore.updates_per_step
     kept = sum(call["completion_mask"].sum() for call in calls)
     assert kept == calls[0]["num_items_in_batch"], "tokens of the update are counted after dynamic sampling"
@@ -118,14 +118,14 @@ def test_the_loss_is_dapos_token_level_clip_higher_objective(
 def test_gspo_has_one_ratio_for_each_sequence_and_weighs_sequences_alike(
     make_job: Callable[..., ExploreJob], verifier: Verifier
 ) -> None:
-    low, high, micro_batches = 3e-4, 4e-4, 2
+    low, high = 3e-4, 4e-4
     calls, job = _capture(make_job, verifier, objective="gspo", clip_low=low, clip_high=high)
-    assert len(calls) == 8
+    assert len(calls) > 8
     clipped = 0
     for call in calls:
         new = _log_probs(call["logits"], call["completion_ids"], job.config.explore.temperature)
         old, mask = call["old_per_token_logps"], call["completion_mask"]
-        expected = _gspo_loss(new, old, call["advantages"], mask, low, high) / micro_batches
+        expected = _gspo_loss(new, old, call["advantages"], mask, low, high)
         assert call["loss"] == pytest.approx(expected, rel=1e-3, abs=1e-5)
         ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1))
         clipped += int(((ratio > 1 + high) & (call["advantages"] > 0)).sum())

@@ -27,6 +27,7 @@ from rloop_core.training.adapters import merged_weights
 from rloop_core.training.explore import ExploreJob, explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_note, drift_summary
 from rloop_core.training.settings import grpo_config
+from rloop_core.training.trainer import _engine_arguments
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -248,3 +249,19 @@ def test_an_engine_that_is_not_installed_is_refused_with_the_field_and_the_fix(m
     with pytest.raises(ConfigError, match=r"^placement\.engine: vLLM is not installed here \(fix: pip install 'rloop"):
         check_standalone(small_config(placement={"engine": "vllm"}))
     check_standalone(small_config())
+
+
+def test_a_colocated_engine_has_bounded_sequences_and_room_for_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL asks for as many sequences as an RL step has rollouts, and for 4,096 tokens a step: vLLM refuses the pair."""
+    from trl.generation import vllm_generation
+
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(vllm_generation, "LLM", lambda **arguments: made.append(arguments), raising=False)
+    trls = vllm_generation.LLM
+    with _engine_arguments():
+        vllm_generation.LLM(model="theta", max_num_seqs=8192, max_num_batched_tokens=4096)
+        vllm_generation.LLM(model="theta", max_num_seqs=64, max_num_batched_tokens=4096)
+    assert vllm_generation.LLM is trls
+    assert [arguments["max_num_seqs"] for arguments in made] == [512, 64]
+    assert all(arguments["max_num_batched_tokens"] >= arguments["max_num_seqs"] for arguments in made)
+    assert all(arguments["model"] == "theta" for arguments in made)

@@ -61,7 +61,7 @@ def reference(
     left = count(left[left["finished"]] if chosen.drop_truncated else left)
     left = count(left[left["boxes"] <= 1] if chosen.drop_multiple_boxes else left)
     left = left.sort_values(KEYS).assign(ids=lambda f: f["completion_ids"].map(tuple))
-    left = count(left.drop_duplicates(["problem_id", "ids"]))
+    left = count(left.drop_duplicates(["problem_id", "ids"]) if chosen.deduplicate else left)
     draws = [draw_key(seed, *key) for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)]
     left = left.assign(draw=draws).sort_values("draw")
     left = count(left if chosen.max_per_problem is None else left.groupby("problem_id").head(chosen.max_per_problem))
@@ -98,13 +98,17 @@ PLAIN = [
     min_attempts=st.integers(1, 6),
     min_successes=st.integers(1, 3),
     cap=st.none() | st.integers(1, 3),
+    deduplicate=st.booleans(),
     truncated=st.booleans(),
     boxes=st.booleans(),
     seed=st.integers(0, 3),
 )
-@example(drawn=PLAIN, threshold=0.3, min_attempts=1, min_successes=1, cap=None, truncated=True, boxes=True, seed=0)
+@example(
+    drawn=PLAIN, threshold=0.3, min_attempts=1, min_successes=1, cap=None, deduplicate=True, truncated=True,
+    boxes=True, seed=0,
+)  # fmt: skip
 def test_the_filter_is_its_definition(
-    rollout, drawn, threshold, min_attempts, min_successes, cap, truncated, boxes, seed
+    rollout, drawn, threshold, min_attempts, min_successes, cap, deduplicate, truncated, boxes, seed
 ) -> None:
     rows = [
         rollout(step, 0, 0, f"g{i:03d}", i % 4, f"p{problem}", verdict, tuple(ids), finished, boxed, kept=i % 2 == 0)
@@ -115,6 +119,7 @@ def test_the_filter_is_its_definition(
         threshold=threshold or 0.1,
         min_attempts=max(min_attempts, min_successes),
         min_successes=min_successes,
+        deduplicate=deduplicate,
         max_per_problem=cap,
         drop_truncated=truncated,
         drop_multiple_boxes=boxes,
@@ -194,6 +199,23 @@ def test_an_empty_set_widens_step_by_step(rollout) -> None:
     assert {row["problem_id"] for row in found} == {"half"}
     with pytest.raises(StageError, match=r"threshold\(s\) 0\.1, 0\.2, 0\.5, 1;"):
         run_filter(band(rollout, {"never": (0, 4)}), wide)
+
+
+def test_the_threshold_widens_until_the_set_is_large_enough(rollout) -> None:
+    rows = band(rollout, {"rare": (1, 20), "half": (4, 10), "easy": (9, 10)})
+    reports = [
+        run_filter(rows, FilterConfig(on_empty="widen", widen_to=(0.5, 1.0), max_per_problem=None, at_least=least))[0]
+        for least in (1, 2, 5, 6, 14, 99)
+    ]
+    assert [report.threshold for report in reports] == [0.1, 0.5, 0.5, 1.0, 1.0, 1.0]
+    assert [report.trajectories for report in reports] == [1, 5, 5, 14, 14, 14], "the widest is taken as it is"
+    assert [report.status for report in reports] == ["filtered", *["widened"] * 5]
+
+
+def test_how_often_a_solution_was_found_counts(rollout) -> None:
+    rows = [rollout(1, 0, 0, f"g{i}", 0, "p", "correct" if i < 3 else "wrong", (7, 1)) for i in range(40)]
+    assert run_filter(rows, FilterConfig())[0].trajectories == 3
+    assert run_filter(rows, FilterConfig(deduplicate=True))[0].trajectories == 1
 
 
 def test_the_report_is_plain_json(rollout) -> None:

@@ -1,0 +1,162 @@
+"""What both trainers share: micro-batches of rows of similar length, and a warm-up that learns from its first update.
+
+TRL pads every row of a batch to the longest (its issue 7179). Here one optimizer update of a rank is one batch of the
+trainer, which is split by length, and the gradients of its parts are summed. The update stays the same up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
+
+DEFAULT_TOKENS = 16_384
+"""Tokens of a micro-batch where nothing else is said, as on a CPU."""
+SIMILAR = 0.9
+"""A row shorter than this share of its micro-batch's longest row begins a new micro-batch ..."""
+LEAST_SHARE = 1 / 16
+"""... if the micro-batch has reached this share of the budget: a very small one costs more time than its padding."""
+
+Batch = dict[str, torch.Tensor]
+
+
+def split_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Return the rows' indices in micro-batches of similar lengths, the longest first.
+
+    A micro-batch of n rows computes n times its longest row: at most `budget` tokens, unless one row alone is longer.
+
+    Args:
+        lengths: Tokens of each row.
+        budget: Most tokens of a micro-batch, padding included.
+    """
+    parts: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        longest = lengths[parts[-1][0]] if parts else 0
+        tokens = longest * len(parts[-1]) if parts else 0
+        is_short = tokens >= LEAST_SHARE * budget and lengths[row] < SIMILAR * longest
+        if not parts or tokens + longest > budget or is_short:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[list[int]]:
+    """Return `split_by_tokens`, with as many rows in each micro-batch on every rank: TRL gathers a value of each row.
+
+    The n-th longest row counts as long as the longest n-th row of all ranks.
+    """
+    if accelerator.num_processes == 1:
+        return split_by_tokens(lengths, budget)
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    mine = torch.tensor([[lengths[row] for row in order]], device=accelerator.device)
+    longest = accelerator.gather(mine).max(dim=0).values.tolist()
+    return [[order[place] for place in part] for part in split_by_tokens(longest, budget)]
+
+
+@dataclass(frozen=True)
+class Unpadded:
+    """Rows of prompt + completion that begin in the first column, as wide as the longest of them.
+
+    Attributes:
+        input_ids, attention_mask: Shape (rows, width).
+        kept: Columns at the end that hold all completions.
+        columns: Each kept column's place in its row's completion; -1 where it holds none. Shape (rows, kept).
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    kept: int
+    columns: torch.Tensor
+
+    def spread(self, values: torch.Tensor, width: int) -> torch.Tensor:
+        """Return values of the kept columns, (rows, kept), at their completions' places: (rows, width), else 0."""
+        held = self.columns >= 0
+        rows = torch.arange(len(values), device=values.device)[:, None].expand_as(self.columns)
+        return values.new_zeros(len(values), width).index_put((rows[held], self.columns[held]), values[held])
+
+
+def unpad(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_width: int) -> Unpadded:
+    """Remove the padding on the left of prompts, and all columns that no row needs.
+
+    Args:
+        input_ids: Prompts, padded on the left, then completions, padded on the right; shape (rows, columns).
+        attention_mask: 1 at tokens, 0 at padding; same shape.
+        completion_width: Columns of the completions.
+    """
+    prompt_width = input_ids.shape[1] - completion_width
+    prompts = attention_mask[:, :prompt_width].sum(dim=1)
+    lengths = attention_mask.sum(dim=1)
+    width = int(lengths.max())
+    places = torch.arange(width, device=input_ids.device)
+    held = places < lengths[:, None]
+    sources = (prompt_width - prompts[:, None] + places).clamp(max=input_ids.shape[1] - 1)
+    kept = max(1, width - int(prompts.min()))
+    columns = (places - prompts[:, None]).masked_fill(~held, -1)[:, width - kept :].clamp(min=-1)
+    return Unpadded(input_ids.gather(1, sources) * held, held.to(attention_mask.dtype), kept, columns)
+
+
+class TokenMicroBatches:
+    """Mixin of a Hugging Face trainer: computes each batch in micro-batches of at most `micro_batch_tokens` tokens.
+
+    Set `gradient_accumulation_steps` to 1, and `per_device_train_batch_size` to a rank's rows of one update.
+    """
+
+    micro_batch_tokens: int
+
+    def compute_loss(
+        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Return the batch's loss; the gradients of all micro-batches but the last are already added."""
+        loss_of: Callable[..., torch.Tensor] = super().compute_loss  # type: ignore[misc]
+        if not torch.is_grad_enabled():
+            return loss_of(model, inputs, return_outputs, num_items_in_batch)
+        *earlier, last = self.micro_batches(inputs)
+        done = torch.zeros((), device=self.accelerator.device)  # type: ignore[attr-defined]
+        with self._no_gradient_sync(model) if earlier else nullcontext():
+            for part, weight in earlier:
+                loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
+                with torch.autocast(loss.device.type, enabled=False):
+                    self.accelerator.backward(loss)  # type: ignore[attr-defined]
+                done += loss.detach()
+        part, weight = last
+        loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
+        return loss + done
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Return the schedule with a warm-up of W updates that begins at 1 / W: transformers' first update learns 0."""
+        scheduler = super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+        warm_up = self.args.get_warmup_steps(num_training_steps)  # type: ignore[attr-defined]
+        after = scheduler.lr_lambdas[0]
+
+        def rate(update: int) -> float:
+            return (update + 1) / warm_up if update < warm_up else float(after(update))
+
+        self.lr_scheduler = LambdaLR(scheduler.optimizer, rate)
+        return self.lr_scheduler
+
+    def micro_batches(self, inputs: Batch) -> Iterator[tuple[Batch, float]]:
+        """Yield the micro-batches, each with the weight of its loss in the batch's."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _no_gradient_sync(self, model: Any) -> Iterator[None]:
+        """Exchange no gradients between ranks, and let DeepSpeed take no step, until the last micro-batch."""
+        state = self.accelerator.gradient_state  # type: ignore[attr-defined]
+        before = state.sync_gradients
+        with ExitStack() as stack:
+            if isinstance(model, DistributedDataParallel):
+                stack.enter_context(model.no_sync())
+            state._set_sync_gradients(False)
+            stack.callback(state._set_sync_gradients, before)
+            yield
+
+
+def select_rows(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Return some rows of a batch; values that belong to no row stay."""
+    index = torch.tensor(rows)
+    return {name: value[index.to(value.device)] if value.ndim else value for name, value in batch.items()}

@@ -1,0 +1,142 @@
+"""Micro-batches by tokens: the rows of a batch in parts with little padding, and the same gradients as in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import TrainerCallback
+
+from rloop_core.policies import bundled_policy_path
+from rloop_core.training import rft
+from rloop_core.training.explore import ExploreJob, make_trainer
+from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
+from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.verifier import Verifier
+from tests.conftest import encoded, small_config
+
+LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 5000))
+def test_every_row_is_in_one_micro_batch_of_similar_lengths_within_the_budget(lengths: list[int], budget: int) -> None:
+    parts = split_by_tokens(lengths, budget)
+    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+    assert [lengths[row] for part in parts for row in part] == sorted(lengths, reverse=True)
+    for part in parts:
+        of_part = [lengths[row] for row in part]
+        assert len(part) == 1 or len(part) * max(of_part) <= budget
+        before_last_row = (len(part) - 1) * max(of_part)
+        assert min(of_part) >= SIMILAR * max(of_part) or before_last_row < LEAST_SHARE * budget
+
+
+class TwoRanks:
+    """An accelerator of two ranks, the other of which holds rows of these lengths."""
+
+    num_processes, device = 2, "cpu"
+
+    def __init__(self, other: list[int]) -> None:
+        self._other = other
+
+    def gather(self, mine: torch.Tensor) -> torch.Tensor:
+        return torch.cat([mine, torch.tensor([sorted(self._other, reverse=True)])])
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), min_size=1, max_size=60), st.integers(1, 5000))
+def test_ranks_have_as_many_rows_in_each_micro_batch(lengths: list[tuple[int, int]], budget: int) -> None:
+    one, other = ([pair[rank] for pair in lengths] for rank in (0, 1))
+    ours, theirs = split_alike(one, budget, TwoRanks(other)), split_alike(other, budget, TwoRanks(one))
+    assert [len(part) for part in ours] == [len(part) for part in theirs]
+    assert sorted(row for part in ours for row in part) == list(range(len(lengths)))
+    for part in ours:
+        assert len(part) == 1 or len(part) * max(one[row] for row in part) <= budget
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=8))
+def test_rows_without_padding_hold_the_same_tokens_and_values_go_back_to_their_places(
+    rows: list[tuple[int, int]],
+) -> None:
+    prompt_width, width = max(prompt for prompt, _ in rows) + 2, max(completion for _, completion in rows) + 3
+    ids = torch.zeros(len(rows), prompt_width + width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, (prompt, completion) in enumerate(rows):
+        held = slice(prompt_width - prompt, prompt_width + completion)
+        ids[row, held] = torch.arange(1, prompt + completion + 1)
+        mask[row, held] = 1
+    part = unpad(ids, mask, width)
+    assert part.input_ids.shape[1] == max(sum(row) for row in rows)
+    for row, (prompt, completion) in enumerate(rows):
+        length = prompt + completion
+        assert part.input_ids[row].tolist()[:length] == list(range(1, length + 1))
+        assert part.attention_mask[row].tolist() == [1] * length + [0] * (part.input_ids.shape[1] - length)
+    values = part.spread(part.input_ids[:, -part.kept :].float(), width)
+    assert torch.equal(values, (ids * mask)[:, prompt_width:].float())
+
+
+class Gradients(TrainerCallback):  # type: ignore[misc]
+    """Keeps the gradients of the first update."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, torch.Tensor] = {}
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **unused: Any) -> None:
+        if not self.first:
+            self.first = {name: value.grad.clone() for name, value in model.named_parameters()}
+
+
+def _equal_but_for_rounding(one: Gradients, other: Gradients) -> None:
+    assert one.first.keys() == other.first.keys()
+    largest = max(float(value.abs().max()) for value in one.first.values())
+    assert largest > 1e-4
+    for name, value in one.first.items():
+        assert torch.allclose(value, other.first[name], rtol=1e-3, atol=1e-6 * max(1.0, largest)), name
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("objective", ["dapo", "gspo"])
+def test_an_exploration_update_in_many_micro_batches_has_the_gradients_of_one(
+    objective: str, make_job: Callable[..., ExploreJob], verifier: Verifier
+) -> None:
+    gradients = {}
+    losses: dict[int, list[float]] = {}
+    for budget in (150, 100_000):
+        config = small_config(
+            explore={"steps": 1, "group_size": 8, "mini_batch_rollouts": 32, "objective": objective},
+            placement={"micro_batch_tokens": budget},
+        )
+        trainer = make_trainer(make_job(config, str(budget)), encoded(config), verifier)
+        gradients[budget] = Gradients()
+        trainer.add_callback(gradients[budget])
+        trainer.train()
+        losses[budget] = [row[name] for row in trainer.state.log_history[:1] for name in ("loss", "entropy")]
+    _equal_but_for_rounding(*gradients.values())
+    assert losses[150] == pytest.approx(losses[100_000], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.process
+def test_fine_tuning_in_many_micro_batches_has_the_gradients_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients, metrics = {}, {}
+    for budget in (60, 100_000):
+        kept = gradients[budget] = Gradients()
+        log = rft._loss_callback
+
+        def callbacks(*args: Any, kept: Gradients = kept, log: Any = log) -> Any:
+            kept.on_log = log(*args).on_log  # type: ignore[method-assign]
+            return kept
+
+        monkeypatch.setattr(rft, "_loss_callback", callbacks)
+        config = small_config(rft={"batch_trajectories": 8}, placement={"micro_batch_tokens": budget})
+        rows = [list(problem.prompt_ids) for problem in encoded(config)[:8]]
+        completions = [(row * 3)[: 2 + 3 * place] for place, row in enumerate(rows)]
+        job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path / str(budget), device="cpu")
+        metrics[budget] = finetune(job, rows, completions, lambda row: None)
+        monkeypatch.undo()
+    _equal_but_for_rounding(*gradients.values())
+    assert metrics[60] == pytest.approx(metrics[100_000], rel=1e-4)
