@@ -144,7 +144,7 @@ def command(
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
     from rloop_core.policies import POLICIES
-    from rloop_core.stages.standalone import Request, checked_ks, evaluate, evaluate_on_machines
+    from rloop_core.stages.standalone import Request, checked_ks, evaluate
 
     template = template or ("plain" if model in POLICIES else "boxed")
     request = Request(
@@ -167,12 +167,7 @@ def command(
     )
     title = f"{model} on {problems}"
     with progress_bar(title, "batches") as tell:
-        if machines > 1:
-            result = evaluate_on_machines(
-                request, out, machines, lambda line: click.echo(f"rloop: {line}", err=True), tell
-            )
-        else:
-            result = evaluate(request, out, tell)
+        result = evaluate(request, out, tell, machines, lambda line: click.echo(f"rloop: {line}", err=True))
     if as_json:
         print_json(result)
     elif result["missing"]:

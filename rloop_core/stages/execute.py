@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,13 +17,13 @@ from typing import Any
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
+from rloop_core.rollout.recording import Sampling, own_batches, record_samples
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
-from rloop_core.verifier import Verifier
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,20 @@ class StageContext:
         ref = self._ref(role)
         return read_problems(self.store, ref.location, ref.digest)
 
-    def verifier(self) -> Verifier:
-        """Return a verifier with the settings of placement; a context manager."""
-        placement = self.config.placement
-        return Verifier(
-            workers=placement.verifier_workers,
-            timeout=placement.verifier_timeout_seconds,
-            memory_mb=placement.verifier_memory_mb,
-            policies=self.config.verifier,
+    def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:
+        """Sample this share of the batches and send progress; return the shards of all batches of each sampling."""
+
+        def on_batch(number: int, done: int, total: int) -> None:
+            self.on_progress(number + done / total, len(samplings))
+
+        run, iteration = self.job.run, self.job.iteration
+        return record_samples(
+            self.config, samplings, device=self.device, run=run, iteration=iteration, share=self.share, on_batch=on_batch
         )
+
+    def share_outcome(self, shards: Sequence[Sequence[Path]]) -> StageOutcome:
+        """Return the outcome of a share of a stage that samples: its number of batches."""
+        return StageOutcome({"batches": sum(len(own_batches(len(each), self.share)) for each in shards)}, {})
 
     def on_progress(self, done: float, total: float, metrics: dict[str, Any] | None = None) -> None:
         """Send a `step` event: so much of the stage is done."""

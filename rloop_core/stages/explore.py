@@ -7,6 +7,7 @@ from typing import Any
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.runtime import events
 from rloop_core.stages.execute import StageContext
@@ -33,7 +34,7 @@ def run(context: StageContext) -> StageOutcome:
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
 
-    with context.verifier() as verifier, context.tracked() as track:
+    with make_verifier(config) as verifier, context.tracked() as track:
 
         def on_step(row: dict[str, Any]) -> None:
             context.on_progress(row["step"], config.explore.steps, row)

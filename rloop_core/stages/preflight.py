@@ -12,6 +12,7 @@ from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.inputs import Inputs
@@ -141,7 +142,7 @@ def run(context: StageContext) -> StageOutcome:
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
     warnings: list[str] = []
-    with context.verifier() as verifier:
+    with make_verifier(config) as verifier:
         for role in context.roles("problems"):
             problems = context.problems(role)
             encoded = encode_problems(problems, config.prompt, tokenizer)

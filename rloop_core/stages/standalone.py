@@ -1,4 +1,4 @@
-"""Evaluate a model on a problem set outside any run: draw samples into a folder, judge them, compute metrics."""
+"""Evaluate a model on a problem set outside any run: sample into a folder, judge, compute metrics."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ from rloop_core.config import Config, InvalidCombination, check_context, make_co
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
+from rloop_core.problems import Problem, load_problems
+from rloop_core.rollout.available import check_standalone, engine_name
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import Sampling, own_batches, record_samples
+from rloop_core.runtime.cluster import join_cluster
+from rloop_core.seeds import derive_seed
+from rloop_core.stages.process import warm_up
+from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
@@ -34,7 +44,7 @@ class Request:
     """What to evaluate; `rloop evaluate --help` explains the fields.
 
     Attributes:
-        share: (i, n) draws only the i-th of n shares of the batches, counted from 1.
+        share: (i, n) samples only the i-th of n shares of the batches, counted from 1.
         engines: Replicas of vLLM that share the batches; None takes one for each visible GPU.
     """
 
@@ -74,45 +84,49 @@ def checked_ks(ks: Iterable[int], samples: int) -> tuple[int, ...]:
     return ks
 
 
-def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total: None) -> dict[str, Any]:
-    """Draw the samples that are missing, judge them, and return the metrics with their origin.
+def evaluate(
+    request: Request,
+    out: Path | None,
+    tell: Tell = lambda done, total: None,
+    machines: int = 1,
+    note: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Sample what is missing, judge it, and return the metrics with their origin.
 
-    A request for a share draws its own batches only. While batches of other shares are missing, the result has no
+    A request for a share samples its own batches only. While batches of other shares are missing, the result has no
     metrics, and `missing` is the number of those batches.
 
     Args:
         request: What to evaluate.
         out: Folder of samples and metrics; None takes one named after the settings.
-        tell: Called with the progress.
+        tell: Called with the progress; of several machines, that of this one's final pass over all batches.
+        machines: Machines of the Ray cluster that share the batches, this one included; all must see `out`.
+        note: Called with lines about the machines.
 
     Raises:
-        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
+        RLoopError: Unknown model or problems, a budget beyond the model's context, a folder with other samples, or
+            machines that are missing; the error of a machine names it.
     """
     from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-    from rloop_core.problems import load_problems
-    from rloop_core.rollout.available import check_standalone, engine_name
-    from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
 
+    if machines > 1:
+        out = _share_batches(request, out, machines, note)
     config = _config(request, request.max_tokens or _DEFAULT_TOKENS, prompt_tokens=1_000_000)
     check_standalone(config, field="--engine")
-    problem_set = load_problems(config.problems)
-    folder = resolve_policy(config.policy)
-    tokenizer = load_tokenizer(folder)
-    from rloop_core.rollout.prompts import encode_problems
-
-    encoded = encode_problems(list(problem_set), config.prompt, tokenizer)
+    problems = load_problems(config.problems)
+    policy = resolve_policy(config.policy)
+    encoded = encode_problems(problems, config.prompt, load_tokenizer(policy))
     longest = max(len(problem.prompt_ids) for problem in encoded)
-    budget = _budget(request, context_tokens(folder), longest)
-    config = _config(request, budget, prompt_tokens=longest)
+    budget = _budget(request, context_tokens(policy), longest)
     identity = {
-        "model": policy_digest(folder),
-        "problems": problem_set.digest,
+        "model": policy_digest(policy),
+        "problems": problems.digest,
         **{name: getattr(request, name) for name in _IDENTITY},
         "max_tokens": budget,
         "verifier": {"version": VERIFIER_VERSION, **request.policies.model_dump(mode="json")},
     }
     out = _prepare(out, identity, request)
-    shards = _sample(config, request, folder, encoded, out, budget, tell)
+    shards = _sample(_config(request, budget, longest), request, policy, problems, out, tell)
     missing = sum(not shard.exists() for shard in shards)
     metrics: dict[str, Any] = {}
     if not missing:
@@ -123,7 +137,7 @@ def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total
         **metrics,
         "settings": identity,
         "drawn_by": engine_name(request.engine),
-        "ledger": problem_set.ledger,
+        "ledger": problems.ledger,
         "out": str(out),
         "batches": len(shards),
         "missing": missing,
@@ -133,71 +147,49 @@ def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total
     return result
 
 
-def evaluate_on_machines(
-    request: Request,
-    out: Path | None,
-    machines: int,
-    say: Callable[[str], None],
-    tell: Tell = lambda done, total: None,
-) -> dict[str, Any]:
-    """Evaluate on several machines of a Ray cluster, each with its share of the batches.
-
-    Args:
-        request: What to evaluate.
-        out: A folder that all machines see.
-        machines: Number of machines, this one included.
-        say: Called with lines about the machines.
-        tell: Called with the progress of this machine's final pass over all batches.
-
-    Raises:
-        RLoopError: As `evaluate` and `join_cluster`; it names the machine.
-    """
+def _share_batches(request: Request, out: Path | None, machines: int, note: Callable[[str], None]) -> Path:
+    """Have each machine sample its share of the batches; return the absolute path of the folder."""
     if out is None or request.share != (1, 1):
         fix = "name one with --out, and leave --shard out"
         raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
-    from rloop_core.runtime.cluster import join_cluster
-    from rloop_core.stages.process import warm_up
-
     warm_up()
-    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
+    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, note)
     out = out.expanduser().absolute()
     shares = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
-    cluster.share_batches([partial(_run_share, share, out) for share in shares], say)
-    return evaluate(request, out, tell)
+    cluster.share_batches([partial(_run_share, share, out) for share in shares], note)
+    return out
 
 
 def _run_share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
-    """Draw a share and return its number of batches. Stopping ends the machine's whole process."""
-    from rloop_core.rollout.recording import own_batches
-
+    """Sample a share and return its number of batches. Stopping ends the machine's whole process."""
     return len(own_batches(evaluate(request, out)["batches"], request.share))
 
 
 def _sample(
-    config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int, tell: Tell
+    config: Config, request: Request, policy: Path, problems: Iterable[Problem], out: Path, tell: Tell
 ) -> list[Path]:
-    """Draw the batches of this share, and return the shard files of all batches."""
+    """Sample the batches of this share, and return the shard files of all batches."""
     import transformers
-
-    from rloop_core.rollout.engine import SamplingSettings
-    from rloop_core.rollout.recording import JudgedSampler
-    from rloop_core.seeds import derive_seed
-    from rloop_core.verifier import Verifier
 
     transformers.utils.logging.disable_progress_bar()
     settings = SamplingSettings(
         samples=request.samples,
         temperature=request.temperature,
         top_p=request.top_p,
-        max_tokens=budget,
+        max_tokens=config.explore.max_completion_tokens,
         batch=request.batch,
         seed=derive_seed(request.seed, "evaluate", request.problems),
     )
-    with (
-        Verifier(policies=request.policies) as verifier,
-        JudgedSampler(config, folder, _device(), "evaluate", 0, verifier) as sampler,
-    ):
-        return sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell, share=request.share)
+    [shards] = record_samples(
+        config,
+        [Sampling(policy, problems, settings, out / "samples", "e")],
+        device=_device(),
+        run=config.name,
+        iteration=0,
+        share=request.share,
+        on_batch=lambda number, done, total: tell(done, total),
+    )
+    return shards
 
 
 def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
@@ -238,8 +230,6 @@ def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Pa
 
     Several shares may start in one folder at the same time: the first to write the settings wins.
     """
-    from rloop_core.store import fingerprint
-
     folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
     settings = folder / _SETTINGS
     try:

@@ -12,11 +12,11 @@ import pytest
 from rloop_core.config import PolicyConfig, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.problems import Problem
+from rloop_core.problems import Problem, load_problems
 from rloop_core.rollout.engine import SamplingSettings, plan_batches
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import JudgedSampler
+from rloop_core.rollout.recording import JudgedSampler, Sampling
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -29,9 +29,12 @@ def _sampler(verifier: Verifier) -> JudgedSampler:
     return JudgedSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
 
 
+def _sampling(folder: Path, settings: SamplingSettings = SETTINGS) -> Sampling:
+    return Sampling(bundled_policy_path(), list(load_problems(small_config().problems))[:5], settings, folder, "t")
+
+
 def _record(verifier: Verifier, folder: Path, settings: SamplingSettings = SETTINGS) -> list[Path]:
-    problems = encoded(small_config())[:5]
-    return _sampler(verifier).record(problems, settings, folder, step=0, label="t", tell=lambda *_: None)
+    return _sampler(verifier).record(_sampling(folder, settings), lambda *_: None)
 
 
 def _read(paths: list[Path]) -> list[dict[str, Any]]:
@@ -50,11 +53,8 @@ def test_batches_cover_every_sample_once_and_keep_like_lengths_together() -> Non
 
 def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, verifier: Verifier) -> None:
     sampler = _sampler(verifier)
-    problems = encoded(small_config())[:5]
     done: list[tuple[int, int]] = []
-    paths = sampler.record(
-        problems, SETTINGS, tmp_path, step=0, label="t", tell=lambda *progress: done.append(progress)
-    )
+    paths = sampler.record(_sampling(tmp_path), lambda *progress: done.append(progress))
     rows = _read(paths)
     assert len(rows) == 15
     assert done == [(1, 3), (2, 3), (3, 3)]
