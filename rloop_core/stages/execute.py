@@ -24,6 +24,7 @@ from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
+from rloop_core.training.settings import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,20 @@ class StageContext:
         """Return a problem set as it was when the run first read it."""
         ref = self._ref(role)
         return read_problems(self.store, ref.location, ref.digest)
+
+    def training_job(self) -> TrainingJob:
+        """Return the inputs of a stage that trains theta_i."""
+        return TrainingJob(
+            self.config,
+            self.seed,
+            self.folder("policy"),
+            self.work,
+            self.device,
+            self.rank,
+            self.ranks,
+            self.job.iteration,
+            self.job.attempt,
+        )
 
     def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:
         """Sample this share of the batches and send progress; return the shards of all batches of each sampling."""
