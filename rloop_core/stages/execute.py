@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, make_config
+from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
 from rloop_core.rollout.recording import Sampling, own_batches, record_samples
@@ -143,7 +143,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
         RLoopError: The stage could not prove its own success.
     """
     started = time.monotonic()
-    config = make_config(job.config)
+    config = job.config
     _set_up_libraries(config)
 
     seed = derive_seed(config.seed, job.stage, job.iteration)
@@ -208,7 +208,7 @@ def _join_process_group(job: StageJob, device: str, rank: int, ranks: int) -> No
     backend = "gloo" if device == "cpu" else "nccl"
     if device != "cpu" and os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
         backend = "cuda:nccl,cpu:gloo"  # as accelerate chooses: FSDP may also exchange what it offloads to the host
-    timeout = timedelta(minutes=job.config["placement"]["collective_timeout_minutes"])
+    timeout = timedelta(minutes=job.config.placement.collective_timeout_minutes)
     by_file: dict[str, Any] = {}
     if job.share is None:
         by_file = {"store": FileStore(str(job.ranks_folder / "group"), ranks), "rank": rank, "world_size": ranks}

@@ -321,7 +321,7 @@ class StageRunner:
             stage=stage,
             run=self.config.name,
             iteration=iteration,
-            config=self.config.model_dump(mode="json"),
+            config=self.config,
             store=self.store.uri,
             inputs=refs,
             work=str(work),
