@@ -74,7 +74,7 @@ def _config(store: str) -> Any:
 
 def plain(store: str) -> dict[str, Any]:
     """Run every stage as a function in this process."""
-    import rloop_core.stages.warm  # noqa: F401
+    import rloop_core.stages.preload  # noqa: F401
     import torch  # noqa: F401 - its import is not a stage's time
 
     from rloop_core.stages.execute import execute
