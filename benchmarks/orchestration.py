@@ -78,7 +78,7 @@ def plain(store: str) -> dict[str, Any]:
     import torch  # noqa: F401 - its import is not a stage's time
 
     from rloop_core.stages.execute import execute
-    from rloop_core.stages.order import stages_of
+    from rloop_core.stages.inputs import stages_of
     from rloop_core.stages.runner import StageRunner
     from rloop_core.store import Store
 

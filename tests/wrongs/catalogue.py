@@ -270,7 +270,7 @@ _EXPERTS = (
     ),
     Wrong(
         "rft-from-the-endpoint",
-        "rloop_core/stages/order.py",
+        "rloop_core/stages/inputs.py",
         'endpoint = config.rft.start == "rl-endpoint"',
         'endpoint = config.arm == "rloop"',
         "RFT keeps what RL forgot: the method is another one.",
