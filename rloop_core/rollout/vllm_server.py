@@ -46,9 +46,6 @@ def server_command(config: Config) -> str:
 def check_server(config: Config) -> None:
     """Check that the server at `placement.vllm.server` can sample for this run.
 
-    Args:
-        config: The run's config.
-
     Raises:
         ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
     """
