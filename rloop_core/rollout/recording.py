@@ -26,7 +26,7 @@ Share = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Completions of one policy to one problem set, which `record_samples` draws and records.
+    """Completions of one policy to one problem set, which `record_samples` records.
 
     Args:
         policy: Folder of the policy.

@@ -97,7 +97,7 @@ def _check_settings(config: Config, settings: dict[str, Any]) -> None:
     if not settings.get("weight_transfer_config"):
         raise ConfigError("it was started without a way to get weights", field=FIELD, fix=f"start it so: {command}")
     if (mode := model.get("logprobs_mode")) != LOGPROBS_MODE:
-        message = f"its log-probabilities ({mode}) are not of the distribution that it draws from"
+        message = f"its log-probabilities ({mode}) are not of the distribution that it samples from"
         raise ConfigError(message, field=FIELD, fix=f"start it so: {command}")
     dtype = str(model.get("dtype", "")).removeprefix("torch.")
     if dtype and dtype != config.policy.dtype:

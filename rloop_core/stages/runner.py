@@ -178,7 +178,7 @@ class StageRunner:
         return {**outcome.counts, **record.counts()}
 
     def scratch(self) -> Path:
-        """Return the local folder for unfinished work: beside a local store, so that any later start finds it."""
+        """Return the local folder for unfinished work: inside a local store, so that any later start finds it."""
         if self.config.placement.scratch:
             return Path(self.config.placement.scratch).expanduser().absolute()
         return self.store.local_path(".scratch") if self.store.is_local else Path(".rloop/scratch").absolute()

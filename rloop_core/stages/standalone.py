@@ -32,7 +32,7 @@ _PATIENCE_SECONDS = 600.0
 """How long to wait for the other machines."""
 _WHOLE: Share = (1, 1)
 
-Tell = Callable[[int, int], None]
+OnBatch = Callable[[int, int], None]
 """Called with (batches done, batches in all)."""
 
 
@@ -75,7 +75,7 @@ def evaluation_config(
 def evaluate(
     config: Config,
     out: Path | None,
-    tell: Tell = lambda done, total: None,
+    on_batch: OnBatch = lambda done, total: None,
     share: Share = _WHOLE,
     machines: int = 1,
     note: Callable[[str], None] = lambda line: None,
@@ -87,7 +87,7 @@ def evaluate(
     Args:
         config: Of `evaluation_config`.
         out: Folder of samples and metrics; None takes one named after the settings.
-        tell: Called with the progress; of several machines, that of this one's final pass over all batches.
+        on_batch: Called with the progress; of several machines, that of this one's final pass over all batches.
         share: The batches to sample.
         machines: Machines of the Ray cluster that share the batches, this one included; all must see `out`.
         note: Called with lines about the machines.
@@ -117,7 +117,7 @@ def evaluate(
         run=config.name,
         iteration=0,
         share=share,
-        on_batch=lambda number, done, total: tell(done, total),
+        on_batch=lambda number, done, total: on_batch(done, total),
     )
     missing = sum(not shard.exists() for shard in shards)
     ks, seed = config.evaluate.k, config.seed

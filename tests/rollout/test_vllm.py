@@ -215,7 +215,7 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
         (signal.SIGKILL, r"placement\.engine: vLLM's engine process ended.*start the same command"),
         (
             signal.SIGSTOP,
-            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it drew nothing for 0\.5 min .*start",
+            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it sampled nothing for 0\.5 min .*start",
         ),
     ],
 )
