@@ -36,7 +36,7 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
 
 @task(name="evaluate", task_run_name="evaluate-{config.problems.source}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate_model(config: Config, out: Path | None) -> str:
-    """Draw the samples that are missing, judge them and show the metrics; return the folder of samples and metrics."""
+    """Sample what is missing, judge it and show the metrics; return the folder of samples and metrics."""
     result = evaluate(config, out)
     model, problems = config.policy.path, config.problems.source
     publish_table(

@@ -84,7 +84,7 @@ class RolloutEngine(Protocol):
 
 
 def plan_batches(problems: Sequence[EncodedProblem], settings: SamplingSettings) -> list[list[tuple[int, int]]]:
-    """Split a sampling into batches of (problem index, sample); prompts of similar length share one, to save padding."""
+    """Split a sampling into batches of (problem index, sample); prompts of similar length share one: less padding."""
     order = sorted(range(len(problems)), key=lambda index: (len(problems[index].prompt_ids), index))
     pairs = [(index, sample) for index in order for sample in range(settings.samples)]
     return [pairs[start : start + settings.batch] for start in range(0, len(pairs), settings.batch)]

@@ -101,9 +101,14 @@ class StageContext:
         def on_batch(number: int, done: int, total: int) -> None:
             self.on_progress(number + done / total, len(samplings))
 
-        run, iteration = self.job.run, self.job.iteration
         return record_samples(
-            self.config, samplings, device=self.device, run=run, iteration=iteration, share=self.share, on_batch=on_batch
+            self.config,
+            samplings,
+            device=self.device,
+            run=self.job.run,
+            iteration=self.job.iteration,
+            share=self.share,
+            on_batch=on_batch,
         )
 
     def share_outcome(self, shards: Sequence[Sequence[Path]]) -> StageOutcome:

@@ -137,7 +137,8 @@ def _current_values(placement: PlacementConfig, fields: Sequence[str]) -> str:
     """Return `placement.a (now 1), placement.b.c (now 2)`."""
     values = {field: attrgetter(field)(placement) for field in fields}
     return ", ".join(
-        f"placement.{field} (now {_UNSET.get(field, '') if value is None else value})" for field, value in values.items()
+        f"placement.{field} (now {_UNSET.get(field, '') if value is None else value})"
+        for field, value in values.items()
     )
 
 
