@@ -170,7 +170,9 @@ class JudgedSampler:
             on_batch(done, len(assigned))
         for number, completions in self._engine().sample(problems, settings, missing) if missing else ():
             fixed = {**self._fixed, "step": step, "rank": ranks[number]}
-            rows = [{**fixed, **row} for row in self._rows(completions, sampling.label)]
+            answers = [(each.text, each.problem.gold, each.finished) for each in completions]
+            pairs = zip(completions, self._verifier.judge_many(answers), strict=True)
+            rows = [{**fixed, **_row(completion, judgement, sampling.label)} for completion, judgement in pairs]
             write_shard(folder, step, ranks[number], 0, rows)
             done += 1
             on_batch(done, len(assigned))
@@ -182,14 +184,6 @@ class JudgedSampler:
         if self._started is None:
             self._started = make_engine(self._config, self._policy, self._device, self.tokenizer)
         return self._started
-
-    def _rows(self, completions: list[Completion], label: str) -> list[dict[str, Any]]:
-        judgements = self._verifier.judge_many(
-            [(completion.text, completion.problem.gold, completion.finished) for completion in completions]
-        )
-        return [
-            _row(completion, judgement, label) for completion, judgement in zip(completions, judgements, strict=True)
-        ]
 
 
 def own_batches(batches: int, share: Share) -> range:

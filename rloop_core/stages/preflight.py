@@ -34,7 +34,10 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     """
     store.check_writable()
     _check_reach(config, store)
-    _check_engines(config)
+    if samples_here(config):
+        check_standalone(config)
+    if "explore" not in config.placement.pools:
+        check_in_loop(config, device=None)
     folder = resolve_policy(config.policy)
     _check_weights(folder)
     check_adapters(config, folder)
@@ -70,15 +73,7 @@ def _check_reach(config: Config, store: Store) -> None:
         raise ConfigError(what, field="placement.store", fix=fix)
 
 
-def _check_engines(config: Config) -> None:
-    """Check the engines of the stages that are computed here."""
-    if draws_here(config):
-        check_standalone(config)
-    if "explore" not in config.placement.pools:
-        check_in_loop(config, device=None)
-
-
-def draws_here(config: Config) -> bool:
+def samples_here(config: Config) -> bool:
     """Return True if harvest or evaluate samples completions where the run is."""
     sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
     return not sampling <= config.placement.pools.keys()
@@ -136,7 +131,7 @@ def run(context: StageContext) -> StageOutcome:
         import torch
 
         check_memory(config, policy, float(torch.cuda.mem_get_info()[0]))
-        if draws_here(config) and config.placement.engine == "vllm":
+        if samples_here(config) and config.placement.engine == "vllm":
             replicas_of(config, context.device)
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
