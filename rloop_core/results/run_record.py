@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.json_text import parse_json
-from rloop_core.stages.data_record import DataRecord, read_data_record
+from rloop_core.stages.run_record import DataRecord, read_data_record
 from rloop_core.stages.identity import DRAWN_BY
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import read_run_config

@@ -19,7 +19,7 @@ from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
-from rloop_core.stages.data_record import read_data_record, write_data_record
+from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.stages.identity import difference, identity_of, missing_stages, versions
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rloop_core.config import Config
 from rloop_core.errors import StoreError
-from rloop_core.stages.data_record import write_data_record
+from rloop_core.stages.run_record import write_data_record
 from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import STAGES
