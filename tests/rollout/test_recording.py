@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.config import PolicyConfig, PromptConfig
+from rloop_core.config import Config, PolicyConfig, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem, load_problems
-from rloop_core.rollout.engine import SamplingSettings, plan_batches
+from rloop_core.rollout import recording
+from rloop_core.rollout.engine import RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.recording import JudgedSampler, Sampling
@@ -76,6 +77,32 @@ def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_pa
     again = _record(verifier, tmp_path / "b")
     assert partial[0].stat().st_mtime_ns == stamp
     assert _read(again) == _read(whole)
+
+
+def test_samplings_of_one_policy_share_an_engine_and_a_share_has_its_own_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Path] = []
+    make_engine = recording.make_engine
+
+    def counted(config: Config, policy: Path, *others: Any) -> RolloutEngine:
+        started.append(policy)
+        return make_engine(config, policy, *others)
+
+    monkeypatch.setattr(recording, "make_engine", counted)
+    done: list[tuple[int, int, int]] = []
+    shards = recording.record_samples(
+        small_config(),
+        [_sampling(tmp_path / "a"), _sampling(tmp_path / "b")],
+        device="cpu",
+        run="run",
+        iteration=0,
+        share=(1, 2),
+        on_batch=lambda *progress: done.append(progress),
+    )
+    assert started == [bundled_policy_path()]
+    assert done == [(0, 1, 2), (0, 2, 2), (1, 1, 2), (1, 2, 2)]
+    assert [[path.exists() for path in each] for each in shards] == [[True, False, True]] * 2
 
 
 def test_other_seeds_give_other_samples(tmp_path: Path, verifier: Verifier) -> None:
