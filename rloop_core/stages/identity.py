@@ -10,8 +10,8 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError
 from rloop_core.printable import printable_line
-from rloop_core.stages.job import STAGE_VERSIONS, InputRef
 from rloop_core.stages.inputs import Inputs, producers, stages_of
+from rloop_core.stages.job import STAGE_VERSIONS, InputRef
 from rloop_core.store import Manifest, Store, canonical_json, fingerprint, read_manifests
 from rloop_core.verifier import VERIFIER_VERSION
 

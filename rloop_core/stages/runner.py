@@ -19,13 +19,13 @@ from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
-from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.stages.identity import difference, identity_of, missing_stages, versions
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
+from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
     Cache,
     DelegatedLease,

@@ -138,9 +138,7 @@ def evaluate(
     return result
 
 
-def _share_batches(
-    config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]
-) -> Path:
+def _share_batches(config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]) -> Path:
     """Have each machine sample its share of the batches; return the absolute path of the folder."""
     if out is None or share != _WHOLE:
         fix = "name one with --out, and leave --shard out"

@@ -21,8 +21,8 @@ from rloop_core.errors import ConfigError, StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.seeds import derive_seed
 from rloop_core.training.explore import explore
-from rloop_core.training.settings import TrainingJob
 from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded

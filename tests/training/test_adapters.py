@@ -16,8 +16,8 @@ from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest,
 from rloop_core.stages import preflight
 from rloop_core.training.adapters import adapter_settings, check_adapters, merged_weights
 from rloop_core.training.explore import make_trainer
-from rloop_core.training.settings import TrainingJob
 from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.training.killed import check_killed_equals_whole
