@@ -74,11 +74,11 @@ def _config(store: str) -> Any:
 
 def plain(store: str) -> dict[str, Any]:
     """Run every stage as a function in this process."""
-    import rloop_core.stages.warm  # noqa: F401
     import torch  # noqa: F401 - its import is not a stage's time
 
+    import rloop_core.stages.preload  # noqa: F401
     from rloop_core.stages.execute import execute
-    from rloop_core.stages.order import stages_of
+    from rloop_core.stages.inputs import stages_of
     from rloop_core.stages.runner import StageRunner
     from rloop_core.store import Store
 

@@ -11,6 +11,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -106,7 +107,8 @@ def _train(kind: str, config: Config, policy: Path, work: Path, device: str, con
     from rloop_core.problems import load_problems
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.training.explore import ExploreJob, make_trainer
+    from rloop_core.training.explore import make_trainer
+    from rloop_core.training.settings import TrainingJob
     from rloop_core.verifier import Verifier
 
     if device == "cpu":
@@ -114,7 +116,7 @@ def _train(kind: str, config: Config, policy: Path, work: Path, device: str, con
     shutil.rmtree(work, ignore_errors=True)
     problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))
     with Verifier() as verifier:
-        job = ExploreJob(config, 0, 0, config.seed, policy, work, device)
+        job = TrainingJob(config, config.seed, policy, work, device)
         make = bare_trainer if kind == "bare" else partial(make_trainer, record=kind == "recorded")
         trainer = make(job, problems, verifier)
         lengths: list[float] = []
@@ -126,7 +128,7 @@ def _train(kind: str, config: Config, policy: Path, work: Path, device: str, con
 
 
 def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
-    """Return TRL's own trainer under the settings of an `ExploreJob`, on the problems that rloop's will draw."""
+    """Return TRL's own trainer under the settings of a `TrainingJob`, on the problems that rloop's will draw."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
@@ -139,7 +141,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
     explore = job.config.explore
     order = ProblemStream(len(problems), job.seed).take(explore.steps * explore.problems_per_step)
     rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
-    args = grpo_config(job.config, job.work / "bare", seed=job.seed, world_size=1, use_cpu=job.device == "cpu")
+    args = grpo_config(replace(job, work=job.work / "bare"))
     args.shuffle_dataset = False
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from prefect import flow
 from pydantic import Field
 
-from rloop_core.stages.standalone import Request, checked_ks
+from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
 from tasks.analysis import evaluate_model
 
@@ -48,8 +48,8 @@ def evaluate(
         verifier: What counts as the same answer.
         out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
     """
-    request = Request(
-        model, problems, samples, template, temperature, top_p, max_tokens, limit, batch, dtype, seed,
-        checked_ks(k, samples), verifier,
+    config = evaluation_config(
+        model=model, problems=problems, samples=samples, ks=k, template=template, temperature=temperature, top_p=top_p,
+        max_tokens=max_tokens, limit=limit, batch=batch, dtype=dtype, seed=seed, policies=verifier,
     )  # fmt: skip
-    return evaluate_model(request, Path(out) if out else None)
+    return evaluate_model(config, Path(out) if out else None)

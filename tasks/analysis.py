@@ -6,10 +6,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
+from rloop_core.config import Config
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.curves import curves
 from rloop_core.results.compare.write import write_comparison
-from rloop_core.stages.standalone import Request, evaluate
+from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
 from tasks.artifacts import metric_rows, publish_figure, publish_table
 
@@ -33,13 +34,14 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
     return str(page)
 
 
-@task(name="evaluate", task_run_name="evaluate-{request.problems}", cache_policy=NO_CACHE, persist_result=False)
-def evaluate_model(request: Request, out: Path | None) -> str:
-    """Draw the samples that are missing, judge them and show the metrics; return the folder of samples and metrics."""
-    result = evaluate(request, out)
+@task(name="evaluate", task_run_name="evaluate-{config.problems.source}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_model(config: Config, out: Path | None) -> str:
+    """Sample what is missing, judge it and show the metrics; return the folder of samples and metrics."""
+    result = evaluate(config, out)
+    model, problems = config.policy.path, config.problems.source
     publish_table(
-        f"evaluate-{request.model}-{request.problems}",
-        metric_rows(request.problems, result),
-        f"{request.model} on {request.problems}: {result['samples']:,} samples",
+        f"evaluate-{model}-{problems}",
+        metric_rows(problems, result),
+        f"{model} on {problems}: {result['samples']:,} samples",
     )
     return str(result["out"])

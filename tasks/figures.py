@@ -8,7 +8,7 @@ from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows
 from rloop_core.results.run_record import RunRecord, ledgers, rl_steps, success_rate_lists
-from rloop_core.stages.data_record import read_data_record
+from rloop_core.stages.run_record import read_data_record
 from rloop_core.store import BASE_ITERATION, Manifest, Store
 
 _PATIENCE_SECONDS = 30.0

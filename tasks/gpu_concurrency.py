@@ -15,7 +15,7 @@ import httpx
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 
-from rloop_core.config import Config, make_config
+from rloop_core.config import Config
 from rloop_core.errors import RESUMES, Stopped
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
@@ -41,8 +41,7 @@ def run_within_limit(
     Raises:
         RLoopError: As `run_stage`; also `Stopped` if it is told to stop while it waits.
     """
-    config = make_config(job.config)
-    name = limit_of(config, job.stage)
+    name = limit_of(job.config, job.stage)
     if name is None:
         return run_stage(job, tell, should_stop=should_stop, **limits)
 

@@ -29,7 +29,7 @@ from rloop_core.problems import load_problems
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.store import content_digest, file_sha256
-from rloop_core.training.explore import ExploreJob
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.swift import Swift, swift_server
 
@@ -149,13 +149,13 @@ def encoded(config: Config) -> list[EncodedProblem]:
 
 
 @pytest.fixture
-def make_job(tmp_path: Path) -> Callable[..., ExploreJob]:
+def make_job(tmp_path: Path) -> Callable[..., TrainingJob]:
     """Exploration jobs of the bundled policy, in folders of their own."""
 
-    def make(config: Config, name: str = "work", attempt: int = 0) -> ExploreJob:
+    def make(config: Config, name: str = "work", attempt: int = 0) -> TrainingJob:
         work = tmp_path / name
         work.mkdir(exist_ok=True)
-        return ExploreJob(config, 0, attempt, config.seed, bundled_policy_path(), work, "cpu")
+        return TrainingJob(config, config.seed, bundled_policy_path(), work, "cpu", attempt=attempt)
 
     return make
 

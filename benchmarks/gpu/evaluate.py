@@ -94,11 +94,12 @@ def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.recording import JudgedSampler, make_engine
+    from rloop_core.rollout.recording import JudgedSampler, Sampling, make_engine
     from rloop_core.verifier import Verifier
 
     tokenizer = load_tokenizer(policy)
-    problems = encode_problems(load_problems(config.problems), config.prompt, tokenizer)
+    problem_set = load_problems(config.problems)
+    problems = encode_problems(problem_set, config.prompt, tokenizer)
     settings = SamplingSettings(
         samples=config.evaluate.samples,
         temperature=1.0,
@@ -111,12 +112,11 @@ def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int
     with Verifier() as verifier:
         judged = JudgedSampler(config, policy, device, "bench", 0, verifier)
         judged._started = engine  # one engine samples for both of its lines
+        sampling = Sampling(policy, problem_set, settings, folder / "samples", "b")
 
         def whole() -> int:
             shutil.rmtree(folder / "samples", ignore_errors=True)
-            shards = judged.record(
-                problems, settings, folder / "samples", step=0, label="b", tell=lambda done, total: None
-            )
+            shards = judged.record(sampling, lambda done, total: None)
             return _tokens_in(shards)
 
         def drawing() -> int:

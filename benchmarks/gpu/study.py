@@ -18,7 +18,7 @@ from benchmarks.gpu.device import ROOT, has_vllm
 from benchmarks.gpu.processes import stage_runner
 from rloop_core.config.loading import assign, read_mapping
 from rloop_core.results.study.config import StudyConfig, make_study, study_runs
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 

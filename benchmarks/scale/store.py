@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measure import measured, requests
 from benchmarks.scale.simulated import TimedStages, config_for
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,7 +11,6 @@ from rloop_core.cli.options import json_option, k_list, share
 from rloop_core.cli.output import print_json, progress_bar, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.problems.registry import KNOWN_SETS
-from rloop_core.verifier.policies import Policies
 
 
 @click.command("evaluate")
@@ -90,6 +90,7 @@ from rloop_core.verifier.policies import Policies
 )
 @click.option(
     "--shard",
+    "share",
     type=share,
     default="1/1",
     metavar="I/N",
@@ -105,27 +106,7 @@ from rloop_core.verifier.policies import Policies
 )
 @policy_option
 @json_option
-def command(
-    model: str,
-    problems: str,
-    samples: int,
-    ks: tuple[int, ...] | None,
-    template: str | None,
-    temperature: float,
-    top_p: float,
-    max_tokens: int | None,
-    limit: int | None,
-    batch: int,
-    engine: str,
-    engines: int | None,
-    dtype: str,
-    out: Path | None,
-    seed: int,
-    shard: tuple[int, int],
-    machines: int,
-    policies: Policies,
-    as_json: bool,
-) -> None:
+def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bool, **fields: Any) -> None:
     """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@k with 95 %
     intervals.
 
@@ -144,35 +125,14 @@ def command(
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
     from rloop_core.policies import POLICIES
-    from rloop_core.stages.standalone import Request, checked_ks, evaluate, evaluate_on_machines
+    from rloop_core.stages.standalone import evaluate, evaluation_config
 
-    template = template or ("plain" if model in POLICIES else "boxed")
-    request = Request(
-        model,
-        problems,
-        samples,
-        template,
-        temperature,
-        top_p,
-        max_tokens,
-        limit,
-        batch,
-        dtype,
-        seed,
-        checked_ks(ks or (), samples),
-        policies,
-        shard,
-        engine,
-        engines,
-    )
-    title = f"{model} on {problems}"
-    with progress_bar(title, "batches") as tell:
-        if machines > 1:
-            result = evaluate_on_machines(
-                request, out, machines, lambda line: click.echo(f"rloop: {line}", err=True), tell
-            )
-        else:
-            result = evaluate(request, out, tell)
+    fields["template"] = fields["template"] or ("plain" if fields["model"] in POLICIES else "boxed")
+    fields["ks"] = fields["ks"] or ()
+    config = evaluation_config(**fields)
+    title = f"{fields['model']} on {fields['problems']}"
+    with progress_bar(title, "batches") as show:
+        result = evaluate(config, out, show, share, machines, lambda line: click.echo(f"rloop: {line}", err=True))
     if as_json:
         print_json(result)
     elif result["missing"]:

@@ -106,7 +106,7 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     from rloop_core.results.report.selection import selected
     from rloop_core.results.report.write import write_report
     from rloop_core.results.run_record import read_run
-    from rloop_core.stages.order import stages_of
+    from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
 
     store = Store(config.placement.store)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rloop_core.errors import StageError
 from rloop_core.results.study.config import StudyRun
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store, manifest_key
 
 _POLL_SECONDS = 0.5

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.json_text import parse_json
-from rloop_core.stages.data_record import DataRecord, read_data_record
 from rloop_core.stages.identity import DRAWN_BY
-from rloop_core.stages.order import stages_of
-from rloop_core.stages.run_record import read_run_config
+from rloop_core.stages.inputs import stages_of
+from rloop_core.stages.run_record import DataRecord, read_data_record, read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
 

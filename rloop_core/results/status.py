@@ -9,7 +9,7 @@ from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
 from rloop_core.results.report.selection import selected
 from rloop_core.results.run_record import RunRecord, read_run
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder

@@ -15,11 +15,7 @@ def uses_vllm(config: Config, stage: str) -> bool:
 
 
 def check_standalone(config: Config, field: str = "placement.engine") -> None:
-    """Check that the engine of harvest and evaluate is installed.
-
-    Args:
-        config: The run's config.
-        field: Where the user named the engine.
+    """Check that the engine of harvest and evaluate is installed; `field` is where the user named it.
 
     Raises:
         ConfigError: It is not installed.
@@ -32,11 +28,7 @@ def check_in_loop(config: Config, device: str | None) -> None:
     """Check that vLLM, where exploration uses it, is installed and has a GPU.
 
     On a CPU vLLM repacks linear weights while loading and cannot take those of the next update. Weights go to a server
-    by NCCL, from GPU to GPU.
-
-    Args:
-        config: The run's config.
-        device: "cpu" or "cuda"; None while the device of exploration is unknown.
+    by NCCL, from GPU to GPU. `device` is "cpu" or "cuda"; None while the device of exploration is unknown.
 
     Raises:
         ConfigError: vLLM cannot explore here.
@@ -52,10 +44,6 @@ def check_in_loop(config: Config, device: str | None) -> None:
 
 def replicas_of(config: Config, device: str) -> int:
     """Return the number of vLLM replicas for harvest and evaluate on this machine; see `placement.engines`.
-
-    Args:
-        config: The run's config.
-        device: "cpu" or "cuda".
 
     Raises:
         ConfigError: Too few GPUs are visible.

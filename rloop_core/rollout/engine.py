@@ -1,4 +1,4 @@
-"""The interface of a rollout engine, and how a draw is split into batches.
+"""The interface of a rollout engine, and how a sampling is split into batches.
 
 A batch is the unit of the recorded shards, of resuming after a crash, and of sharing work among machines. Its content
 and its seed follow from the settings alone, so any batch can be sampled again on its own, on any machine. Two engines,
@@ -31,7 +31,7 @@ class SamplingSettings:
         top_p: Nucleus mass.
         max_tokens: Completion budget, in tokens.
         batch: Sequences of a batch; no more are generated together.
-        seed: Seed of the whole draw.
+        seed: Seed of the whole sampling.
     """
 
     samples: int
@@ -84,7 +84,7 @@ class RolloutEngine(Protocol):
 
 
 def plan_batches(problems: Sequence[EncodedProblem], settings: SamplingSettings) -> list[list[tuple[int, int]]]:
-    """Split the draw into batches of (problem index, sample); prompts of similar length share one, to save padding."""
+    """Split a sampling into batches of (problem index, sample); prompts of similar length share one: less padding."""
     order = sorted(range(len(problems)), key=lambda index: (len(problems[index].prompt_ids), index))
     pairs = [(index, sample) for index in order for sample in range(settings.samples)]
     return [pairs[start : start + settings.batch] for start in range(0, len(pairs), settings.batch)]
@@ -105,7 +105,7 @@ def make_completions(
     """Build the completions of one batch.
 
     Args:
-        problems: The problems of the draw.
+        problems: The problems of the sampling.
         pairs: One batch of `plan_batches`.
         samples: Token ids and summed log-probability of each pair's completion.
         tokenizer: The policy's.

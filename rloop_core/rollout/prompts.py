@@ -53,7 +53,7 @@ def encode_problems(
         raise ConfigError(message, field="policy.path", fix="correct it, or choose another prompt.template") from error
     if empty:
         message = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
-        raise ConfigError(message, field="policy.path", fix="save the tokenizer's files beside the model")
+        raise ConfigError(message, field="policy.path", fix="save the tokenizer's files with the model")
     too_long = [(problem, len(row)) for problem, row in zip(problems, ids, strict=True) if len(row) > prompt.max_tokens]
     if too_long:
         problem, length = max(too_long, key=lambda pair: pair[1])

@@ -2,20 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
+from rloop_core.problems import Problem
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_model, load_tokenizer
-from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.trajectories.shards import ShardName, write_shard
+from rloop_core.rollout.prompts import encode_problems
 from rloop_core.verifier import Judgement, Verdict, Verifier
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+Share = tuple[int, int]
+"""(i, n): the i-th of n shares of the batches, counted from 1."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Completions of one policy to one problem set, which `record_samples` records.
+
+    Args:
+        policy: Folder of the policy.
+        problems: The problems to answer.
+        settings: How to sample.
+        folder: Folder of the shards, one per batch; existing shards are kept.
+        label: Prefix of the group ids.
+        step: RL step of the policy, for the record.
+        first_rank: `rank` of the first batch in the record.
+    """
+
+    policy: Path
+    problems: Iterable[Problem]
+    settings: SamplingSettings
+    folder: Path
+    label: str
+    step: int = 0
+    first_rank: int = 0
+
+
+def record_samples(
+    config: Config,
+    samplings: Iterable[Sampling],
+    *,
+    device: str,
+    run: str,
+    iteration: int,
+    share: Share,
+    on_batch: Callable[[int, int, int], None],
+) -> list[list[Path]]:
+    """Sample, judge and record, for harvest, evaluate and `rloop evaluate` alike.
+
+    Successive samplings of one policy share its engine.
+
+    Args:
+        config: The run's config.
+        samplings: What to sample.
+        device: "cpu" or "cuda".
+        run: Name of the run, for the record.
+        iteration: Iteration number, for the record.
+        share: This machine's share of the batches.
+        on_batch: Called with (index of the sampling, its batches done, its batches) after each batch.
+
+    Returns:
+        The shards of all batches of each sampling, in order; those of other shares may be missing.
+
+    Raises:
+        StageError: The engine left out a batch.
+    """
+    shards: list[list[Path]] = []
+    with make_verifier(config) as verifier:
+        for policy, group in groupby(samplings, key=lambda sampling: sampling.policy):
+            with JudgedSampler(config, policy, device, run, iteration, verifier) as sampler:
+                for sampling in group:
+                    shards.append(sampler.record(sampling, partial(on_batch, len(shards)), share))
+    return shards
+
+
+def make_verifier(config: Config) -> Verifier:
+    """Return a verifier with a run's policies and the settings of its placement; a context manager."""
+    placement = config.placement
+    return Verifier(
+        workers=placement.verifier_workers,
+        timeout=placement.verifier_timeout_seconds,
+        memory_mb=placement.verifier_memory_mb,
+        policies=config.verifier,
+    )
 
 
 def _transformers_engine(
@@ -42,7 +120,7 @@ _ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], Rollo
 
 
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    """Start the engine that `placement.engine` names, with the policy loaded: vLLM runs in processes of its assigned.
+    """Start the engine that `placement.engine` names, with the policy loaded; vLLM runs in processes of its own.
 
     Args:
         config: The run's config.
@@ -57,17 +135,9 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
 
 
 class JudgedSampler:
-    """Samples a policy's answers, judges and records them; a context manager.
+    """Samples one policy's answers, judges and records them; a context manager. See `record_samples`.
 
     The engine starts with the first batch that is missing, and ends with the block.
-
-    Args:
-        config: The run's config.
-        policy: Folder of the policy.
-        device: "cpu" or "cuda".
-        run: Name of the run, for the record.
-        iteration: Iteration number, for the record.
-        verifier: Judges completions.
     """
 
     def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
@@ -85,51 +155,29 @@ class JudgedSampler:
             self._started.close()
             self._started = None
 
-    def record(
-        self,
-        problems: Sequence[EncodedProblem],
-        settings: SamplingSettings,
-        folder: Path,
-        *,
-        step: int,
-        label: str,
-        tell: Callable[[int, int], None],
-        first_rank: int = 0,
-        share: tuple[int, int] = (1, 1),
-    ) -> list[Path]:
-        """Write every completion to `folder`, one shard per batch; existing shards are kept.
+    def record(self, sampling: Sampling, on_batch: Callable[[int, int], None], share: Share = (1, 1)) -> list[Path]:
+        """Write a shard for each batch that is missing, and return the shards of all batches; see `record_samples`."""
+        from rloop_core.trajectories.shards import ShardName, write_shard  # it loads pyarrow
 
-        Args:
-            problems: The problems to answer.
-            settings: How to sample.
-            folder: Folder of the shards.
-            step: RL step of the policy, for the record.
-            label: Prefix of the group ids.
-            tell: Called with (batches done, batches) after each batch.
-            first_rank: `rank` of the first batch in the record.
-            share: This machine's share of the batches; see `own_batches`.
-
-        Returns:
-            The shards of all batches, in order; those of other shares may be missing.
-
-        Raises:
-            StageError: The engine left out a batch.
-        """
-        batches = len(plan_batches(problems, settings))
-        paths = [folder / ShardName(step, first_rank + number, 0).format() for number in range(batches)]
-        assigned = own_batches(batches, share)
+        folder, step, settings = sampling.folder, sampling.step, sampling.settings
+        problems = encode_problems(sampling.problems, self._config.prompt, self.tokenizer)
+        ranks = [sampling.first_rank + number for number in range(len(plan_batches(problems, settings)))]
+        paths = [folder / ShardName(step, rank, 0).format() for rank in ranks]
+        assigned = own_batches(len(paths), share)
         missing = [number for number in assigned if not paths[number].exists()]
         done = len(assigned) - len(missing)
         if done:
-            tell(done, len(assigned))
+            on_batch(done, len(assigned))
         for number, completions in self._engine().sample(problems, settings, missing) if missing else ():
-            rank = first_rank + number
-            fixed = {**self._fixed, "step": step, "rank": rank}
-            write_shard(folder, step, rank, 0, [{**fixed, **row} for row in self._rows(completions, label)])
+            fixed = {**self._fixed, "step": step, "rank": ranks[number]}
+            answers = [(each.text, each.problem.gold, each.finished) for each in completions]
+            pairs = zip(completions, self._verifier.judge_many(answers), strict=True)
+            rows = [{**fixed, **_row(completion, judgement, sampling.label)} for completion, judgement in pairs]
+            write_shard(folder, step, ranks[number], 0, rows)
             done += 1
-            tell(done, len(assigned))
+            on_batch(done, len(assigned))
         if lost := [paths[number].name for number in assigned if not paths[number].exists()]:
-            raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=label)
+            raise StageError(f"the engine left out {len(lost)} batches, first {lost[0]}", field=sampling.label)
         return paths
 
     def _engine(self) -> RolloutEngine:
@@ -137,17 +185,9 @@ class JudgedSampler:
             self._started = make_engine(self._config, self._policy, self._device, self.tokenizer)
         return self._started
 
-    def _rows(self, completions: list[Completion], label: str) -> list[dict[str, Any]]:
-        judgements = self._verifier.judge_many(
-            [(completion.text, completion.problem.gold, completion.finished) for completion in completions]
-        )
-        return [
-            _row(completion, judgement, label) for completion, judgement in zip(completions, judgements, strict=True)
-        ]
 
-
-def own_batches(batches: int, share: tuple[int, int]) -> range:
-    """Return the numbers of the batches in share (i, n), the i-th of n with i from 1: i - 1, i - 1 + n and so on."""
+def own_batches(batches: int, share: Share) -> range:
+    """Return the numbers of the batches in share (i, n): i - 1, i - 1 + n and so on."""
     return range(share[0] - 1, batches, share[1])
 
 

@@ -226,7 +226,7 @@ class VllmEngine:
             quiet = time.monotonic() - replica.active_at
             if self._stall_minutes and replica.pending and quiet > self._stall_minutes * 60:
                 which = f"replica {replica.number + 1} of {len(self._replicas)}"
-                message = f"vLLM ({which}) hangs: it drew nothing for {self._stall_minutes:g} min"
+                message = f"vLLM ({which}) hangs: it sampled nothing for {self._stall_minutes:g} min"
                 fix = f"{_AGAIN}; if it hangs again, look at its GPU (nvidia-smi)"
                 raise StageCrashed(f"{message} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
 

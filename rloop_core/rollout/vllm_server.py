@@ -46,9 +46,6 @@ def server_command(config: Config) -> str:
 def check_server(config: Config) -> None:
     """Check that the server at `placement.vllm.server` can sample for this run.
 
-    Args:
-        config: The run's config.
-
     Raises:
         ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
     """
@@ -100,7 +97,7 @@ def _check_settings(config: Config, settings: dict[str, Any]) -> None:
     if not settings.get("weight_transfer_config"):
         raise ConfigError("it was started without a way to get weights", field=FIELD, fix=f"start it so: {command}")
     if (mode := model.get("logprobs_mode")) != LOGPROBS_MODE:
-        message = f"its log-probabilities ({mode}) are not of the distribution that it draws from"
+        message = f"its log-probabilities ({mode}) are not of the distribution that it samples from"
         raise ConfigError(message, field=FIELD, fix=f"start it so: {command}")
     dtype = str(model.get("dtype", "")).removeprefix("torch.")
     if dtype and dtype != config.policy.dtype:

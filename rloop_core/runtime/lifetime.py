@@ -1,4 +1,7 @@
-"""Leave no process behind: Linux's parent-death signal and child subreaper, which do nothing on other systems."""
+"""The lifetime of processes: find what runs below one, leave none behind, tell one from a later one of its id.
+
+Linux's parent-death signal and child subreaper do nothing on other systems.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +61,31 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+def start_time(process: int) -> float | None:
+    """Return a process's start, which tells it from a later one with the same id; None once it has ended.
+
+    On Linux in clock ticks since boot: psutil's time of day would move whenever the clock is set.
+    """
+    if sys.platform == "linux":
+        fields = process_fields(process)
+        return None if fields is None or fields[0] in "ZX" else int(fields[19])
+    import psutil
+
+    try:
+        found = psutil.Process(process)
+        return None if found.status() == psutil.STATUS_ZOMBIE else float(found.create_time())
+    except (psutil.Error, ValueError):
+        return None
+
+
+def process_fields(process: int) -> list[str] | None:
+    """Return the fields of Linux's /proc/<process>/stat from the state on; None if there is no such process."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
 
 
 def _prctl(option: int, value: int) -> None:

@@ -169,7 +169,7 @@ class Cluster:
             RLoopError: As `run`.
         """
         counts = enumerate(self.run(works, should_stop))
-        note("drawn: " + ", ".join(f"{count} batches on {self.name(number)}" for number, count in counts))
+        note("sampled: " + ", ".join(f"{count} batches on {self.name(number)}" for number, count in counts))
 
     def leave(self) -> None:
         """Give the machines back; what they still compute is ended."""

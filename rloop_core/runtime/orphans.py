@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from rloop_core.runtime.lifetime import kill, processes_below
+from rloop_core.runtime.lifetime import kill, process_fields, processes_below, start_time
 
 _MARK = "RLOOP_OWNER"
 _PROC = Path("/proc")
@@ -32,7 +32,7 @@ ORPHAN_SECONDS = 6.0
 
 def mark_descendants() -> None:
     """Name this process as the owner of every process started below it from now on."""
-    os.environ[_MARK] = f"{os.getpid()}-{_start_time(os.getpid())}-{_namespace()}"
+    os.environ[_MARK] = f"{os.getpid()}-{start_time(os.getpid())}-{_namespace()}"
 
 
 def unmarked_environment() -> dict[str, str]:
@@ -101,10 +101,10 @@ def watch_descendants() -> subprocess.Popen[bytes]:
 
 
 def _watch(process: int) -> None:
-    start = _start_time(process)
+    start = start_time(process)
     print("watches", flush=True)
     below = {child for child in processes_below(process) if child.pid != os.getpid()}
-    while start is not None and _start_time(process) == start:
+    while start is not None and start_time(process) == start:
         time.sleep(_WATCH_SECONDS)
         seen = [*below, *processes_below(process)]
         below = {child for child in seen if child.is_running() and child.pid != os.getpid()}
@@ -120,7 +120,7 @@ def _orphans() -> list[int]:
             continue
         process = int(folder.name)
         owner = _owner(folder)
-        if owner is None or not owner.endswith(namespace) or _start_time(process) is None:
+        if owner is None or not owner.endswith(namespace) or start_time(process) is None:
             continue
         if owner not in alive:
             alive[owner] = _is_alive(owner)
@@ -144,7 +144,7 @@ def _owner(folder: Path) -> str | None:
 
 def _is_alive(owner: str) -> bool:
     process, start, _ = owner.split("-", 2)
-    return str(_start_time(int(process))) == start
+    return str(start_time(int(process))) == start
 
 
 def _namespace() -> str:
@@ -159,25 +159,11 @@ def _is_below(process: int, ancestor: int) -> bool:
     while process > 1:
         if process == ancestor:
             return True
-        fields = _stat(process)
+        fields = process_fields(process)
         if fields is None:
             return True  # it ended meanwhile
         process = int(fields[1])
     return False
-
-
-def _start_time(process: int) -> int | None:
-    """Return a process's start in clock ticks since boot, which tells it from a later one of its id; None if ended."""
-    fields = _stat(process)
-    return None if fields is None or fields[0] in "ZX" else int(fields[19])
-
-
-def _stat(process: int) -> list[str] | None:
-    """Return the fields of /proc/<process>/stat from the state on."""
-    try:
-        return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
 
 
 if __name__ == "__main__":

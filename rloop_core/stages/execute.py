@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,16 +14,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, make_config
+from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
+from rloop_core.rollout.recording import Sampling, own_batches, record_samples
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
-from rloop_core.verifier import Verifier
+from rloop_core.training.settings import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,39 @@ class StageContext:
         ref = self._ref(role)
         return read_problems(self.store, ref.location, ref.digest)
 
-    def verifier(self) -> Verifier:
-        """Return a verifier with the settings of placement; a context manager."""
-        placement = self.config.placement
-        return Verifier(
-            workers=placement.verifier_workers,
-            timeout=placement.verifier_timeout_seconds,
-            memory_mb=placement.verifier_memory_mb,
-            policies=self.config.verifier,
+    def training_job(self) -> TrainingJob:
+        """Return the inputs of a stage that trains theta_i."""
+        return TrainingJob(
+            self.config,
+            self.seed,
+            self.folder("policy"),
+            self.work,
+            self.device,
+            self.rank,
+            self.ranks,
+            self.job.iteration,
+            self.job.attempt,
         )
+
+    def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:
+        """Sample this share of the batches and send progress; return the shards of all batches of each sampling."""
+
+        def on_batch(number: int, done: int, total: int) -> None:
+            self.on_progress(number + done / total, len(samplings))
+
+        return record_samples(
+            self.config,
+            samplings,
+            device=self.device,
+            run=self.job.run,
+            iteration=self.job.iteration,
+            share=self.share,
+            on_batch=on_batch,
+        )
+
+    def share_outcome(self, shards: Sequence[Sequence[Path]]) -> StageOutcome:
+        """Return the outcome of a share of a stage that samples: its number of batches."""
+        return StageOutcome({"batches": sum(len(own_batches(len(each), self.share)) for each in shards)}, {})
 
     def on_progress(self, done: float, total: float, metrics: dict[str, Any] | None = None) -> None:
         """Send a `step` event: so much of the stage is done."""
@@ -123,7 +148,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
         RLoopError: The stage could not prove its own success.
     """
     started = time.monotonic()
-    config = make_config(job.config)
+    config = job.config
     _show_one_gpu(job.stage, ranks)
     _set_up_libraries(config)
 
@@ -213,7 +238,7 @@ def _join_process_group(job: StageJob, device: str, rank: int, ranks: int) -> No
     backend = "gloo" if device == "cpu" else "nccl"
     if device != "cpu" and os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
         backend = "cuda:nccl,cpu:gloo"  # as accelerate chooses: FSDP may also exchange what it offloads to the host
-    timeout = timedelta(minutes=job.config["placement"]["collective_timeout_minutes"])
+    timeout = timedelta(minutes=job.config.placement.collective_timeout_minutes)
     by_file: dict[str, Any] = {}
     if job.share is None:
         by_file = {"store": FileStore(str(job.ranks_folder / "group"), ranks), "rank": rank, "world_size": ranks}

@@ -7,33 +7,23 @@ from typing import Any
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.runtime import events
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.explore import ExploreJob, explore, seal
+from rloop_core.training.explore import explore, seal
 from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
 
 def run(context: StageContext) -> StageOutcome:
     """Run or resume the RL phase, prove it complete, and lay out its artifact."""
     config = context.config
-    policy = context.folder("policy")
-    job = ExploreJob(
-        config,
-        context.job.iteration,
-        context.job.attempt,
-        context.seed,
-        policy,
-        context.work,
-        context.device,
-        context.rank,
-        context.ranks,
-    )
-    tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+    job = context.training_job()
+    tokenizer = load_tokenizer(job.policy, trust_remote_code=config.policy.trust_remote_code)
     problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
 
-    with context.verifier() as verifier, context.tracked() as track:
+    with make_verifier(config) as verifier, context.tracked() as track:
 
         def on_step(row: dict[str, Any]) -> None:
             context.on_progress(row["step"], config.explore.steps, row)

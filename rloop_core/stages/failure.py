@@ -9,9 +9,11 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from rloop_core.config import PlacementConfig
 from rloop_core.errors import RESUMES, PeerLost, RLoopError, error_as_data, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
@@ -97,19 +99,18 @@ def _engine_error(log_file: Path) -> str | None:
 
 def device_advice(job: StageJob) -> str:
     """Return which settings to lower when a device is out of memory, with their current values."""
-    placement = job.config["placement"]
+    placement = job.config.placement
+    lower = ["vllm.memory" if placement.engine == "vllm" else "generation_batch"]
     if job.stage == "explore":
         lower = ["micro_batch_tokens", "generation_batch"]
-        lower += ["vllm.colocated_memory"] if job.config["explore"].get("engine") == "vllm" else []
+        lower += ["vllm.colocated_memory"] if job.config.explore.engine == "vllm" else []
     elif job.stage == "rft":
         lower = ["micro_batch_tokens"]
-    else:
-        lower = ["vllm.memory" if placement.get("engine") == "vllm" else "generation_batch"]
     more = []
     if job.stage in STAGES_WITH_RANKS:
-        if not placement.get("gradient_checkpointing"):
+        if not placement.gradient_checkpointing:
             more.append("set placement.gradient_checkpointing")
-        if "offload" not in (placement.get("accelerate_config") or ""):
+        if "offload" not in (placement.accelerate_config or ""):
             more.append("name infra/accelerate/zero2-offload.yaml or zero3-offload.yaml in placement.accelerate_config")
     more.append("free the device of other processes")
     return f"lower {_current_values(placement, lower)}; or {'; or '.join(more)}; then {RESUMES}"
@@ -117,30 +118,28 @@ def device_advice(job: StageJob) -> str:
 
 def host_advice(job: StageJob) -> str:
     """Return which settings to lower when the machine is out of memory."""
-    return f"{_lower_host_memory(job)}; then {RESUMES}"
+    return f"{_lower_host_memory(job.config.placement)}; then {RESUMES}"
 
 
-def _lower_host_memory(job: StageJob) -> str:
-    placement = job.config["placement"]
-    fields = ["verifier_workers"] if placement.get("verifier_workers", 1) > 1 else []
-    fields += ["micro_batch_tokens", "generation_batch"] if placement.get("device") != "cuda" else []
+def _lower_host_memory(placement: PlacementConfig) -> str:
+    fields = ["verifier_workers"] if placement.verifier_workers > 1 else []
+    fields += ["micro_batch_tokens", "generation_batch"] if placement.device != "cuda" else []
     lower = [_current_values(placement, fields)] if fields else []
-    if placement.get("processes", 1) > 1:
+    if placement.processes > 1:
         lower.append(f"{_current_values(placement, ['processes'])} for each of the placement.machines")
-    if "offload" in (placement.get("accelerate_config") or ""):
+    if "offload" in (placement.accelerate_config or ""):
         lower.append("what placement.accelerate_config keeps in the host's memory")
     lower = lower or [_current_values(placement, ["generation_batch"])]
     return f"give the stage more memory, or lower {', '.join(lower)}"
 
 
-def _current_values(placement: dict[str, Any], fields: Sequence[str]) -> str:
+def _current_values(placement: PlacementConfig, fields: Sequence[str]) -> str:
     """Return `placement.a (now 1), placement.b.c (now 2)`."""
-    texts = []
-    for field in fields:
-        section, _, name = field.rpartition(".")
-        value = (placement[section] if section else placement).get(name)
-        texts.append(f"placement.{field} (now {_UNSET.get(name, '') if value is None else value})")
-    return ", ".join(texts)
+    values = {field: attrgetter(field)(placement) for field in fields}
+    return ", ".join(
+        f"placement.{field} (now {_UNSET.get(field, '') if value is None else value})"
+        for field, value in values.items()
+    )
 
 
 def kernel_kills() -> int:
@@ -157,5 +156,5 @@ def explain_sigkill(job: StageJob, kills_before: int) -> tuple[str, str]:
     """Return why a process may have got SIGKILL since `kernel_kills` was `kills_before`, and what to do."""
     if kernel_kills() > kills_before:
         return "the kernel's OOM killer ended processes of this machine meanwhile", host_advice(job)
-    fix = f"{RESUMES}; if it is memory, {_lower_host_memory(job)}"
+    fix = f"{RESUMES}; if it is memory, {_lower_host_memory(job.config.placement)}"
     return "killed by somebody, or by a container's memory limit", fix

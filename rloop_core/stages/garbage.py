@@ -9,26 +9,23 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from rloop_core.errors import ArtifactDamaged, LeaseError, RLoopError, StoreError, StoreUnavailable
+from rloop_core.errors import LeaseError, RLoopError, StoreError, StoreUnavailable
 from rloop_core.json_text import parse_json
-from rloop_core.stages.data_record import read_data_record
 from rloop_core.stages.job import STAGES
 from rloop_core.stages.problem_store import source_key
-from rloop_core.stages.run_record import read_run_config, runs_of
-from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifest
-from rloop_core.store.lease import read_holder
+from rloop_core.stages.run_record import read_data_record, read_run_config, runs_of
+from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifests
+from rloop_core.store.lease import PATIENCE_SECONDS, read_holder
 from rloop_core.store.local import TEMPORARY
 
 SCRATCH = ".scratch"
-LEASE_PATIENCE_SECONDS = 30.0
 _PLACE = re.compile(rf"(?:iteration-(\d{{3,}})|base)/({'|'.join(STAGES)})/(.+)")
 Place = tuple[int, str]
-Manifests = dict[Place, Manifest | Literal["unreadable"] | None]
+Manifests = Mapping[Place, Manifest | RLoopError | None]
 _CHECK = re.compile(r"\.rloop-write-check-[0-9a-f]{32}")
 _CLAIM = re.compile(r"lease-takeover-(.+)-\d+")
 _PROBLEMS = re.compile(r"problems/(?:clean-)?[0-9a-f]{20}\.json")
@@ -69,7 +66,7 @@ class Garbage:
 
 
 def find_garbage(
-    store: Store, runs: Sequence[str], older_than: float, patience: float = LEASE_PATIENCE_SECONDS
+    store: Store, runs: Sequence[str], older_than: float, patience: float = PATIENCE_SECONDS
 ) -> list[Garbage]:
     """Return what could be deleted; change nothing.
 
@@ -93,7 +90,7 @@ def find_garbage(
 
 
 def delete_garbage(
-    store: Store, found: Sequence[Garbage], older_than: float, patience: float = LEASE_PATIENCE_SECONDS
+    store: Store, found: Sequence[Garbage], older_than: float, patience: float = PATIENCE_SECONDS
 ) -> list[Garbage]:
     """Delete what was found and still is garbage, each run's under its lease; return what was deleted.
 
@@ -140,9 +137,9 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
             items.append(Item(entry, _KILLED_WRITE))
         elif key.startswith(("orders/", "errands/")):  # nobody holds the run, so nobody waits for its requests
             items.append(Item(entry, _OLD_REQUEST))
-        elif place and manifests[place] != "unreadable":
+        elif place and not isinstance(manifests[place], RLoopError):
             items.append(Item(entry, _UNNAMED))
-    if "unreadable" not in manifests.values():
+    if not any(isinstance(manifest, RLoopError) for manifest in manifests.values()):
         items += _unused_problems(store, run, entries, whole, garbage)
     items += [Item(entry, _UPLOAD) for entry in _uploads(store, run, garbage)]
     items += _finished_scratch(store, run, manifests)
@@ -171,18 +168,14 @@ def _take_old(garbage: Garbage, items: Sequence[Item], before: float) -> None:
 
 
 def _manifests(store: Store, run: str, entries: Sequence[Entry], garbage: Garbage) -> Manifests:
-    """Return the manifest of every stage that has any file; None if it has no manifest."""
-    manifests: Manifests = {}
-    for entry in entries:
-        place = _place(entry.key.removeprefix(f"{run}/"))
-        if place and place not in manifests:
-            try:
-                manifests[place] = read_manifest(store, run, *place)
-            except StoreUnavailable:
-                raise
-            except (ArtifactDamaged, StoreError) as error:
-                manifests[place] = "unreadable"
-                garbage.notes.append(f"{error.field}: {error.what}; its files are kept")
+    """Return the manifest of every stage that has any file, or why it cannot be read; None if there is none."""
+    places = (_place(entry.key.removeprefix(f"{run}/")) for entry in entries)
+    manifests = read_manifests(store, run, dict.fromkeys(filter(None, places)))
+    for error in manifests.values():
+        if isinstance(error, StoreUnavailable):
+            raise error
+        if isinstance(error, RLoopError):
+            garbage.notes.append(f"{error.field}: {error.what}; its files are kept")
     return manifests
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import JudgedSampler, own_batches
+from rloop_core.rollout.recording import Sampling
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
@@ -21,19 +20,19 @@ from rloop_core.trajectories.validation import prove_complete
 
 def run(context: StageContext) -> StageOutcome:
     """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
-    explore = context.config.explore
+    config = context.config
     explored = context.folder("trajectories")
     shards = sorted((explored / "shards").glob("*.parquet"))
     proof = prove_complete(
         shards,
-        steps=explore.steps,
+        steps=config.explore.steps,
         ranks=context.counts("trajectories").get("ranks", 1),
-        group_size=explore.group_size,
-        min_groups_per_step=explore.problems_per_step,
+        group_size=config.explore.group_size,
+        min_groups_per_step=config.explore.problems_per_step,
     )
-    sampled = _sample_snapshots(context, explored / "snapshots") if context.config.harvest.snapshot_samples else []
+    sampled = context.sample(_samplings(context, explored / "snapshots")) if config.harvest.snapshot_samples else []
     if context.job.share:
-        return StageOutcome({"batches": sum(len(own_batches(len(each), context.share)) for each in sampled)}, {})
+        return context.share_outcome(sampled)
     extra = [shard for each in sampled for shard in each]
     shutil.rmtree(context.out, ignore_errors=True)
     files = consolidate([*shards, *extra], context.out / TRAJECTORIES_FOLDER)
@@ -42,48 +41,29 @@ def run(context: StageContext) -> StageOutcome:
     solved = int((rates["correct"] > 0).sum())
     counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
     metrics = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
-    return StageOutcome(counts, metrics, drawn_by=engine_name(context.config.placement.engine) if extra else None)
+    return StageOutcome(counts, metrics, drawn_by=engine_name(config.placement.engine) if extra else None)
 
 
-def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
-    """Sample every kept snapshot of the policy (paper 4.1); return each one's shards, in the schema of RL steps."""
+def _samplings(context: StageContext, folder: Path) -> list[Sampling]:
+    """Return the samplings from the kept snapshots of the policy (paper 4.1), in the schema of RL steps."""
     config, placement = context.config, context.config.placement
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
         raise StageError("explore kept no snapshots", field="explore.snapshot_every", fix="set it, and run again")
     if config.harvest.snapshots == "last":
         snapshots = snapshots[-1:]
-    shards: list[list[Path]] = []
-    with context.verifier() as verifier:
-        for index, snapshot in enumerate(snapshots):
-            step = int(snapshot.name.removeprefix("step-"))
-            settings = SamplingSettings(
-                samples=config.harvest.snapshot_samples,
-                temperature=config.explore.temperature,
-                top_p=1.0,
-                max_tokens=config.explore.max_completion_tokens,
-                batch=placement.generation_batch,
-                seed=derive_seed(context.seed, "snapshot", step),
-            )
-
-            def on_batch(done: int, total: int, before: int = index) -> None:
-                context.on_progress(before + done / total, len(snapshots))
-
-            target = context.work / "snapshots" / placement.drawing / snapshot.name
-            with JudgedSampler(
-                config, snapshot, context.device, context.job.run, context.job.iteration, verifier
-            ) as sampler:
-                problems = encode_problems(context.problems("problems"), config.prompt, sampler.tokenizer)
-                shards.append(
-                    sampler.record(
-                        problems,
-                        settings,
-                        target,
-                        step=step,
-                        label=f"x{step:06d}",
-                        tell=on_batch,
-                        first_rank=SNAPSHOT_RANK,
-                        share=context.share,
-                    )
-                )
-    return shards
+    problems = context.problems("problems")
+    samplings = []
+    for snapshot in snapshots:
+        step = int(snapshot.name.removeprefix("step-"))
+        settings = SamplingSettings(
+            samples=config.harvest.snapshot_samples,
+            temperature=config.explore.temperature,
+            top_p=1.0,
+            max_tokens=config.explore.max_completion_tokens,
+            batch=placement.generation_batch,
+            seed=derive_seed(context.seed, "snapshot", step),
+        )
+        target = context.work / "snapshots" / placement.drawing / snapshot.name
+        samplings.append(Sampling(snapshot, problems, settings, target, f"x{step:06d}", step, SNAPSHOT_RANK))
+    return samplings

@@ -9,9 +9,9 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError
-from rloop_core.stages.inputs import Inputs
+from rloop_core.printable import printable_line
+from rloop_core.stages.inputs import Inputs, producers, stages_of
 from rloop_core.stages.job import STAGE_VERSIONS, InputRef
-from rloop_core.stages.order import producers, stages_of
 from rloop_core.store import Manifest, Store, canonical_json, fingerprint, read_manifests
 from rloop_core.verifier import VERIFIER_VERSION
 
@@ -75,12 +75,8 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted(old.keys() | new.keys())
         return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
-    return [] if old == new else [f"{path.removeprefix('config.')}: {_short(old)} -> {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    before, after = (printable_line(json.dumps(value), 40) for value in (old, new))
+    return [] if old == new else [f"{path.removeprefix('config.')}: {before} -> {after}"]
 
 
 def versions(drawn_by: str | None = None) -> dict[str, str]:

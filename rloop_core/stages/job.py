@@ -1,10 +1,13 @@
-"""A stage's job and its outcome: plain values that cross process and machine boundaries."""
+"""A stage's job and its outcome: values that cross process and machine boundaries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from rloop_core.config import Config
+from rloop_core.store import stage_folder
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 
@@ -51,14 +54,14 @@ class Share:
 
 @dataclass(frozen=True)
 class StageJob:
-    """One stage of one iteration of a run, with the run's config as plain data."""
+    """One stage of one iteration of a run."""
 
     stage: str
     """One of STAGES, or `preflight`."""
     run: str
     iteration: int
     """-1 for the evaluation of theta_0."""
-    config: dict[str, Any]
+    config: Config
     store: str
     """URI of the store."""
     inputs: tuple[InputRef, ...]
@@ -89,24 +92,23 @@ class StageJob:
     @property
     def name(self) -> str:
         """`run/iteration-000/explore`, for messages."""
-        place = f"iteration-{self.iteration:03d}" if self.iteration >= 0 else "base"
-        return f"{self.run}/{place}/{self.stage}"
+        return stage_folder(self.run, self.iteration, self.stage)
 
     @property
     def samples(self) -> bool:
         """True if the stage spends its time on sampling completions, in batches that any machine may sample."""
-        return self.stage == "evaluate" or (self.stage == "harvest" and self.config["harvest"]["snapshot_samples"] > 0)
+        return self.stage == "evaluate" or (self.stage == "harvest" and self.config.harvest.snapshot_samples > 0)
 
     @property
     def ranks(self) -> int:
         """Number of ranks, over all machines."""
-        return int(self.config["placement"].get("processes", 1)) if self.stage in STAGES_WITH_RANKS else 1
+        return self.config.placement.processes if self.stage in STAGES_WITH_RANKS else 1
 
     @property
     def machines(self) -> int:
         """Number of machines that share the stage."""
         shared = self.stage in STAGES_WITH_RANKS or self.samples
-        return int(self.config["placement"].get("machines", 1)) if shared else 1
+        return self.config.placement.machines if shared else 1
 
     @property
     def _suffix(self) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, make_config
+from rloop_core.config import Config
 from rloop_core.runtime import events
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.runtime.events import OnEvent
@@ -51,7 +51,7 @@ def run_stage(
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
 
     note = events.as_notes(on_event)
-    cluster = _join(make_config(job.config), note, should_stop)
+    cluster = _join(job.config, note, should_stop)
     for outcome_file in Path(job.work).glob("outcome-*.json"):
         outcome_file.unlink(missing_ok=True)
     first, *others = _shares(job, cluster)

@@ -12,6 +12,7 @@ from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
 from rloop_core.stages.execute import StageContext
@@ -34,7 +35,11 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     """
     store.check_writable()
     _check_reach(config, store)
-    _check_engines(config)
+    if samples_here(config):
+        check_standalone(config)
+    if "explore" not in config.placement.pools:
+        check_in_loop(config, device=None)
+        _check_sharding(config)
     folder = resolve_policy(config.policy)
     _check_weights(folder)
     check_adapters(config, folder)
@@ -70,15 +75,6 @@ def _check_reach(config: Config, store: Store) -> None:
         raise ConfigError(what, field="placement.store", fix=fix)
 
 
-def _check_engines(config: Config) -> None:
-    """Check the engines of the stages that are computed here."""
-    if draws_here(config):
-        check_standalone(config)
-    if "explore" not in config.placement.pools:
-        check_in_loop(config, device=None)
-        _check_sharding(config)
-
-
 def _check_sharding(config: Config) -> None:
     """Refuse FSDP with `generate`: every forward pass gathers weights, and ranks call it unequally often."""
     from rloop_core.plan.sharding import sharding_named
@@ -90,7 +86,7 @@ def _check_sharding(config: Config) -> None:
         raise ConfigError(what, field="placement.accelerate_config", fix=fix)
 
 
-def draws_here(config: Config) -> bool:
+def samples_here(config: Config) -> bool:
     """Return True if harvest or evaluate samples completions where the run is."""
     sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
     return not sampling <= config.placement.pools.keys()
@@ -156,13 +152,13 @@ def run(context: StageContext) -> StageOutcome:
 
         for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
             as_notes(context.on_event)(warning)
-        if draws_here(config) and config.placement.engine == "vllm":
+        if samples_here(config) and config.placement.engine == "vllm":
             replicas_of(config, context.device)
     tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
     warnings: list[str] = []
-    with context.verifier() as verifier:
+    with make_verifier(config) as verifier:
         for role in context.roles("problems"):
             problems = context.problems(role)
             encoded = encode_problems(problems, config.prompt, tokenizer)

@@ -24,6 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
 from rloop_core.runtime.events import Event, OnEvent, ignore_event
@@ -31,7 +33,7 @@ from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.rank_watchdog import heartbeat, stalled_ranks
 from rloop_core.runtime.supervisor import GRACE_SECONDS
 from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
-from rloop_core.stages.job import STAGES_WITH_RANKS, InputRef, Share, StageJob, StageOutcome
+from rloop_core.stages.job import STAGES_WITH_RANKS, StageJob, StageOutcome
 
 _LOG_PREFIX = "[rank ${rank}] "
 _EXIT_DELAY_SECONDS = 2.0
@@ -44,7 +46,7 @@ _JOIN_SECONDS = 300
 
 def needs_launcher(job: StageJob) -> bool:
     """Return True if a launcher starts the stage's ranks: several, or one with an accelerate config."""
-    has_config = job.config["placement"].get("accelerate_config") is not None
+    has_config = job.config.placement.accelerate_config is not None
     return (job.stage in STAGES_WITH_RANKS and has_config) or job.ranks > 1
 
 
@@ -57,7 +59,7 @@ def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
     """
     if job.share is None:
         empty_ranks_folder(job)
-    config_file = job.config["placement"].get("accelerate_config")
+    config_file = job.config.placement.accelerate_config
     if config_file is None:
         _launch_by_torchrun(job, on_event)
     elif Path(config_file).is_file():
@@ -161,7 +163,7 @@ def _launch_environment(job: StageJob) -> dict[str, str]:
         "PET_RDZV_ENDPOINT": settings["rdzv_endpoint"],
         "PET_LOCAL_ADDR": settings["local_addr"],
     }
-    if job.config["placement"]["vllm"]["server"] is None:  # a server gets weights by NCCL, perhaps on another machine
+    if job.config.placement.vllm.server is None:  # a server gets weights by NCCL, perhaps on another machine
         environment["NCCL_SOCKET_IFNAME"] = "lo"
     return environment
 
@@ -170,7 +172,7 @@ def _launch_by_accelerate(job: StageJob, on_event: OnEvent) -> None:
     """Run `accelerate launch` with the config file that placement names; rank 0's events come by a file."""
     machine = job.share.machine if job.share else 0
     job_file = job.ranks_folder / f"job-{machine}.json"
-    replace_text(job_file, json.dumps(asdict(job)))
+    replace_text(job_file, TypeAdapter(StageJob).dump_json(job).decode())
     events = job.ranks_folder / "events.jsonl"
     command = accelerate_command(job, job.ranks_folder / "logs")
     command += ["-m", "rloop_core.stages.ranks", str(job_file), str(events)]
@@ -189,9 +191,9 @@ def _launch_by_accelerate(job: StageJob, on_event: OnEvent) -> None:
 def accelerate_command(job: StageJob, logs: Path) -> list[str]:
     """Return the `accelerate launch` command up to the program; its options override the named config file."""
     command = [sys.executable, "-m", "accelerate.commands.launch"]
-    command += ["--config_file", job.config["placement"]["accelerate_config"]]
+    command += ["--config_file", str(job.config.placement.accelerate_config)]
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
-    command += ["--mixed_precision", "bf16" if job.config["policy"]["dtype"] == "bfloat16" else "no"]
+    command += ["--mixed_precision", "bf16" if job.config.policy.dtype == "bfloat16" else "no"]
     command += ["--num_processes", str(job.ranks), "--tee", "3", "--log_dir", str(logs)]
     if job.share is None:  # the endpoint of this rendezvous is in `_launch_environment`: no option takes a file
         settings = ",".join(f"{key}={value}" for key, value in _FILE_RENDEZVOUS.items())
@@ -254,15 +256,12 @@ def _has_rank_0(job: StageJob) -> bool:
 def _main(job_file: Path, events: Path) -> None:
     """Run one rank that `accelerate launch` started; rank 0 appends its events to a file, one JSON line each."""
     die_with_parent()
-    content = json.loads(job_file.read_text())
-    content["inputs"] = tuple(InputRef(**ref) for ref in content["inputs"])
-    content["share"] = content["share"] and Share(**content["share"])
 
     def append(event: Event) -> None:
         with open(events, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(event) + "\n")
 
-    run_rank(StageJob(**content), append)
+    run_rank(TypeAdapter(StageJob).validate_json(job_file.read_bytes()), append)
 
 
 if __name__ == "__main__":

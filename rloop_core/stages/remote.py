@@ -1,6 +1,6 @@
 """Request that a worker of another pool computes a stage; run and worker exchange files in the store.
 
-The run writes `<run>/orders/<name>/order.json`. The worker that starts on it creates `taken.json` beside it and, if it
+The run writes `<run>/orders/<name>/order.json`. The worker that starts on it creates `taken.json` next to it and, if it
 fails, leaves its error as `error.json`. A request whose file is gone is no longer wanted. The worker publishes the
 artifact under the run's own lease, and its manifest decides, as always. Prefect knows how far the worker is.
 """

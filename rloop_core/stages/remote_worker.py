@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from rloop_core.config import make_config
@@ -41,10 +42,7 @@ def compute_remote_stage(
         RLoopError: The stage failed; its error was left for the run.
     """
     config = make_config(request.config)
-
-    def note(line: str) -> None:
-        on_event(remote.stage, remote.iteration, events.note(line))
-
+    note = events.as_notes(partial(on_event, remote.stage, remote.iteration))
     store = Store(remote.store.uri, config.placement.store_patience_seconds, note)
     lease = DelegatedLease(store, remote.run, request.token)
     runner = StageRunner(config, store, lease, on_event, launch)

@@ -8,7 +8,7 @@ from typing import Any
 from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.training.rft import finetune
 from rloop_core.trajectories import EXPERTS_FILE
 
 
@@ -17,17 +17,17 @@ def run(context: StageContext) -> StageOutcome:
     import pyarrow.parquet as pq
 
     config = context.config
-    policy = context.folder("policy")
+    job = context.training_job()
     table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["prompt_ids", "completion_ids"])
     if context.rank == 0:
         shutil.rmtree(context.out, ignore_errors=True)
     if table.num_rows == 0:
         if context.rank:
             return StageOutcome({}, {})
-        model = load_model(policy, dtype="float32", device="cpu", trust_remote_code=config.policy.trust_remote_code)
-        save_policy(model, policy, context.out / "policy", dtype=config.policy.dtype)
+        remote = config.policy.trust_remote_code
+        model = load_model(job.policy, dtype="float32", device="cpu", trust_remote_code=remote)
+        save_policy(model, job.policy, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
-    job = RFTJob(config, context.seed, policy, context.work, context.device, context.rank, context.ranks)
     prompt_ids, completion_ids = (table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids"))
     with context.tracked() as track:
 

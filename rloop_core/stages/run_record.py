@@ -1,13 +1,18 @@
-"""`<run>/run.json`: the run's config and age, for people and other tools."""
+"""The records of a run: `<run>/run.json` has its config and age, `<run>/data.json` the problem sets that it uses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
-from rloop_core.errors import StoreError
+from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.problems.decontamination import Decontamination
+from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
@@ -73,6 +78,117 @@ def runs_of(store: Store) -> list[str]:
     return [name for name in store.top()[0] if not name.startswith(".") and store.exists(_key(name))]
 
 
+@dataclass(frozen=True)
+class SetRecord:
+    """One problem set of a run.
+
+    Attributes:
+        use: `training` or `evaluation`.
+        label: Its name.
+        digest: As among the inputs of the stages that read it.
+        problems: Number of problems in use.
+        ledger: Rows read, and why rows were left out.
+        golds_refused: Ids of problems whose gold does not verify against itself: no completion is ever correct.
+        warnings: The loader's warnings.
+    """
+
+    use: str
+    label: str
+    digest: str
+    problems: int
+    ledger: dict[str, int]
+    golds_refused: list[str]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class DataRecord:
+    """The problem sets of a run, and the problems that training and evaluation share.
+
+    Attributes:
+        sets: Training first, then evaluation in the config's order.
+        mode: `decontaminate.mode` of the config.
+        decontamination: The ledger; None if nothing was compared.
+    """
+
+    sets: tuple[SetRecord, ...]
+    mode: str
+    decontamination: Decontamination | None
+
+    def known(self, label: str) -> frozenset[str]:
+        """Return the ids of an evaluation set's problems that the policy was trained on."""
+        if self.mode == "drop" or self.decontamination is None:
+            return frozenset()
+        return self.decontamination.known(label)
+
+    def notes(self) -> list[str]:
+        """Return the loaders' warnings, then the sentence about contamination."""
+        warnings = [f"{record.label}: {warning}" for record in self.sets for warning in record.warnings]
+        return [*warnings, *filter(None, [self.sentence()])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as in the file."""
+        return {
+            "problem_sets": [asdict(record) for record in self.sets],
+            "mode": self.mode,
+            "decontamination": self.decontamination.to_dict() if self.decontamination else None,
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of contaminated problems and near misses; empty if nothing was compared."""
+        ledger = self.decontamination
+        if ledger is None:
+            return {}
+        return {"contaminated problems": len(ledger.contaminated), "near misses of contamination": ledger.near_misses}
+
+    def sentence(self) -> str | None:
+        """Return a sentence about contamination; None if there is none, or nothing was compared."""
+        if self.decontamination is None or not self.decontamination.contaminated:
+            return None
+        then = "dropped" if self.mode == "drop" else "kept, and evaluated with and without"
+        return f"{self.decontamination.sentence()}: {then}"
+
+
+def write_data_record(
+    store: Store,
+    config: Config,
+    inputs: Inputs,
+    golds_refused: Mapping[str, Sequence[str]],
+    training_warnings: Sequence[str] = (),
+) -> DataRecord:
+    """Write the whole record; `golds_refused` has problem ids by role, `training_warnings` join the loader's."""
+    labels = [("training", config.problems.label), *(("evaluation", source.label) for source in config.evaluate.sets)]
+    sets = []
+    for (use, label), ref in zip(labels, (inputs.training(), *inputs.evaluation()), strict=True):
+        problems = read_problems(store, ref.location, ref.digest)
+        refused = list(golds_refused.get(ref.role, ()))
+        warnings = [*problems.warnings, *(training_warnings if use == "training" else ())]
+        sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
+    record = DataRecord(tuple(sets), config.decontaminate.mode, inputs.decontamination())
+    content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
+    store.write_bytes(_data_key(config.name), dump_checksummed(content, indent=1))
+    return record
+
+
+def read_data_record(store: Store, run: str) -> DataRecord | None:
+    """Return the record; None if preflight has not written one.
+
+    Raises:
+        ArtifactDamaged: It is there and cannot be read.
+    """
+    text = store.find_bytes(_data_key(run))
+    if text is None:
+        return None
+    try:
+        content = load_checksummed(text)
+        ledger = content["decontamination"]
+        sets = tuple(SetRecord(**record) for record in content["problem_sets"])
+        return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(ledger) if ledger else None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"cannot be read: {error}"
+        raise ArtifactDamaged(what, field=store.uri_of(_data_key(run)), fix="start the run again") from error
+
+
 def _key(run: str) -> str:
     return f"{run}/run.json"
 
@@ -86,3 +202,7 @@ def _read(store: Store, run: str) -> dict[str, Any] | None:
         return load_checksummed(text)
     except ValueError:
         return {}
+
+
+def _data_key(run: str) -> str:
+    return f"{run}/data.json"

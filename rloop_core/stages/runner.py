@@ -19,13 +19,13 @@ from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
-from rloop_core.stages.data_record import read_data_record, write_data_record
 from rloop_core.stages.identity import difference, identity_of, missing_stages, versions
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
+from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
     Cache,
     DelegatedLease,
@@ -178,7 +178,7 @@ class StageRunner:
         return {**outcome.counts, **record.counts()}
 
     def scratch(self) -> Path:
-        """Return the local folder for unfinished work: beside a local store, so that any later start finds it."""
+        """Return the local folder for unfinished work: inside a local store, so that any later start finds it."""
         if self.config.placement.scratch:
             return Path(self.config.placement.scratch).expanduser().absolute()
         return self.store.local_path(".scratch") if self.store.is_local else Path(".rloop/scratch").absolute()
@@ -321,7 +321,7 @@ class StageRunner:
             stage=stage,
             run=self.config.name,
             iteration=iteration,
-            config=self.config.model_dump(mode="json"),
+            config=self.config,
             store=self.store.uri,
             inputs=refs,
             work=str(work),

@@ -1,11 +1,10 @@
-"""Evaluate a model on a problem set outside any run: draw samples into a folder, judge them, compute metrics."""
+"""Evaluate a model on a problem set outside any run: sample into a folder, judge, compute metrics."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,16 @@ from rloop_core.config import Config, InvalidCombination, check_context, make_co
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
+from rloop_core.problems import load_problems
+from rloop_core.rollout.available import check_standalone, engine_name
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
+from rloop_core.runtime.cluster import join_cluster
+from rloop_core.seeds import derive_seed
+from rloop_core.stages.process import warm_up
+from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
@@ -21,39 +30,10 @@ _USUAL_KS = (1, 8, 16, 32)
 _DEFAULT_TOKENS = 2048
 _PATIENCE_SECONDS = 600.0
 """How long to wait for the other machines."""
-_SETTINGS = "settings.json"
-_IDENTITY = ("samples", "template", "temperature", "top_p", "dtype", "engine", "batch", "seed")
-"""The fields of a request that determine its samples."""
+_WHOLE: Share = (1, 1)
 
-Tell = Callable[[int, int], None]
+OnBatch = Callable[[int, int], None]
 """Called with (batches done, batches in all)."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to evaluate; `rloop evaluate --help` explains the fields.
-
-    Attributes:
-        share: (i, n) draws only the i-th of n shares of the batches, counted from 1.
-        engines: Replicas of vLLM that share the batches; None takes one for each visible GPU.
-    """
-
-    model: str
-    problems: str
-    samples: int
-    template: str
-    temperature: float
-    top_p: float
-    max_tokens: int | None
-    limit: int | None
-    batch: int
-    dtype: str
-    seed: int
-    ks: tuple[int, ...]
-    policies: Policies = DEFAULT
-    share: tuple[int, int] = (1, 1)
-    engine: str = "transformers"
-    engines: int | None = None
 
 
 def default_ks(samples: int) -> tuple[int, ...]:
@@ -61,69 +41,94 @@ def default_ks(samples: int) -> tuple[int, ...]:
     return tuple(k for k in _USUAL_KS if k <= samples)
 
 
-def checked_ks(ks: Iterable[int], samples: int) -> tuple[int, ...]:
-    """Return the k in order; the usual ones if there are none.
+def evaluation_config(
+    *, model: str, problems: str, samples: int, ks: Iterable[int], template: str, temperature: float, top_p: float,
+    max_tokens: int | None, limit: int | None, batch: int, dtype: str, seed: int, policies: Policies = DEFAULT,
+    engine: str = "transformers", engines: int | None = None,
+) -> Config:  # fmt: skip
+    """Return the config of one evaluation; `rloop evaluate --help` explains the arguments. No `ks` are the usual ones.
 
     Raises:
-        ConfigError: A k is greater than the number of samples of a problem.
+        ConfigError: An argument is impossible, such as a k above `samples`.
     """
-    ks = tuple(sorted(set(ks))) or default_ks(samples)
-    if max(ks) > samples:
-        what = f"pass@{max(ks)} needs as many samples of each problem"
-        raise ConfigError(what, field="--k", fix=f"raise --samples to {max(ks)}")
-    return ks
+    return make_config(
+        {
+            "name": "evaluate",
+            "seed": seed,
+            "policy": {"path": model, "dtype": dtype},
+            "problems": {"source": problems, "limit": limit},
+            "prompt": {"template": template, "max_tokens": 1_000_000},
+            "explore": {"max_completion_tokens": max_tokens or _DEFAULT_TOKENS},
+            "evaluate": {
+                "samples": samples,
+                "k": sorted(set(ks)) or default_ks(samples),
+                "temperature": temperature,
+                "top_p": top_p,
+                "max_completion_tokens": max_tokens,
+            },
+            "verifier": policies.model_dump(mode="json"),
+            "placement": {"engine": engine, "engines": engines, "generation_batch": batch, "threads": None},
+        }
+    )
 
 
-def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total: None) -> dict[str, Any]:
-    """Draw the samples that are missing, judge them, and return the metrics with their origin.
+def evaluate(
+    config: Config,
+    out: Path | None,
+    on_batch: OnBatch = lambda done, total: None,
+    share: Share = _WHOLE,
+    machines: int = 1,
+    note: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Sample what is missing, judge it, and return the metrics with their origin.
 
-    A request for a share draws its own batches only. While batches of other shares are missing, the result has no
-    metrics, and `missing` is the number of those batches.
+    While batches of other shares are missing, the result has no metrics, and `missing` is the number of those batches.
 
     Args:
-        request: What to evaluate.
+        config: Of `evaluation_config`.
         out: Folder of samples and metrics; None takes one named after the settings.
-        tell: Called with the progress.
+        on_batch: Called with the progress; of several machines, that of this one's final pass over all batches.
+        share: The batches to sample.
+        machines: Machines of the Ray cluster that share the batches, this one included; all must see `out`.
+        note: Called with lines about the machines.
 
     Raises:
-        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
+        RLoopError: Unknown model or problems, a budget beyond the model's context, a folder with other samples, or
+            machines that are missing; the error of a machine names it.
     """
     from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-    from rloop_core.problems import load_problems
-    from rloop_core.rollout.available import check_standalone, engine_name
-    from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
 
-    config = _config(request, request.max_tokens or _DEFAULT_TOKENS, prompt_tokens=1_000_000)
+    if machines > 1:
+        out = _share_batches(config, out, share, machines, note)
     check_standalone(config, field="--engine")
-    problem_set = load_problems(config.problems)
-    folder = resolve_policy(config.policy)
-    tokenizer = load_tokenizer(folder)
-    from rloop_core.rollout.prompts import encode_problems
+    problems = load_problems(config.problems)
+    policy = resolve_policy(config.policy)
+    encoded = encode_problems(problems, config.prompt, load_tokenizer(policy))
+    config = _fitted(config, context_tokens(policy), max(len(problem.prompt_ids) for problem in encoded))
+    identity = _identity(config, policy_digest(policy), problems.digest)
+    out = _prepare(out, identity, config)
+    import transformers
 
-    encoded = encode_problems(list(problem_set), config.prompt, tokenizer)
-    longest = max(len(problem.prompt_ids) for problem in encoded)
-    budget = _budget(request, context_tokens(folder), longest)
-    config = _config(request, budget, prompt_tokens=longest)
-    identity = {
-        "model": policy_digest(folder),
-        "problems": problem_set.digest,
-        **{name: getattr(request, name) for name in _IDENTITY},
-        "max_tokens": budget,
-        "verifier": {"version": VERIFIER_VERSION, **request.policies.model_dump(mode="json")},
-    }
-    out = _prepare(out, identity, request)
-    shards = _sample(config, request, folder, encoded, out, budget, tell)
+    transformers.utils.logging.disable_progress_bar()
+    [shards] = record_samples(
+        config,
+        [Sampling(policy, problems, _settings(config), out / "samples", "e")],
+        device=_device(),
+        run=config.name,
+        iteration=0,
+        share=share,
+        on_batch=lambda number, done, total: on_batch(done, total),
+    )
     missing = sum(not shard.exists() for shard in shards)
-    metrics: dict[str, Any] = {}
-    if not missing:
-        metrics = summarise(problem_outcomes(shards), request.ks, seed=request.seed, majority=request.ks)
+    ks, seed = config.evaluate.k, config.seed
+    metrics = {} if missing else summarise(problem_outcomes(shards), ks, seed=seed, majority=ks)
     result = {
-        "model": request.model,
-        "problem_set": request.problems,
+        "model": config.policy.path,
+        "problem_set": config.problems.source,
         **metrics,
         "settings": identity,
-        "drawn_by": engine_name(request.engine),
-        "ledger": problem_set.ledger,
+        "drawn_by": engine_name(config.placement.engine),
+        "ledger": problems.ledger,
         "out": str(out),
         "batches": len(shards),
         "missing": missing,
@@ -133,121 +138,88 @@ def evaluate(request: Request, out: Path | None, tell: Tell = lambda done, total
     return result
 
 
-def evaluate_on_machines(
-    request: Request,
-    out: Path | None,
-    machines: int,
-    say: Callable[[str], None],
-    tell: Tell = lambda done, total: None,
-) -> dict[str, Any]:
-    """Evaluate on several machines of a Ray cluster, each with its share of the batches.
-
-    Args:
-        request: What to evaluate.
-        out: A folder that all machines see.
-        machines: Number of machines, this one included.
-        say: Called with lines about the machines.
-        tell: Called with the progress of this machine's final pass over all batches.
-
-    Raises:
-        RLoopError: As `evaluate` and `join_cluster`; it names the machine.
-    """
-    if out is None or request.share != (1, 1):
+def _share_batches(config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]) -> Path:
+    """Have each machine sample its share of the batches; return the absolute path of the folder."""
+    if out is None or share != _WHOLE:
         fix = "name one with --out, and leave --shard out"
         raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
-    from rloop_core.runtime.cluster import join_cluster
-    from rloop_core.stages.process import warm_up
-
     warm_up()
-    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, say)
+    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, note)
     out = out.expanduser().absolute()
-    shares = [replace(request, share=(number, machines)) for number in range(1, machines + 1)]
-    cluster.share_batches([partial(_run_share, share, out) for share in shares], say)
-    return evaluate(request, out, tell)
+    shares = [(number, machines) for number in range(1, machines + 1)]
+    cluster.share_batches([partial(_run_share, config, out, each) for each in shares], note)
+    return out
 
 
-def _run_share(request: Request, out: Path, should_stop: Callable[[], bool]) -> int:
-    """Draw a share and return its number of batches. Stopping ends the machine's whole process."""
-    from rloop_core.rollout.recording import own_batches
-
-    return len(own_batches(evaluate(request, out)["batches"], request.share))
+def _run_share(config: Config, out: Path, share: Share, should_stop: Callable[[], bool]) -> int:
+    """Sample a share and return its number of batches. Stopping ends the machine's whole process."""
+    return len(own_batches(evaluate(config, out, share=share)["batches"], share))
 
 
-def _sample(
-    config: Config, request: Request, folder: Path, encoded: list[Any], out: Path, budget: int, tell: Tell
-) -> list[Path]:
-    """Draw the batches of this share, and return the shard files of all batches."""
-    import transformers
-
-    from rloop_core.rollout.engine import SamplingSettings
-    from rloop_core.rollout.recording import JudgedSampler
-    from rloop_core.seeds import derive_seed
-    from rloop_core.verifier import Verifier
-
-    transformers.utils.logging.disable_progress_bar()
-    settings = SamplingSettings(
-        samples=request.samples,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        max_tokens=budget,
-        batch=request.batch,
-        seed=derive_seed(request.seed, "evaluate", request.problems),
-    )
-    with (
-        Verifier(policies=request.policies) as verifier,
-        JudgedSampler(config, folder, _device(), "evaluate", 0, verifier) as sampler,
-    ):
-        return sampler.record(encoded, settings, out / "samples", step=0, label="e", tell=tell, share=request.share)
-
-
-def _config(request: Request, budget: int, prompt_tokens: int) -> Config:
-    return make_config(
-        {
-            "name": "evaluate",
-            "seed": request.seed,
-            "policy": {"path": request.model, "dtype": request.dtype},
-            "problems": {"source": request.problems, "limit": request.limit},
-            "prompt": {"template": request.template, "max_tokens": prompt_tokens},
-            "explore": {"max_completion_tokens": budget},
-            "verifier": request.policies.model_dump(mode="json"),
-            "placement": {"engine": request.engine, "engines": request.engines, "threads": None},
-        }
+def _settings(config: Config) -> SamplingSettings:
+    return SamplingSettings(
+        samples=config.evaluate.samples,
+        temperature=config.evaluate.temperature,
+        top_p=config.evaluate.top_p,
+        max_tokens=config.evaluation_tokens,
+        batch=config.placement.generation_batch,
+        seed=derive_seed(config.seed, "evaluate", config.problems.source),
     )
 
 
-def _budget(request: Request, context: int | None, longest: int) -> int:
-    """Return the completion tokens: as requested, or the default as far as the model's context leaves room."""
-    if request.max_tokens is None:
+def _fitted(config: Config, context: int | None, longest: int) -> Config:
+    """Return the config with room for the longest prompt (tokens), and the completion budget that is left.
+
+    The budget is the requested one, or the default as far as the model's context leaves room.
+    """
+    budget = config.evaluate.max_completion_tokens
+    if budget is None:
         room = context - longest if context else _DEFAULT_TOKENS
         if room < 1:
-            raise ConfigError(
-                f"the longest prompt has {longest} tokens and the model's context {context}",
-                field="--problems",
-                fix="leave the longest problems out",
-            )
-        return min(_DEFAULT_TOKENS, room)
+            what = f"the longest prompt has {longest} tokens and the model's context {context}"
+            raise ConfigError(what, field="--problems", fix="leave the longest problems out")
+        budget = min(_DEFAULT_TOKENS, room)
+    prompt = config.prompt.model_copy(update={"max_tokens": longest})
+    explore = config.explore.model_copy(update={"max_completion_tokens": budget})
+    fitted = config.model_copy(update={"prompt": prompt, "explore": explore})
     try:
-        check_context(_config(request, request.max_tokens, longest), context, "the model's config.json")
+        check_context(fitted, context, "the model's config.json")
     except InvalidCombination as impossible:
         raise ConfigError(impossible.what, field="--max-tokens", fix="lower it") from None
-    return request.max_tokens
+    return fitted
 
 
-def _prepare(out: Path | None, identity: dict[str, Any], request: Request) -> Path:
+def _identity(config: Config, model: str, problems: str) -> dict[str, Any]:
+    """Return everything that determines the samples, with the digests of model and problems."""
+    return {
+        "model": model,
+        "problems": problems,
+        "samples": config.evaluate.samples,
+        "template": config.prompt.template,
+        "temperature": config.evaluate.temperature,
+        "top_p": config.evaluate.top_p,
+        "dtype": config.policy.dtype,
+        "engine": config.placement.engine,
+        "batch": config.placement.generation_batch,
+        "seed": config.seed,
+        "max_tokens": config.evaluation_tokens,
+        "verifier": {"version": VERIFIER_VERSION, **config.verifier.model_dump(mode="json")},
+    }
+
+
+def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path:
     """Return the folder of these samples, which `settings.json` marks; refuse one that holds other samples.
 
     Several shares may start in one folder at the same time: the first to write the settings wins.
     """
-    from rloop_core.store import fingerprint
-
     folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
-    settings = folder / _SETTINGS
+    settings = folder / "settings.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not settings.is_file():
-            plain_request = {**asdict(request), "policies": request.policies.model_dump(mode="json")}
+            content = {"identity": identity, "config": config.model_dump(mode="json")}
             with contextlib.suppress(FileNotFoundError):  # another share has just renamed the temporary file
-                replace_text(settings, json.dumps({"identity": identity, "request": plain_request}, indent=1))
+                replace_text(settings, json.dumps(content, indent=1))
         recorded = parse_json(settings.read_bytes())["identity"]
         if recorded != json.loads(json.dumps(identity)):
             differing = ", ".join(name for name in identity if recorded.get(name) != identity[name])

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import socket
-import sys
 import threading
 import time
 import uuid
@@ -22,6 +21,7 @@ from typing import Any
 from rloop_core.errors import LeaseError, StoreError
 from rloop_core.json_text import parse_json
 from rloop_core.printable import printable_line
+from rloop_core.runtime.lifetime import start_time
 from rloop_core.store.objects import Store
 
 HEARTBEAT_SECONDS = 5.0
@@ -200,7 +200,7 @@ class Lease:
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": os.getpid(),
-            "started": _started(os.getpid()),
+            "started": start_time(os.getpid()),
             "beats": self._beats,
         }
         return json.dumps(content).encode()
@@ -313,7 +313,7 @@ def holder_is_here(holder: dict[str, Any]) -> bool:
 def holder_is_gone(holder: dict[str, Any]) -> bool:
     """Return True if a holder on this machine has ended, even if its process id is in use again."""
     pid = holder.get("pid")
-    return not isinstance(pid, int) or _started(pid) != holder.get("started")
+    return not isinstance(pid, int) or start_time(pid) != holder.get("started")
 
 
 def _machine() -> str:
@@ -323,23 +323,3 @@ def _machine() -> str:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
     return "/".join(parts)
-
-
-def _started(pid: int) -> float | None:
-    """Return the start time of a process, which tells it from a later one with the same id; None when it has ended.
-
-    On Linux in clock ticks since boot: psutil's time of day would move whenever the clock is set.
-    """
-    if sys.platform == "linux":
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] in "ZX" else float(fields[19])
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except (psutil.Error, ValueError):
-        return None

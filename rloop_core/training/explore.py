@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weights_here
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
+from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.trajectories.shards import ShardName
 from rloop_core.verifier import Verifier
 
@@ -23,35 +22,8 @@ if TYPE_CHECKING:
     from rloop_core.training.trainer import DapoTrainer
 
 
-@dataclass(frozen=True)
-class ExploreJob:
-    """The inputs of one phase.
-
-    Args:
-        config: The run's config.
-        iteration: i.
-        attempt: How often this phase was started before.
-        seed: Seed of the phase.
-        policy: Folder of theta_i.
-        work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics.
-        device: "cpu" or "cuda".
-        rank: This process's rank; rank 0 writes metrics, snapshots and the policy.
-        ranks: Number of processes.
-    """
-
-    config: Config
-    iteration: int
-    attempt: int
-    seed: int
-    policy: Path
-    work: Path
-    device: str
-    rank: int = 0
-    ranks: int = 1
-
-
 def explore(
-    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, on_step: Callable[[dict[str, Any]], None]
+    job: TrainingJob, problems: Sequence[EncodedProblem], verifier: Verifier, on_step: Callable[[dict[str, Any]], None]
 ) -> None:
     """Run or resume the phase; afterwards `work` holds every RL step's shards, snapshots, metrics and `policy/`.
 
@@ -93,7 +65,7 @@ def explore(
 
 
 def make_trainer(
-    job: ExploreJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
+    job: TrainingJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
 ) -> DapoTrainer:
     """Make the trainer of a phase.
 
@@ -109,7 +81,6 @@ def make_trainer(
     from rloop_core.training.groups import ProblemStream
     from rloop_core.training.micro_batches import DEFAULT_TOKENS
     from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
-    from rloop_core.training.settings import grpo_config
     from rloop_core.training.trainer import DapoTrainer
 
     explore = job.config.explore
@@ -135,16 +106,14 @@ def make_trainer(
         micro_batch_tokens=job.config.placement.micro_batch_tokens or DEFAULT_TOKENS,
         model=model,
         reward_funcs=rewards,
-        args=grpo_config(
-            job.config, job.work / "checkpoints", seed=job.seed, world_size=job.ranks, use_cpu=job.device == "cpu"
-        ),
+        args=grpo_config(job),
         train_dataset=_placeholder(problems),
         processing_class=tokenizer,
         peft_config=adapter_settings(job.config, "explore"),
     )
 
 
-def seal(job: ExploreJob, out: Path) -> dict[str, int]:
+def seal(job: TrainingJob, out: Path) -> dict[str, int]:
     """Write the finished phase's artifact to `out`, and return its counts.
 
     Of each RL step and rank only the last attempt's shard is written, so an interrupted phase and an undisturbed one
@@ -161,7 +130,7 @@ def seal(job: ExploreJob, out: Path) -> dict[str, int]:
     return {"shards": len(sealed), "steps": job.config.explore.steps, "ranks": job.ranks}
 
 
-def _check_ranks(job: ExploreJob, checkpoint: Checkpoint | None) -> None:
+def _check_ranks(job: TrainingJob, checkpoint: Checkpoint | None) -> None:
     """Check that as many ranks made the checkpoint; without a checkpoint, remove the shards of higher ranks.
 
     Raises:

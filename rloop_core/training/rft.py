@@ -8,42 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, save_policy
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
-from rloop_core.training.settings import sft_config
-
-
-@dataclass(frozen=True)
-class RFTJob:
-    """The inputs of one fine-tuning.
-
-    Args:
-        config: The run's config.
-        seed: Seed of the order of the trajectories.
-        policy: Folder of theta_i.
-        work: Scratch folder.
-        device: "cpu" or "cuda".
-        rank: This process's rank; rank 0 writes the policy.
-        ranks: Number of processes.
-    """
-
-    config: Config
-    seed: int
-    policy: Path
-    work: Path
-    device: str
-    rank: int = 0
-    ranks: int = 1
+from rloop_core.training.settings import TrainingJob, sft_config
 
 
 def finetune(
-    job: RFTJob,
+    job: TrainingJob,
     prompt_ids: list[list[int]],
     completion_ids: list[list[int]],
     on_update: Callable[[dict[str, Any]], None],
@@ -75,17 +49,9 @@ def finetune(
     updates = math.ceil(count / settings.batch_trajectories) * settings.epochs
     losses: list[float] = []
     padding = -count % settings.batch_trajectories if job.ranks > 1 else 0
-    args = sft_config(
-        job.config,
-        job.work / "trainer",
-        seed=job.seed,
-        world_size=job.ranks,
-        use_cpu=job.device == "cpu",
-        updates=updates,
-    )
     trainer = _trainer_class(padding)(
         model=model,
-        args=args,
+        args=sft_config(job, updates),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),
         processing_class=tokenizer,
         callbacks=[_loss_callback(losses, updates, on_update)],

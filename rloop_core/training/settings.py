@@ -1,8 +1,9 @@
-"""The config's hyperparameters as TRL's arguments."""
+"""The inputs of a stage that trains, and its hyperparameters as TRL's arguments."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,30 +21,50 @@ OBJECTIVES: dict[str, dict[str, str]] = {
 """TRL's arguments of each `explore.objective`."""
 
 
-def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool) -> GRPOConfig:
-    """Return the GRPOConfig of one exploration phase.
+@dataclass(frozen=True)
+class TrainingJob:
+    """The inputs of a stage that trains: explore or rft.
+
+    Args:
+        config: The run's config.
+        seed: Seed of the stage.
+        policy: Folder of theta_i.
+        work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics, and the trained policy.
+        device: "cpu" or "cuda".
+        rank: This process's rank; rank 0 writes metrics, snapshots and the policy.
+        ranks: Number of processes.
+        iteration: i, for the record of rollouts.
+        attempt: How often the stage was started before, for the record of rollouts.
+    """
+
+    config: Config
+    seed: int
+    policy: Path
+    work: Path
+    device: str
+    rank: int = 0
+    ranks: int = 1
+    iteration: int = 0
+    attempt: int = 0
+
+
+def grpo_config(job: TrainingJob) -> GRPOConfig:
+    """Return the GRPOConfig of one exploration phase; TRL keeps its resumable checkpoints in `work/checkpoints`.
 
     A = (R - mean) / std per group, no KL term, r clipped to [1 - clip_low, 1 + clip_high]:
 
     - dapo (DAPO, equations 8 to 12): J = (1 / sum|o_i|) sum_i sum_t min(r_it A_i, clip(r_it) A_i)
     - gspo (GSPO, equation 5): J = (1 / N) sum_i min(s_i A_i, clip(s_i) A_i), s_i = exp(mean_t log r_it). N counts all
       sequences of the update, also those that dynamic sampling left out of it.
-
-    Args:
-        config: The run's config.
-        output_dir: Where TRL keeps resumable checkpoints.
-        seed: Seed of the phase.
-        world_size: Number of ranks.
-        use_cpu: Train on the CPU even where there is an accelerator.
     """
     from trl import GRPOConfig
 
-    explore = config.explore
+    config, explore = job.config, job.config.explore
     return GRPOConfig(
-        **_shared(config, explore, output_dir, seed, use_cpu),
+        **_shared(job, explore, "checkpoints"),
         max_steps=explore.steps * explore.updates_per_step,
         num_generations=explore.group_size,
-        per_device_train_batch_size=explore.mini_batch_rollouts // world_size,  # see TokenMicroBatches
+        per_device_train_batch_size=explore.mini_batch_rollouts // job.ranks,  # see TokenMicroBatches
         gradient_accumulation_steps=1,
         steps_per_generation=explore.updates_per_step,
         max_completion_length=explore.max_completion_tokens,
@@ -66,28 +87,17 @@ def grpo_config(config: Config, output_dir: Path, *, seed: int, world_size: int,
     )
 
 
-def sft_config(
-    config: Config, output_dir: Path, *, seed: int, world_size: int, use_cpu: bool, updates: int
-) -> SFTConfig:
-    """Return the SFTConfig of one fine-tuning.
-
-    Args:
-        config: The run's config.
-        output_dir: TRL's scratch folder.
-        seed: Seed of the order of the trajectories.
-        world_size: Number of ranks.
-        use_cpu: Train on the CPU even where there is an accelerator.
-        updates: Optimizer updates in total.
-    """
+def sft_config(job: TrainingJob, updates: int) -> SFTConfig:
+    """Return the SFTConfig of one fine-tuning of so many optimizer updates; TRL's scratch folder is `work/trainer`."""
     from trl import SFTConfig
 
-    rft = config.rft
+    config, rft = job.config, job.config.rft
     return SFTConfig(
-        **_shared(config, rft, output_dir, seed, use_cpu),
+        **_shared(job, rft, "trainer"),
         max_length=None,
         completion_only_loss=True,
         num_train_epochs=rft.epochs,
-        per_device_train_batch_size=rft.batch_trajectories // world_size,  # see TokenMicroBatches
+        per_device_train_batch_size=rft.batch_trajectories // job.ranks,  # see TokenMicroBatches
         gradient_accumulation_steps=1,
         lr_scheduler_type="constant_with_warmup" if rft.schedule == "constant" else rft.schedule,
         warmup_steps=math.floor(rft.warmup_ratio * updates),
@@ -95,14 +105,12 @@ def sft_config(
     )
 
 
-def _shared(
-    config: Config, stage: ExploreConfig | RFTConfig, output_dir: Path, seed: int, use_cpu: bool
-) -> dict[str, Any]:
+def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> dict[str, Any]:
     """Return the arguments that both trainers take alike."""
-    placement = config.placement
+    config, placement = job.config, job.config.placement
     return {
-        "output_dir": str(output_dir),
-        "seed": seed,
+        "output_dir": str(job.work / folder),
+        "seed": job.seed,
         "learning_rate": stage.learning_rate,
         "weight_decay": stage.weight_decay,
         "max_grad_norm": stage.max_grad_norm,
@@ -114,7 +122,7 @@ def _shared(
         "report_to": "none",  # it would log by optimizer update; see rloop_core.trackers
         "disable_tqdm": True,
         "ddp_timeout": math.ceil(60 * placement.collective_timeout_minutes),
-        "use_cpu": use_cpu,
+        "use_cpu": job.device == "cpu",
         "trust_remote_code": config.policy.trust_remote_code,
     }
 

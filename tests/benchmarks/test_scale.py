@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.measure import measured
 from benchmarks.scale.simulated import config_for
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store, publish
 
 ITERATIONS = 6

@@ -47,10 +47,11 @@ def preflight(context: StageContext) -> StageOutcome:
 def explore(context: StageContext) -> StageOutcome:
     """Record, learn from, log and checkpoint RL steps in the real order."""
     from rloop_core.training.checkpoints import last_checkpoint, mark_complete
-    from rloop_core.training.explore import ExploreJob, seal
+    from rloop_core.training.explore import seal
     from rloop_core.training.groups import ProblemStream, group_id
     from rloop_core.training.metrics_log import MetricsLog
     from rloop_core.training.rollouts import RolloutRecorder
+    from rloop_core.training.settings import TrainingJob
 
     config, work, settings = context.config, context.work, context.config.explore
     policy, problems = context.folder("policy"), list(context.problems("problems"))
@@ -82,7 +83,7 @@ def explore(context: StageContext) -> StageOutcome:
         time.sleep(_MOMENT)
         mark_complete(folder, step, stream.cursor)
     _write_policy(policy, work / "policy", weights)
-    job = ExploreJob(config, context.job.iteration, context.job.attempt, context.seed, policy, work, context.device)
+    job = TrainingJob(config, context.seed, policy, work, context.device)
     return StageOutcome(seal(job, context.out), {})
 
 

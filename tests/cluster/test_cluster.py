@@ -80,12 +80,12 @@ def test_two_machines_compute_what_one_does_and_both_draw(
         _config(tmp_path, machines=2), *STAGES, on_event=lambda stage, i, event: notes.append(str(event.get("note")))
     )
     assert told == undisturbed
-    drawn = [note for note in notes if note.startswith("drawn: ")]
+    drawn = [note for note in notes if note.startswith("sampled: ")]
     host = re.escape(os.uname().nodename)
     assert len(drawn) == 2, "by harvest, and by evaluate"
     for note in drawn:
         found = re.fullmatch(
-            rf"drawn: (\d+) batches on machine 0 \({host}\), (\d+) batches on machine 1 \({host}\)", note
+            rf"sampled: (\d+) batches on machine 0 \({host}\), (\d+) batches on machine 1 \({host}\)", note
         )
         assert found and min(map(int, found.groups())) > 0, note
     assert _computing(second), "its fork server stays warm for the next stage"
@@ -101,7 +101,7 @@ def test_an_evaluation_outside_any_run_is_shared_out_too(second: psutil.Process,
     for name in names:
         assert (tmp_path / "one/samples" / name).read_bytes() == (tmp_path / "two/samples" / name).read_bytes()
     assert one.stdout.replace("/one", "/two") == two.stdout
-    assert re.search(r"drawn: 2 batches on machine 0 \(.*\), 2 batches on machine 1", two.stderr)
+    assert re.search(r"sampled: 2 batches on machine 0 \(.*\), 2 batches on machine 1", two.stderr)
 
 
 Disturbance = Callable[[psutil.Process], None]

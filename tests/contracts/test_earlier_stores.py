@@ -16,8 +16,8 @@ from rloop_core.results.report.write import write_report
 from rloop_core.results.run_record import read_run
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import find_garbage
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import STAGE_VERSIONS
-from rloop_core.stages.order import stages_of
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, content_digest, file_sha256, read_manifest

@@ -16,7 +16,7 @@ import pytest
 
 from rloop_core.config import load_config
 from rloop_core.errors import StoreError
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store, discard
 from tests.clocks import skewed_clock

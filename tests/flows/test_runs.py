@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from rloop_core.config import load_config
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import place_of
-from rloop_core.stages.order import stages_of
 from tests.conftest import ROOT, SMOKE, command_environment, embedded_prefect, manifest_digests, run_rloop
 
 pytestmark = pytest.mark.process

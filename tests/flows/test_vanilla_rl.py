@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import as_vanilla, load_config
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from tests.conftest import SMOKE, run_rloop
 
 pytestmark = pytest.mark.process

@@ -56,7 +56,7 @@ def test_each_of_several_machines_starts_only_its_share(path: Path, machine: int
     sizes = {"problems_per_step": 16, "mini_batch_rollouts": 16}
     config = small_config(explore=sizes, rft={"batch_trajectories": 16}, placement=placement)
     share = Share(machine, 2, f"127.0.0.1:{port}")
-    job = StageJob("explore", "r", 0, config.model_dump(mode="json"), "memory://", (), "/work", "/cache", 0, share)
+    job = StageJob("explore", "r", 0, config, "memory://", (), "/work", "/cache", 0, share)
     command = accelerate_command(job, Path("/logs"))
     assert command[1:3] == ["-m", "accelerate.commands.launch"]
     args, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command[3:], "-m", "program"]))

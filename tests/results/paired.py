@@ -11,7 +11,7 @@ from typing import Any
 
 from rloop_core.config import Config, FilterConfig, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.stages.order import producers
+from rloop_core.stages.inputs import producers
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, publish, read_manifest
 from rloop_core.trajectories.filter import filter_experts

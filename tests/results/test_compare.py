@@ -25,8 +25,7 @@ from rloop_core.results.compare.page import render
 from rloop_core.results.compare.transitions import set_transitions
 from rloop_core.results.compare.write import write_comparison
 from rloop_core.results.report.page import image_uri
-from rloop_core.stages.data_record import DataRecord, SetRecord
-from rloop_core.stages.run_record import write_run_record
+from rloop_core.stages.run_record import DataRecord, SetRecord, write_run_record
 from tests.results.conftest import report_text
 from tests.results.paired import (
     ITERATIONS,

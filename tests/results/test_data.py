@@ -13,7 +13,7 @@ from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.write import write_report
 from rloop_core.results.run_record import read_run
-from rloop_core.stages.data_record import DataRecord, SetRecord
+from rloop_core.stages.run_record import DataRecord, SetRecord
 from tests.results.conftest import report_text
 
 LABEL = "held-out <b>"

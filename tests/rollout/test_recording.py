@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.config import PolicyConfig, PromptConfig
+from rloop_core.config import Config, PolicyConfig, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.problems import Problem
-from rloop_core.rollout.engine import SamplingSettings, plan_batches
+from rloop_core.problems import Problem, load_problems
+from rloop_core.rollout import recording
+from rloop_core.rollout.engine import RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import JudgedSampler
+from rloop_core.rollout.recording import JudgedSampler, Sampling
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -29,9 +30,12 @@ def _sampler(verifier: Verifier) -> JudgedSampler:
     return JudgedSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
 
 
+def _sampling(folder: Path, settings: SamplingSettings = SETTINGS) -> Sampling:
+    return Sampling(bundled_policy_path(), list(load_problems(small_config().problems))[:5], settings, folder, "t")
+
+
 def _record(verifier: Verifier, folder: Path, settings: SamplingSettings = SETTINGS) -> list[Path]:
-    problems = encoded(small_config())[:5]
-    return _sampler(verifier).record(problems, settings, folder, step=0, label="t", tell=lambda *_: None)
+    return _sampler(verifier).record(_sampling(folder, settings), lambda *_: None)
 
 
 def _read(paths: list[Path]) -> list[dict[str, Any]]:
@@ -50,11 +54,8 @@ def test_batches_cover_every_sample_once_and_keep_like_lengths_together() -> Non
 
 def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, verifier: Verifier) -> None:
     sampler = _sampler(verifier)
-    problems = encoded(small_config())[:5]
     done: list[tuple[int, int]] = []
-    paths = sampler.record(
-        problems, SETTINGS, tmp_path, step=0, label="t", tell=lambda *progress: done.append(progress)
-    )
+    paths = sampler.record(_sampling(tmp_path), lambda *progress: done.append(progress))
     rows = _read(paths)
     assert len(rows) == 15
     assert done == [(1, 3), (2, 3), (3, 3)]
@@ -76,6 +77,32 @@ def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_pa
     again = _record(verifier, tmp_path / "b")
     assert partial[0].stat().st_mtime_ns == stamp
     assert _read(again) == _read(whole)
+
+
+def test_samplings_of_one_policy_share_an_engine_and_a_share_has_its_own_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Path] = []
+    make_engine = recording.make_engine
+
+    def counted(config: Config, policy: Path, *others: Any) -> RolloutEngine:
+        started.append(policy)
+        return make_engine(config, policy, *others)
+
+    monkeypatch.setattr(recording, "make_engine", counted)
+    done: list[tuple[int, int, int]] = []
+    shards = recording.record_samples(
+        small_config(),
+        [_sampling(tmp_path / "a"), _sampling(tmp_path / "b")],
+        device="cpu",
+        run="run",
+        iteration=0,
+        share=(1, 2),
+        on_batch=lambda *progress: done.append(progress),
+    )
+    assert started == [bundled_policy_path()]
+    assert done == [(0, 1, 2), (0, 2, 2), (1, 1, 2), (1, 2, 2)]
+    assert [[path.exists() for path in each] for each in shards] == [[True, False, True]] * 2
 
 
 def test_other_seeds_give_other_samples(tmp_path: Path, verifier: Verifier) -> None:

@@ -19,9 +19,10 @@ import torch
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
+from rloop_core.problems import load_problems
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokenizer
-from rloop_core.rollout.recording import JudgedSampler, make_engine
+from rloop_core.rollout.recording import JudgedSampler, Sampling, make_engine
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -159,12 +160,12 @@ def test_both_read_what_ends_a_completion_from_the_same_place(wide: Path) -> Non
 def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
-    problems, sampling = encoded(small_config())[:8], settings(batch=4, samples=4)
+    problems, sampled = list(load_problems(small_config().problems))[:8], settings(batch=4, samples=4)
     config = config_of("vllm", generation_batch=4)
 
     def record(folder: Path, tell: Any) -> list[Path]:
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
-            return sampler.record(problems, sampling, folder, step=0, label="t", tell=tell)
+            return sampler.record(Sampling(wide, problems, sampled, folder, "t"), tell)
 
     others = set(engine_processes())
     killed: list[int] = []
@@ -184,7 +185,7 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     rows = [row for path in again for row in pq.read_table(path).to_pylist()]
     assert sorted((row["problem_id"], row["sample"]) for row in rows) == sorted(
-        (problem.problem_id, sample) for problem in problems for sample in range(4)
+        (problem.id, sample) for problem in problems for sample in range(4)
     )
     check_schema(again[0])
     assert all(row["logprob_sum"] < 0 for row in rows)
@@ -214,21 +215,21 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
         (signal.SIGKILL, r"placement\.engine: vLLM's engine process ended.*start the same command"),
         (
             signal.SIGSTOP,
-            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it drew nothing for 0\.5 min .*start",
+            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it sampled nothing for 0\.5 min .*start",
         ),
     ],
 )
 def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     number: signal.Signals, reason: str, wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
-    problems, sampling = encoded(small_config()), settings(batch=4, samples=4)
+    problems, sampled = load_problems(small_config().problems), settings(batch=4, samples=4)
     config = config_of("vllm", generation_batch=4, engines=2, engine_stall_minutes=0.5)
     others = set(engine_processes())
     struck: list[psutil.Process] = []
 
     def record(tell: Any, config: Config = config) -> list[Path]:
         with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
-            return sampler.record(problems, sampling, tmp_path, step=0, label="t", tell=tell)
+            return sampler.record(Sampling(wide, problems, sampled, tmp_path, "t"), tell)
 
     def strike(done: int, total: int) -> None:
         if not struck:

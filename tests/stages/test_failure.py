@@ -73,7 +73,7 @@ def test_out_of_memory_says_so_and_what_to_lower(
 
 def test_vllm_beside_the_trainer_can_take_less(tmp_path: Path) -> None:
     config = small_config(explore={"engine": "vllm"}, placement={"device": "cuda"})
-    job = replace(_job(tmp_path, "explore"), config=config.model_dump(mode="json"))
+    job = replace(_job(tmp_path, "explore"), config=config)
     assert "placement.vllm.colocated_memory (now 0.3)" in failure_of(DEVICE, job)["fix"]
 
 
@@ -116,7 +116,7 @@ def test_only_what_torch_and_sockets_raise_counts_as_the_loss_of_another_rank(
 
 
 def _job(work: Path, stage: str = "explore", **placement: Any) -> StageJob:
-    config = small_config(placement=placement).model_dump(mode="json")
+    config = small_config(placement=placement)
     return StageJob(stage, "small", 0, config, "memory://s", (), str(work), str(work), 0)
 
 

@@ -13,7 +13,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.stages import preflight
 from rloop_core.stages.execute import _show_one_gpu
 from rloop_core.stages.preflight import check_memory
-from rloop_core.training.settings import grpo_config
+from rloop_core.training.settings import TrainingJob, grpo_config
 from tests.conftest import small_config
 
 
@@ -36,7 +36,7 @@ def test_fused_kernels_need_a_gpu_and_their_package(monkeypatch: pytest.MonkeyPa
     on_gpu = small_config(placement={"liger_kernels": True, "device": "auto"})
     with pytest.raises(ConfigError, match=r"liger-kernel is not installed \(fix: pip install liger-kernel"):
         preflight._check_kernels(on_gpu)
-    assert grpo_config(on_gpu, tmp_path, seed=0, world_size=1, use_cpu=True).use_liger_kernel
+    assert grpo_config(TrainingJob(on_gpu, 0, tmp_path, tmp_path, "cpu")).use_liger_kernel
 
 
 def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: Path) -> None:

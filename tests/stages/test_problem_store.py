@@ -11,9 +11,9 @@ import pytest
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError
 from rloop_core.problems import ProblemSet, load_problems
-from rloop_core.stages.data_record import read_data_record
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import ensure_problems, read_problems
+from rloop_core.stages.run_record import read_data_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 from tests.conftest import small_config

@@ -182,7 +182,7 @@ def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that_stage(tmp_path: Path) -> None:
     """Such a crash may be tried again; it is no error of this process."""
-    config = small_config().model_dump(mode="json")
+    config = small_config()
     job = StageJob("preflight", "run", -1, config, str(tmp_path), (), str(tmp_path), str(tmp_path), 0)
     warm_up()
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]

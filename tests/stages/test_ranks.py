@@ -20,8 +20,9 @@ from safetensors.torch import load_file
 from rloop_core.errors import ConfigError, StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.seeds import derive_seed
-from rloop_core.training.explore import ExploreJob, explore
-from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.training.explore import explore
+from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, encoded
@@ -39,7 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
 
 @pytest.mark.timeout(600)
 def test_two_processes_record_the_groups_of_one(
-    undisturbed: tuple[Path, list[str]], make_job: Callable[..., ExploreJob], verifier: Verifier
+    undisturbed: tuple[Path, list[str]], make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = ranks_config(Path("unused"), 1)
     one = replace(make_job(config), seed=derive_seed(config.seed, "explore", 0))
@@ -58,7 +59,7 @@ def test_fine_tuning_by_two_processes_differs_from_one_by_rounding_alone(
     table = pq.read_table(iteration / "filter" / EXPERTS_FILE, columns=["prompt_ids", "completion_ids"])
     config = ranks_config(Path("unused"), 1)
     assert table.num_rows % config.rft.batch_trajectories, "the last batch is not full"
-    job = RFTJob(config, derive_seed(config.seed, "rft", 0), bundled_policy_path(), tmp_path, "cpu")
+    job = TrainingJob(config, derive_seed(config.seed, "rft", 0), bundled_policy_path(), tmp_path, "cpu")
     finetune(job, table["prompt_ids"].to_pylist(), table["completion_ids"].to_pylist(), lambda row: None)
     start, one, two = (
         load_file(folder / "model.safetensors")

@@ -16,8 +16,8 @@ from rloop_core.config import Config
 from rloop_core.errors import LeaseError
 from rloop_core.stages.execute import StageContext, execute
 from rloop_core.stages.identity import difference
+from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.stages.order import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key, stage_folder
 from tests.conftest import small_config

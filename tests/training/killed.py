@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.training.explore import ExploreJob, explore, seal
+from rloop_core.training.explore import explore, seal
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest
 
@@ -18,8 +19,8 @@ class Killed(BaseException):
 
 
 def check_killed_equals_whole(
-    config: Config, make_job: Callable[..., ExploreJob], verifier: Verifier, *dies_after: int
-) -> ExploreJob:
+    config: Config, make_job: Callable[..., TrainingJob], verifier: Verifier, *dies_after: int
+) -> TrainingJob:
     """Of five RL steps with a checkpoint after every second one; returns the job of the phase that never died.
 
     Args:

@@ -15,8 +15,9 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from rloop_core.stages import preflight
 from rloop_core.training.adapters import adapter_settings, check_adapters, merged_weights
-from rloop_core.training.explore import ExploreJob, make_trainer
-from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.training.explore import make_trainer
+from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.training.killed import check_killed_equals_whole
@@ -81,7 +82,7 @@ def test_the_merged_policy_is_plain_and_answers_as_the_adapted_one(
 
 @pytest.mark.long
 def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(
@@ -97,7 +98,7 @@ def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
 
 
 def test_exploration_trains_adapters_alone_and_without_dropout(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(lora={**LORA, "dropout": 0.5, "target_modules": ["q_proj", "v_proj"]})
@@ -108,7 +109,7 @@ def test_exploration_trains_adapters_alone_and_without_dropout(
     assert trainer.model.peft_config["default"].lora_dropout == 0.0
 
 
-def _finetune(folder: Path, config: Config) -> RFTJob:
+def _finetune(folder: Path, config: Config) -> TrainingJob:
     folder.mkdir()
     tokenizer = load_tokenizer(bundled_policy_path())
     problems = encoded(config)[:6]
@@ -116,7 +117,7 @@ def _finetune(folder: Path, config: Config) -> RFTJob:
         [*tokenizer(f"Answer: {problem.gold}", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         for problem in problems
     ]
-    job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=folder, device="cpu")
+    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=folder, device="cpu")
     metrics = finetune(job, [list(problem.prompt_ids) for problem in problems], completions, _quiet)
     assert metrics["updates"] == 4
     return job

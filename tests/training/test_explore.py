@@ -15,7 +15,8 @@ from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.training.checkpoints import MARKER, last_checkpoint
-from rloop_core.training.explore import ExploreJob, explore
+from rloop_core.training.explore import explore
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
 from tests.training.killed import check_killed_equals_whole
@@ -36,7 +37,7 @@ def _unsolvable(config: Config) -> list[EncodedProblem]:
 
 
 def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = small_config(explore={"steps": 2})
     steps: list[dict[str, Any]] = []
@@ -53,7 +54,7 @@ def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
 
 
 def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = small_config(explore={"dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "fail"}})
     with pytest.raises(StageError, match=r"max_generation_batches.*after 2 generation batches only 0 of 4 groups"):
@@ -61,7 +62,7 @@ def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
 
 
 def test_metrics_of_an_rl_step_describe_all_its_rollouts(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = small_config()
     job = make_job(config)
@@ -84,7 +85,7 @@ def test_metrics_of_an_rl_step_describe_all_its_rollouts(
 
 
 def test_a_phase_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
     config = small_config(
@@ -94,7 +95,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
 
 
 def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = small_config()
     job = make_job(config)
@@ -108,7 +109,7 @@ def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
 
 
 def test_a_phase_that_ends_early_without_an_error_is_no_success(
-    make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rloop_core.training.trainer import DapoTrainer
 

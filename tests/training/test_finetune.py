@@ -10,7 +10,8 @@ from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
-from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -26,9 +27,9 @@ def _trajectories(config: Config, count: int) -> tuple[list[list[int]], list[lis
     return [list(problem.prompt_ids) for problem in problems], completions
 
 
-def _finetune(tmp_path: Path, count: int = 6, **rft: Any) -> tuple[RFTJob, dict[str, float]]:
+def _finetune(tmp_path: Path, count: int = 6, **rft: Any) -> tuple[TrainingJob, dict[str, float]]:
     config = small_config(rft={"batch_trajectories": 4, "warmup_ratio": 0.0, "schedule": "constant", **rft})
-    job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
+    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
     return job, finetune(job, *_trajectories(config, count), lambda row: None)
 
 
@@ -75,7 +76,7 @@ def test_the_loss_is_the_mean_over_completion_tokens_eos_included_and_prompts_ma
 def test_training_raises_the_likelihood_of_trajectories_and_of_their_end(tmp_path: Path) -> None:
     """Trajectories that the policy finds unlikely: the same words to every problem, and an end where none comes."""
     config = small_config(rft={"batch_trajectories": 4, "learning_rate": 3e-4, "epochs": 4})
-    job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
+    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
     prompts, completions = _trajectories(config, 8)
     trajectories = (prompts, [[*completions[0][:2], completions[0][-1]]] * 8)
     metrics = finetune(job, *trajectories, lambda row: None)
@@ -104,7 +105,7 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
 
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
     config = small_config()
-    job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
+    job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
     prompts, completions = _trajectories(config, 1)
     with pytest.raises(StageError, match="exceeds the model's context"):
         finetune(job, prompts, [completions[0] * 200], lambda row: None)

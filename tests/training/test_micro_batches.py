@@ -14,9 +14,10 @@ from transformers import TrainerCallback
 
 from rloop_core.policies import bundled_policy_path
 from rloop_core.training import rft
-from rloop_core.training.explore import ExploreJob, make_trainer
+from rloop_core.training.explore import make_trainer
 from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
-from rloop_core.training.rft import RFTJob, finetune
+from rloop_core.training.rft import finetune
+from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -100,7 +101,7 @@ def _equal_but_for_rounding(one: Gradients, other: Gradients) -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("objective", ["dapo", "gspo"])
 def test_an_exploration_update_in_many_micro_batches_has_the_gradients_of_one(
-    objective: str, make_job: Callable[..., ExploreJob], verifier: Verifier
+    objective: str, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     gradients = {}
     losses: dict[int, list[float]] = {}
@@ -135,7 +136,7 @@ def test_fine_tuning_in_many_micro_batches_has_the_gradients_of_one(
         config = small_config(rft={"batch_trajectories": 8}, placement={"micro_batch_tokens": budget})
         rows = [list(problem.prompt_ids) for problem in encoded(config)[:8]]
         completions = [(row * 3)[: 2 + 3 * place] for place, row in enumerate(rows)]
-        job = RFTJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path / str(budget), device="cpu")
+        job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path / str(budget), device="cpu")
         metrics[budget] = finetune(job, rows, completions, lambda row: None)
         monkeypatch.undo()
     _equal_but_for_rounding(*gradients.values())

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rloop_core.training.explore import ExploreJob, make_trainer
+from rloop_core.training.explore import make_trainer
+from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -46,13 +47,13 @@ def _gspo_loss(
 
 
 @pytest.fixture
-def captured(make_job: Callable[..., ExploreJob], verifier: Verifier) -> tuple[list[dict[str, Any]], ExploreJob]:
+def captured(make_job: Callable[..., TrainingJob], verifier: Verifier) -> tuple[list[dict[str, Any]], TrainingJob]:
     return _capture(make_job, verifier)
 
 
 def _capture(
-    make_job: Callable[..., ExploreJob], verifier: Verifier, **explore: Any
-) -> tuple[list[dict[str, Any]], ExploreJob]:
+    make_job: Callable[..., TrainingJob], verifier: Verifier, **explore: Any
+) -> tuple[list[dict[str, Any]], TrainingJob]:
     """Return every loss that the trainer computes in one RL step of four updates, with what it was computed from."""
     config = small_config(
         explore={
@@ -94,7 +95,7 @@ def _capture(
 
 
 def test_the_loss_is_dapos_token_level_clip_higher_objective(
-    captured: tuple[list[dict[str, Any]], ExploreJob],
+    captured: tuple[list[dict[str, Any]], TrainingJob],
 ) -> None:
     calls, job = captured
     explore = job.config.explore
@@ -116,7 +117,7 @@ def test_the_loss_is_dapos_token_level_clip_higher_objective(
 
 
 def test_gspo_has_one_ratio_for_each_sequence_and_weighs_sequences_alike(
-    make_job: Callable[..., ExploreJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     low, high = 3e-4, 4e-4
     calls, job = _capture(make_job, verifier, objective="gspo", clip_low=low, clip_high=high)
@@ -134,7 +135,7 @@ def test_gspo_has_one_ratio_for_each_sequence_and_weighs_sequences_alike(
 
 
 def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
-    captured: tuple[list[dict[str, Any]], ExploreJob],
+    captured: tuple[list[dict[str, Any]], TrainingJob],
 ) -> None:
     import pyarrow.parquet as pq
 
@@ -172,7 +173,7 @@ def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(
 
 
 def test_recorded_statistics_are_those_of_the_sampling_policy(
-    captured: tuple[list[dict[str, Any]], ExploreJob],
+    captured: tuple[list[dict[str, Any]], TrainingJob],
 ) -> None:
     import pyarrow.parquet as pq
 

@@ -24,9 +24,9 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.training import explore as exploration
 from rloop_core.training.adapters import merged_weights
-from rloop_core.training.explore import ExploreJob, explore, make_trainer
+from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_note, drift_summary
-from rloop_core.training.settings import grpo_config
+from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.training.trainer import _engine_arguments
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -76,26 +76,26 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> type[OtherEngine]:
     return Engine
 
 
-def rows_of(job: ExploreJob) -> list[dict[str, Any]]:
+def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_trl_is_told_to_share_the_gpu_to_sleep_and_to_truncate_token_by_token(tmp_path: Path) -> None:
     config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda"})
-    arguments = grpo_config(config, tmp_path, seed=1, world_size=1, use_cpu=True)
+    arguments = grpo_config(TrainingJob(config, 1, bundled_policy_path(), tmp_path, "cpu"))
     assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
     assert arguments.vllm_importance_sampling_correction
     assert arguments.vllm_importance_sampling_mode == "token_truncate"
     assert (arguments.vllm_importance_sampling_clip_min, arguments.vllm_importance_sampling_clip_max) == (None, 2.5)
     assert arguments.vllm_max_model_length == 64 + 40
     assert (arguments.top_p, arguments.top_k) == (1.0, 0)
-    without = grpo_config(small_config(), tmp_path, seed=1, world_size=1, use_cpu=True)
+    without = grpo_config(TrainingJob(small_config(), 1, bundled_policy_path(), tmp_path, "cpu"))
     assert not without.use_vllm
 
 
 @pytest.mark.parametrize("off", [0.0, -1.0])
 def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
-    engine: type[OtherEngine], off: float, make_job: Callable[..., ExploreJob], verifier: Verifier
+    engine: type[OtherEngine], off: float, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     engine.off = off
     config = small_config(explore=VLLM)
@@ -158,7 +158,7 @@ def _loading_engine() -> type[OtherEngine]:
 
 
 def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
-    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(
@@ -187,7 +187,7 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
 
 
 def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
-    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier
+    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     engine.off = -0.5
     config = small_config(explore={**VLLM, "steps": 1, "importance_cap": 1.4})
@@ -212,7 +212,7 @@ def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
 
 
 def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
-    engine: type[OtherEngine], make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: Any
+    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
 ) -> None:
     begin = engine.__init__
 
@@ -230,7 +230,7 @@ def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
 
 
 def test_vllm_is_refused_where_it_cannot_explore(
-    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., ExploreJob], verifier: Verifier
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     config = small_config(explore=VLLM)
     with pytest.raises(ConfigError, match=r"^explore\.engine: .*trained on a CPU \(fix: set it to transformers"):

@@ -26,8 +26,8 @@ from rloop_core.rollout import vllm_server
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.vllm_server import check_server, keep_weights_here, server_command
 from rloop_core.training import explore as exploration
-from rloop_core.training.explore import ExploreJob, explore
-from rloop_core.training.settings import grpo_config
+from rloop_core.training.explore import explore
+from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.verifier import Verifier
 from tests.conftest import command_environment, encoded, small_config
 from tests.faults.conftest import wait_until
@@ -70,13 +70,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
         yield state
 
 
-def rows_of(job: ExploreJob) -> list[dict[str, Any]]:
+def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_server_draws_from_the_weights_of_every_rl_step(
-    server: PolicyServer, deaf: bool, make_job: Callable[..., ExploreJob], verifier: Verifier
+    server: PolicyServer, deaf: bool, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     server.deaf = deaf
     config = served_config(server.url, learning_rate=1e-3)
@@ -94,7 +94,7 @@ def test_a_server_draws_from_the_weights_of_every_rl_step(
 
 
 def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
-    server: PolicyServer, make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    server: PolicyServer, make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from urllib3.util.retry import Retry
 
@@ -183,7 +183,7 @@ def test_a_server_is_asked_to_listen_at_its_address_alone_and_on_one_machine_get
 
 def test_trl_is_told_of_the_server_and_a_cpu_is_refused(tmp_path: Path) -> None:
     config = served_config("http://node-3:8000/")
-    arguments = grpo_config(config, tmp_path, seed=1, world_size=1, use_cpu=True)
+    arguments = grpo_config(TrainingJob(config, 1, bundled_policy_path(), tmp_path, "cpu"))
     assert (arguments.vllm_mode, arguments.vllm_server_base_url) == ("server", "http://node-3:8000")
     assert (arguments.vllm_group_port, arguments.vllm_enable_sleep_mode) == (51999, False)
     assert (arguments.vllm_importance_sampling_mode, arguments.vllm_importance_sampling_clip_max) == (
@@ -205,7 +205,7 @@ def test_a_server_takes_no_memory_of_the_trainer_s_devices() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test")
 def test_the_real_server_draws_for_the_trainer(
-    tmp_path: Path, make_job: Callable[..., ExploreJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One RL step from the weights that it has: on a CPU it can take no others."""
     policy = widen(tmp_path / "policy")

@@ -226,8 +226,8 @@ _EXPLORE = (
     Wrong(
         "one-seed-for-all-snapshots",
         "rloop_core/stages/evaluate.py",
-        'derive_seed(config.seed, "evaluate", label, self._context.job.iteration, step)',
-        'derive_seed(config.seed, "evaluate", label, self._context.job.iteration)',
+        'derive_seed(config.seed, "evaluate", label, context.job.iteration, step)',
+        'derive_seed(config.seed, "evaluate", label, context.job.iteration)',
         "Equal policies agree by more than chance, so forgetting looks smaller than it is.",
     ),
 )
@@ -270,7 +270,7 @@ _EXPERTS = (
     ),
     Wrong(
         "rft-from-the-endpoint",
-        "rloop_core/stages/order.py",
+        "rloop_core/stages/inputs.py",
         'endpoint = config.rft.start == "rl-endpoint"',
         'endpoint = config.arm == "rloop"',
         "RFT keeps what RL forgot: the method is another one.",

@@ -12,7 +12,7 @@ from rloop_core.errors import StageError
 from rloop_core.results.report.trajectories import KEY_FORM, count_experts
 from rloop_core.results.run_record import RunRecord, stage_name
 from rloop_core.results.tables import Table
-from rloop_core.stages.order import producers
+from rloop_core.stages.inputs import producers
 from rloop_core.store import Manifest
 from rloop_core.trajectories.shards import ShardName
 

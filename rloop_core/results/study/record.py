@@ -17,7 +17,7 @@ from rloop_core.results.compare.arms import Arm, Checkpoint, read_arm
 from rloop_core.results.compare.comparability import objections
 from rloop_core.results.run_record import read_run
 from rloop_core.results.study.config import StudyConfig, study_runs
-from rloop_core.stages.order import stages_of
+from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store
 
 _KINDS = ("base", "snapshot", "endpoint", "theta")
