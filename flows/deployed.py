@@ -12,10 +12,11 @@ from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
-from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
+from flows.run_form import ConfigName, Override, config_from, form_run_name
 from flows.server_errors import DELETED, server_was_gone, was_deleted
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.placement import StoreUri
+from rloop_core.config.tree import Iterations, RunName
 from rloop_core.errors import cause_of
 from rloop_core.printable import printable_line
 from tasks.credentials import take_credentials

@@ -17,8 +17,6 @@ CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
 
 ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*CONFIG_NAMES]})]
 """One of deployments/configs; the form shows them as choices, and the server refuses any other."""
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Iterations = Annotated[int, Field(gt=0, le=1000)]
 _SECRET_STORE = {"not": {"type": "string", "pattern": rf"^[^=]*=\s*[\"']?{CREDENTIALS}"}}
 Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_schema_extra=_SECRET_STORE)]
 

@@ -26,7 +26,7 @@ from rloop_core.stages.remote import RemoteRequest, RemoteStage
 
 FLOW = "rloop-stage"
 UNTAKEN_SECONDS = 60.0
-"""When to log that no worker has taken a stage; again after twice as long, and so on."""
+"""Seconds after which a run logs that no worker has taken a stage; again after twice as long, and so on."""
 SILENT_SECONDS = 150.0
 """A flow run without a heartbeat for so long counts as dead; Prefect sends one every 30 s."""
 ASK_SECONDS = 3.0
@@ -38,7 +38,7 @@ def compute_in_pool(
     pool: str,
     remote: RemoteStage,
     request: RemoteRequest,
-    tell: OnEvent,
+    on_event: OnEvent,
     *,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
@@ -48,8 +48,8 @@ def compute_in_pool(
     Args:
         pool: The work pool.
         remote: The stage.
-        request: What is asked for.
-        tell: Called with notes.
+        request: The request for its artifact.
+        on_event: Called with notes.
         untaken_seconds: Give up if no worker takes it for so long; None waits for ever.
         should_stop: Asked several times a second; True stops it.
 
@@ -60,7 +60,7 @@ def compute_in_pool(
         RLoopError: The stage's own error, as it raised it.
         ConfigError: The server has no such deployment.
         StageCrashed: The flow run ended without a result, went silent, or was never taken; a retry may help.
-        Stopped: It was told to stop.
+        Stopped: `should_stop` returned True.
     """
     if pool == _own_pool():
         return False
@@ -68,7 +68,7 @@ def compute_in_pool(
     try:
         stage_run = _start(pool, remote)
         try:
-            _wait(stage_run, pool, remote, tell, untaken_seconds, should_stop)
+            _wait(stage_run, pool, remote, on_event, untaken_seconds, should_stop)
         except BaseException:
             _cancel(stage_run)
             raise
@@ -76,7 +76,7 @@ def compute_in_pool(
         try:
             remote.hasty(_BRIEF_SECONDS).withdraw()
         except StoreError:
-            tell(events.note("the request could not be withdrawn: `rloop gc` removes what is left of it"))
+            on_event(events.note("the request could not be withdrawn: `rloop gc` removes what is left of it"))
     return True
 
 
@@ -119,7 +119,7 @@ def _wait(
     stage_run: UUID,
     pool: str,
     remote: RemoteStage,
-    tell: OnEvent,
+    on_event: OnEvent,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -141,7 +141,7 @@ def _wait(
             if waited > next_note:
                 start = f"prefect worker start --pool {pool}"
                 note = f"no worker of pool {pool} has taken it for {next_note:.0f} s (start one: {start})"
-                tell(events.note(note))
+                on_event(events.note(note))
                 next_note *= 2
             if untaken_seconds and waited > untaken_seconds:
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
@@ -154,7 +154,7 @@ def _wait(
                 raise StageCrashed(what, field=field, fix=RESUMES)
         while time.monotonic() - now < ASK_SECONDS:
             if should_stop():
-                raise Stopped("was told to stop", field=field, fix=RESUMES)
+                raise Stopped("was stopped", field=field, fix=RESUMES)
             time.sleep(0.2)
 
 
@@ -192,7 +192,7 @@ def _is_untaken(state: State[Any]) -> bool:
 
 
 def _cancel(stage_run: UUID) -> None:
-    """Cancel the flow run. If that fails, it ends by itself, because its order is gone."""
+    """Cancel the flow run. If that fails, it ends by itself, because its request is gone."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(stage_run).state

@@ -123,10 +123,8 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[Row]:
     for row in records:
         key = (row["problem_id"], row["sample"])
         if key in seen:
-            raise ProblemsError(
-                f"holds sample {key[1]} of problem {key[0]}, as {seen[key]} does",
-                field=path,
-                fix="name the samples of one policy, each shard once",
-            )
+            what = f"holds sample {key[1]} of problem {key[0]}, as {seen[key]} does"
+            fix = "name the samples of one policy, each shard once"
+            raise ProblemsError(what, field=path, fix=fix)
         seen[key] = path
     return [Row(row["problem_id"], row["completion"], row["gold"], row["finished"]) for row in records]

@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Delete without asking; required where stdin is no terminal.")
 @click.option(
-    "--older-than",
-    type=age,
-    default="24h",
-    show_default=True,
-    metavar="AGE",
+    "--older-than", type=age, default="24h", show_default=True, metavar="AGE",
     help="Keep what is younger, by the store's own clock: another process may be about to publish it.",
-)
+)  # fmt: skip
 @json_option
 def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_than: float, as_json: bool) -> None:
     """Delete the garbage of the named runs, or of all runs: what a store holds and nothing refers to.

@@ -6,16 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rloop_core.cli.output import bars
 from rloop_core.results.progress import Key, LineWatcher, Watcher, duration, position_text, stage_label
-
-
-class PlainWatcher(LineWatcher):
-    """Prints lines on a console that is no terminal."""
-
-    def __init__(self, console: Any) -> None:
-        from rich.text import Text
-
-        super().__init__(lambda line: console.print(Text(line)))
 
 
 class BarWatcher(Watcher):
@@ -31,7 +23,7 @@ class BarWatcher(Watcher):
         from rich.markup import escape
 
         if key not in self._tasks:
-            self._tasks[key] = self._progress.add_task(escape(stage_label(*key)), total=None, words="")
+            self._tasks[key] = self._progress.add_task(escape(stage_label(*key)), total=None, text="")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Move the bar."""
@@ -39,7 +31,7 @@ class BarWatcher(Watcher):
 
         if key in self._tasks:
             text = escape(position_text(key, done, total, metrics))
-            self._progress.update(self._tasks[key], completed=done, total=total, words=text)
+            self._progress.update(self._tasks[key], completed=done, total=total, text=text)
 
     def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
         """Print a line above the bars and remove the bar of a finished stage."""
@@ -56,21 +48,12 @@ class BarWatcher(Watcher):
 @contextmanager
 def watch(console: Any, *, quiet: bool = False) -> Iterator[Watcher]:
     """Yield the watcher that fits the console: bars, lines, or nothing if `quiet`."""
+    from rich.text import Text
+
     if quiet:
         yield Watcher()
     elif not console.is_terminal:
-        yield PlainWatcher(console)
+        yield LineWatcher(lambda line: console.print(Text(line)))
     else:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description:<17}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[words]}"),
-            TimeElapsedColumn(),
-            TextColumn("[dim]left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as progress:
+        with bars(console) as progress:
             yield BarWatcher(progress)

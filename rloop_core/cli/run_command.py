@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, config_option, json_option, set_option
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, json_option, set_option
 from rloop_core.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -19,24 +19,19 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@config_option
+@click.option(
+    "--config", "config_file", required=True, metavar="F",
+    help="Config file (YAML), such as deployments/configs/demo.yaml.",
+)  # fmt: skip
 @set_option
-@click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
-@click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option("--name", metavar="RUN", help="Name of the run; its folder in the store.")
+@click.option("--store", metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option("--iterations", type=COUNT, metavar="N", help="Iterations; raising it later continues the run.")
 @click.option(
-    "--iterations",
-    default=None,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Iterations; raising it later continues the run.",
-)
-@click.option(
-    "--arm",
-    type=click.Choice(["rloop", "vanilla-rl"]),
-    default=None,
+    "--arm", type=click.Choice(["rloop", "vanilla-rl"]),
     help="`vanilla-rl` runs the config's control: as many RL steps in one phase, without fine-tuning. Its run is named "
     "NAME-vanilla-rl.",
-)
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Show no progress, only the result.")
 @click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
 @json_option

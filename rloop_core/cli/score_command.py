@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
-from rloop_core.cli.options import json_option, k_list
+from rloop_core.cli.options import json_option, k_list, workers_option
 from rloop_core.cli.output import print_json, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
@@ -12,25 +14,17 @@ from rloop_core.verifier.policies import Policies
 
 @click.command("score")
 @click.option(
-    "--completions",
-    "sources",
-    required=True,
-    multiple=True,
-    metavar="F",
+    "--completions", "sources", required=True, multiple=True, metavar="F",
     help="JSON lines {problem_id, completion, answer} (- reads stdin), or stored samples: a parquet file, or a folder "
     "of them. May be repeated; all files are scored together.",
-)
+)  # fmt: skip
 @click.option(
-    "--k",
-    "ks",
-    type=k_list,
-    default=None,
-    metavar="K,K,...",
+    "--k", "ks", type=k_list, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
-)
+)  # fmt: skip
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
-@click.option("--workers", default=1, show_default=True, help="Processes of the math engine; each can be killed.")
+@workers_option
 @policy_option
 @json_option
 def command(
@@ -63,24 +57,18 @@ def command(
     rows, skipped = read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
         judgements = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
-    tally: dict[str, list[int]] = {}
-    verdicts: dict[str, int] = {}
-    for row, judgement in zip(rows, judgements, strict=True):
-        counts = tally.setdefault(row.problem_id, [0, 0, 0])
-        counts[0] += 1
-        counts[1] += judgement.verdict is Verdict.correct
-        counts[2] += not row.finished
-        verdicts[str(judgement.verdict)] = verdicts.get(str(judgement.verdict), 0) + 1
-    columns = list(zip(*tally.values(), strict=True))
-    votes = wrong_votes(
-        (row.problem_id, judgement.answer, str(judgement.verdict), 1)
-        for row, judgement in zip(rows, judgements, strict=True)
-    )
-    outcomes = Outcomes.from_counts(list(tally), columns[0], columns[1], truncated=columns[2], wrong=votes)
+    pairs = list(zip(rows, judgements, strict=True))
+    samples = Counter(row.problem_id for row in rows)
+    correct = Counter(row.problem_id for row, judgement in pairs if judgement.verdict is Verdict.correct)
+    truncated = Counter(row.problem_id for row in rows if not row.finished)
+    n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
+    votes = wrong_votes((row.problem_id, judgement.answer, str(judgement.verdict), 1) for row, judgement in pairs)
+    outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
     summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
     summary.pop("mean_length")  # the lines hold text, not tokens
     source = ", ".join(sources)
+    verdicts = Counter(str(judgement.verdict) for judgement in judgements)
     result = {"source": source, **summary, "verdicts": verdicts, "malformed_skipped": skipped, "seed": seed}
     result["policies"] = policies.model_dump(mode="json")
     if as_json:

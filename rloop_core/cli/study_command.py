@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, json_option, k_list, names, store_option
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, FOLDER, json_option, k_list, names, store_option
 from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.results.progress import duration
 
@@ -25,26 +25,17 @@ _LINE_SECONDS = 60.0
 
 @click.command("study")
 @click.option(
-    "--config",
-    "config_file",
-    required=True,
-    metavar="F",
+    "--config", "config_file", required=True, metavar="F",
     help="Study file (YAML), such as deployments/studies/sums.yaml.",
-)
+)  # fmt: skip
 @store_option
 @click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
 @click.option("--arms", type=names, default=(), metavar="NAME,NAME,...", help="Only these arms.")
 @click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=None,
-    help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]",
+    "--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]"
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]",
+    "--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]"
 )
 @click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
 @json_option
@@ -81,8 +72,8 @@ def command(
     started = time.monotonic()
     if not report_only:
         runs = study_runs(study, store)
-        with ending_promptly(), _watched(as_json) as tell:
-            compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), tell)
+        with ending_promptly(), _progress(as_json) as show:
+            compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), show)
     findings = write_study(study, Store(store), folder, CACHE_FOLDER)
     if as_json:
         print_json({**findings.to_dict(), "seconds": round(time.monotonic() - started, 1)})
@@ -99,16 +90,16 @@ def _jobs(device: str) -> int:
 
 
 @contextmanager
-def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(as_json: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield a function that shows progress: a bar over all stages on a terminal, a line a minute anywhere else."""
     if sys.stderr.isatty() and not as_json:
-        with progress_bar("stages", "stages") as show:
-            yield lambda now: show(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
+        with progress_bar("stages", "stages") as bar:
+            yield lambda now: bar(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
         return
     screen = console(stderr=True)
     last_line, printed = 0.0, set[str]()
 
-    def tell(now: Progress) -> None:
+    def show(now: Progress) -> None:
         nonlocal last_line
         ended = [name for name in (*now.finished, *now.failed) if name not in printed]
         for name in ended:
@@ -116,6 +107,6 @@ def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
         printed.update(ended)
         if ended or time.monotonic() - last_line >= _LINE_SECONDS:
             last_line = time.monotonic()
-            screen.print(f"{now.done} of {now.stages} stages; {', '.join(now.running) or 'nothing under way'}")
+            screen.print(f"{now.done} of {now.stages} stages; {', '.join(now.running) or 'no run under way'}")
 
-    yield tell
+    yield show

@@ -1,7 +1,6 @@
-"""Compute a study's runs: some at a time, each an ordinary `rloop run` in a process of its own.
+"""Compute a study's runs: several at a time, each an ordinary `rloop run` in its own process.
 
-No state is kept beside the store. A finished run is found there, a stopped one goes on, and a study that is started
-again computes what is missing.
+The store is the only state: a study that is started again skips finished runs and resumes the others.
 """
 
 from __future__ import annotations
@@ -64,24 +63,24 @@ def compute(
     jobs: int,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> None:
-    """Compute every run that the store does not hold whole.
+    """Compute every run of which the store lacks a stage.
 
     Args:
-        runs: In the order in which they are to be started; one that adopts from another waits for it.
+        runs: In the order in which to start them; a run that adopts artifacts of another waits for it.
         store: Store of the runs.
         folder: For their configs, logs and Prefect homes.
         jobs: Runs at a time.
         on_progress: Called with the progress whenever something may have changed.
 
     Raises:
-        StageError: Runs failed; the others were computed all the same.
+        StageError: Runs failed; all others were computed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = {key for run in runs for key in _manifests(run)}
     waiting, children, progress = list(runs), list[_Child](), Progress(stages=len(missing))
 
     def update(changed: Sequence[StudyRun]) -> None:
-        # A request for each manifest that is still missing, so only the runs that may have made one are asked for.
+        # Each missing manifest costs a request, so only those of runs that may have made one are looked up.
         made = [key for run in changed for key in _manifests(run) if key in missing and store.exists(key)]
         missing.difference_update(made)
         progress.done = progress.stages - len(missing)
@@ -119,24 +118,24 @@ def _manifests(run: StudyRun) -> list[str]:
 
 
 def _start_ready(waiting: list[StudyRun], children: list[_Child], folder: Path, jobs: int) -> None:
-    """Fill the free slots with runs whose sources are neither waiting nor under way."""
-    for run in list(waiting):
+    """Start runs in the free slots; a run waits until the runs that it adopts from have ended."""
+    for candidate in list(waiting):
         if len(children) >= jobs:
             return
-        unfinished = {one.config.name for one in waiting} | {child.name for child in children}
-        if not unfinished & set(run.config.placement.adopt):
-            waiting.remove(run)
+        unfinished = {run.config.name for run in waiting} | {child.name for child in children}
+        if not unfinished & set(candidate.config.placement.adopt):
+            waiting.remove(candidate)
             slot = min(set(range(jobs)) - {child.slot for child in children})
-            children.append(_start(run, folder, slot))
+            children.append(_start(candidate, folder, slot))
 
 
 def _start(run: StudyRun, folder: Path, slot: int) -> _Child:
     config, log = folder / "configs" / f"{run.config.name}.yaml", folder / "logs" / f"{run.config.name}.log"
     for path in (config, log):
         path.parent.mkdir(parents=True, exist_ok=True)
-    # JSON is YAML: what was run can be run again by hand from this file.
+    # JSON is YAML: `rloop run --config` takes this file.
     config.write_text(json.dumps(run.config.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
-    # Each slot has a Prefect of its own: two embedded ones on one SQLite file lock each other out.
+    # Each slot has its own Prefect home: two embedded servers on one SQLite file block each other.
     environment = {**os.environ, "PREFECT_HOME": str((folder / f"prefect-{slot}").absolute())}
     command = [sys.executable, "-m", "rloop_core.cli.study_child", str(os.getpid()), str(config)]
     with open(log, "ab") as output:
@@ -145,7 +144,7 @@ def _start(run: StudyRun, folder: Path, slot: int) -> _Child:
 
 
 def _stop(children: list[_Child]) -> None:
-    """Stop the runs under way; each ends its own stages, and goes on from there another time."""
+    """Stop the runs under way; each ends its stages and can be resumed."""
     for child in children:
         child.process.terminate()
     limit = time.monotonic() + _GRACE_SECONDS

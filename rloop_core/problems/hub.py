@@ -34,20 +34,16 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     read = _commit_read(table)
     if commit and _COMMIT.fullmatch(commit) and read and read != commit:
         # Offline, `datasets` takes any version of a data set from its cache.
-        raise ProblemsError(
-            f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}",
-            field="revision",
-            fix="connect to the network once, or set revision to the commit that is in the cache",
-        )
+        what = f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}"
+        fix = "connect to the network once, or set revision to the commit that is in the cache"
+        raise ProblemsError(what, field="revision", fix=fix)
     pinned = revision is None and subset == hub.config
     expected = hub.rows.get(split) if pinned else None
     if expected is not None and table.num_rows != expected:
         at = f" at {commit[:8]}" if commit else ""
-        raise ProblemsError(
-            f"{hub.hub_id}{at} gives {table.num_rows:,} rows of {split}, expected are {expected:,}",
-            field="revision",
-            fix="set revision (main is the newest) to accept what the hub has now",
-        )
+        what = f"{hub.hub_id}{at} gives {table.num_rows:,} rows of {split}, expected are {expected:,}"
+        fix = "set revision (main is the newest) to accept what the hub has now"
+        raise ProblemsError(what, field="revision", fix=fix)
     wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
     if wanted:
         table = table.select_columns(wanted)

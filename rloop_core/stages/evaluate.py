@@ -77,7 +77,7 @@ class _Evaluation:
         context = self._context
         job = context.job
         metrics: dict[str, Any] = {}
-        samples = context.work / "samples" / context.config.placement.drawing / place
+        samples = context.work / "samples" / context.config.placement.sampling_key / place
         with JudgedSampler(context.config, policy, context.device, job.run, job.iteration, self._verifier) as sampler:
             for index, role in enumerate(self._roles):
                 label = role.removeprefix("problems:")

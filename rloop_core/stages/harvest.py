@@ -69,7 +69,7 @@ def _sample_snapshots(context: StageContext, folder: Path) -> list[list[Path]]:
             def on_batch(done: int, total: int, before: int = index) -> None:
                 context.on_progress(before + done / total, len(snapshots))
 
-            target = context.work / "snapshots" / placement.drawing / snapshot.name
+            target = context.work / "snapshots" / placement.sampling_key / snapshot.name
             with JudgedSampler(
                 config, snapshot, context.device, context.job.run, context.job.iteration, verifier
             ) as sampler:

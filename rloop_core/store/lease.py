@@ -1,8 +1,8 @@
 """One writer per run: a lease with a heartbeat, kept in the store, so that it works across machines.
 
-Clocks are never compared. A holder on this machine is looked up by process id and start time; a holder elsewhere lives
-if its lease changes while we watch. So a skewed clock can neither steal nor keep a lease. Prefect's limits and database
-locks need a server; the store is there wherever the results are.
+Clocks are never compared, so a wrong clock can neither steal nor keep a lease. A holder on this machine is looked up by
+process id and start time; a holder on another machine lives if its lease changes within the patience. Prefect's limits
+and database locks need a server; a lease needs only the store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lease:
         run: Name of the run.
         heartbeat: Seconds between heartbeats.
         patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
-        tell: Called with one line when this process waits for a silent holder, or its heartbeat fails.
+        note: Called with one line when this process waits for a silent holder, or its heartbeat fails.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Lease:
         *,
         heartbeat: float = HEARTBEAT_SECONDS,
         patience: float = PATIENCE_SECONDS,
-        tell: Callable[[str], None] | None = None,
+        note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
         # A late heartbeat is not retried: the next one comes soon.
@@ -58,16 +58,16 @@ class Lease:
         self._run = run
         self._heartbeat = heartbeat
         self._patience = patience
-        self._tell = tell or (lambda line: None)
+        self._note = note
         self._token = uuid.uuid4().hex
-        self._beats = 0
+        self._heartbeats = 0
         self._stop = threading.Event()
         self._lost = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Lease:
         self._acquire()
-        self._thread = threading.Thread(target=self._beat, name=f"lease-{self._run}", daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, name=f"lease-{self._run}", daemon=True)
         self._thread.start()
         return self
 
@@ -112,7 +112,7 @@ class Lease:
                 time.sleep(_POLL_SECONDS)
                 continue
             if holder.get("token") == self._token:
-                return  # our own write: its answer was lost and it was sent again
+                return  # our own write: the request was repeated because its answer was lost
             if not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
                 raise LeaseError(what, field=self._store.uri_of(self._key), fix=_FIX)
@@ -155,13 +155,13 @@ class Lease:
             return False
         if claimant.get("token") is None:
             return True
-        # A claimant on another machine has no heartbeat; the only sign of life is that it replaces the lease.
+        # A claimant on another machine has no heartbeat; it only shows that it lives by replacing the lease.
         return holder_is_gone(claimant) if holder_is_here(claimant) else self._is_silent(holder)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
         if holder_is_here(holder):
             return holder_is_gone(holder)
-        self._tell(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
+        self._note(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
         return self._is_silent(holder)
 
     def _is_silent(self, holder: dict[str, Any]) -> bool:
@@ -173,11 +173,11 @@ class Lease:
                 return current is None
         return True
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         missed = False
         while not self._stop.wait(self._heartbeat):
             try:
-                self._beats += 1
+                self._heartbeats += 1
                 if (holder := read_holder(self._hasty, self._key)) is None:
                     self._hasty.create_bytes(self._key, self._content())
                 elif holder.get("token") == self._token:
@@ -188,7 +188,7 @@ class Lease:
                 missed = False
             except StoreError as error:
                 if not missed:
-                    self._tell(f"lease heartbeat failed, trying again: {error}")
+                    self._note(f"lease heartbeat failed, trying again: {error}")
                 missed = True
 
     def _holder(self) -> dict[str, Any] | None:
@@ -201,7 +201,7 @@ class Lease:
             "machine": _machine(),
             "pid": os.getpid(),
             "started": _started(os.getpid()),
-            "beats": self._beats,
+            "beats": self._heartbeats,
         }
         return json.dumps(content).encode()
 
@@ -326,7 +326,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> float | None:
-    """Return the start time of a process, which tells it from a later one with the same id; None when it has ended.
+    """Return the start time of a process, which distinguishes it from a later one with its id; None if ended.
 
     On Linux in clock ticks since boot: psutil's time of day would move whenever the clock is set.
     """

@@ -165,11 +165,9 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
         raise StageError("there are no trajectories to consolidate", field="trajectories")
     for (_, last, path), (first, _, other) in pairwise(spans):
         if first <= last:
-            raise StageError(
-                f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})",
-                field="trajectories",
-                fix="consolidate the winning shards only",
-            )
+            what = f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})"
+            fix = "consolidate the winning shards only"
+            raise StageError(what, field="trajectories", fix=fix)
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     for leftover in [*out.glob("part-*.parquet"), *out.glob(".part-*.parquet.tmp")]:

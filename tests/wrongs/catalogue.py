@@ -78,7 +78,7 @@ _STORE = (
     Wrong(
         "lease-not-renewed",
         "rloop_core/store/lease.py",
-        "                self._beats += 1\n",
+        "                self._heartbeats += 1\n",
         "",
         "A living holder looks silent from another machine, which takes its run.",
     ),
