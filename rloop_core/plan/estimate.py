@@ -143,7 +143,7 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
         engines = sampling_engines(config, gpus)
         lines.append(
             "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
-            f"evaluate {engines} engine{'s share' if engines > 1 else ' samples'} the batches on one machine. More than "
+            f"evaluate {engines} engine{'s share' if engines > 1 else ' takes'} the batches on one machine. More than "
             f"{GPUS_A_MACHINE} are several machines (placement.machines), joined by `ray start`."
         )
     return lines
