@@ -1,4 +1,4 @@
-"""RLoop and its control as deployments start them: from a form of a few fields in place of a config object."""
+"""RLoop and its control with the parameters of a deployment: a form of a few fields instead of a config object."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,11 +55,11 @@ def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
 
 iterate = _deployable(
     algorithm.rloop,
-    "Run RLoop, or go on with a run of the same name: what the store already holds is not computed again.",
+    "Run RLoop, or resume a run of the same name: what the store already holds is not computed again.",
 )
 vanilla_rl = _deployable(
     control.vanilla_rl,
-    "Run or resume the control of an RLoop run: as many RL steps in one phase, from the very same form.",
+    "Run or resume the control of an RLoop run: as many RL steps in one phase, from the same form.",
 )
 
 

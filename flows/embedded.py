@@ -57,7 +57,7 @@ class _Server:
 
 
 @contextmanager
-def server_ahead() -> Iterator[_Server | None]:
+def early_server() -> Iterator[_Server | None]:
     """Start an embedded API before it is known whether it is needed, and end it with the block.
 
     It starts while this process loads its own modules. Yields None if the environment has an API address; the process
@@ -75,17 +75,17 @@ def server_ahead() -> Iterator[_Server | None]:
 
 
 @contextmanager
-def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
+def prefect_api(early: _Server | None = None) -> Iterator[None]:
     """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
 
     Args:
-        ahead: The embedded one, if it is started already.
+        early: The embedded one, if it is started already.
 
     Raises:
         StageError: The embedded one does not start.
     """
     _quiet()
-    with nullcontext(ahead) if ahead else server_ahead() as server:
+    with nullcontext(early) if early else early_server() as server:
         with without_pandas(), without_collections():
             from prefect.settings import (
                 PREFECT_API_AUTH_STRING,

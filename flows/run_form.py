@@ -1,4 +1,4 @@
-"""The form that starts a run from the UI or a shell, and the config that it means."""
+"""The parameters of a deployed run, which the UI shows as a form, and the config that they give."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ def config_from(
     iterations: int | None = None,
     store: str | None = None,
 ) -> Config:
-    """Return the config of a form: its whole config or else its file, then its overrides, then its other fields.
+    """Return the config that the form gives: its whole config or else its file, then overrides, then the other fields.
 
     Raises:
         ConfigError: Unknown file, field or value, or a combination that cannot run.

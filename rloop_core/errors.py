@@ -81,7 +81,7 @@ class StageError(RLoopError):
 
 
 class StageCrashed(StageError):  # noqa: N818
-    """A stage's process ended without a result or an error of its own; starting it again may help."""
+    """A stage's process ended without a result or an error; starting it again may help."""
 
 
 class PeerLost(StageCrashed):

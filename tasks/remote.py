@@ -50,7 +50,7 @@ def compute_in_pool(
         remote: The stage.
         request: The request for its artifact.
         on_event: Called with notes.
-        untaken_seconds: Give up if no worker takes it for so long; None waits for ever.
+        untaken_seconds: Give up if no worker takes it for so long; None waits without limit.
         should_stop: Asked several times a second; True stops it.
 
     Returns:
@@ -126,7 +126,7 @@ def _wait(
     """Wait until the flow run has completed; see `compute_in_pool`."""
     field = f"{remote.run}: {remote.stage} in pool {pool}"
     waited, next_note = 0.0, UNTAKEN_SECONDS
-    silent, heard = 0.0, None
+    silent, last_heartbeat = 0.0, None
     looked = time.monotonic()
     while True:
         passed = time.monotonic() - looked
@@ -147,8 +147,8 @@ def _wait(
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
                 raise StageCrashed(what, field=field, fix=f"start a worker of pool {pool}, and the run again")
         elif heartbeat:  # a pool may have disabled them
-            silent = silent + passed if heartbeat == heard else 0.0
-            heard = heartbeat
+            silent = silent + passed if heartbeat == last_heartbeat else 0.0
+            last_heartbeat = heartbeat
             if silent > SILENT_SECONDS:
                 what = f"its flow run has sent no heartbeat for {SILENT_SECONDS:.0f} s"
                 raise StageCrashed(what, field=field, fix=RESUMES)
@@ -204,7 +204,7 @@ def _cancel(stage_run: UUID) -> None:
 
 def _no_deployment(pool: str, stage: str) -> ConfigError:
     what = f"the Prefect server has no deployment {FLOW}/{pool}"
-    fix = "rloop deploy makes those of its own pools; or leave the stage out, and it is computed with the run"
+    fix = "rloop deploy makes those of its pools; or leave the stage out, and the run computes it itself"
     return ConfigError(what, field=f"placement.pools.{stage}", fix=fix)
 
 

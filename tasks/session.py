@@ -39,6 +39,7 @@ class RunSession:
     Attributes:
         manifests: The artifacts of this session, by (iteration, stage).
         pages: Paths in the UI of the figures of this session, by name.
+        stop: Ends the stages under way, in all threads, once it is set.
     """
 
     def __init__(self, config: Config, runner: StageRunner) -> None:
@@ -46,14 +47,9 @@ class RunSession:
         self.runner = runner
         self.manifests: dict[tuple[int, str], Manifest] = {}
         self.pages: dict[str, str] = {}
-        self._stop = threading.Event()
+        self.stop = threading.Event()
         self._publisher: UIPublisher | None = None
         self._figures: Figures | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """True once the stages under way must end."""
-        return self._stop.is_set()
 
     def evaluates(self, iteration: int) -> bool:
         """Return True if the policy at the end of an iteration (-1: theta_0) is to be evaluated."""
@@ -83,10 +79,6 @@ class RunSession:
         """Wait for the publisher to send what is left; `hasty` after an interruption."""
         if self._publisher is not None:
             self._publisher.close(_HASTY_CLOSE_SECONDS if hasty else _CLOSE_SECONDS)
-
-    def stop(self) -> None:
-        """End the stages under way, in all threads."""
-        self._stop.set()
 
 
 @contextmanager
@@ -150,7 +142,7 @@ def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
     try:
         yield session
     except BaseException:
-        session.stop()
+        session.stop.set()
         raise
 
 

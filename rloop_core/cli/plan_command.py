@@ -36,10 +36,10 @@ def command(
       rloop plan --config deployments/configs/qwen2.5-math-7b.yaml --gpu h200 --gpus 8
       rloop plan --schema > rloop.schema.json
     """
-    from rloop_core.config import json_schema, load_config
+    from rloop_core.config import Config, load_config
 
     if schema:
-        print_json(json_schema())
+        print_json(Config.model_json_schema())
         return
     if config_file is None:
         raise click.UsageError("Missing option '--config'.")

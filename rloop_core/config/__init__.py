@@ -3,7 +3,7 @@
 from rloop_core.config.base import InvalidCombination
 from rloop_core.config.evaluation import DecontaminateConfig, ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, PolicyConfig, RFTConfig
-from rloop_core.config.loading import json_schema, load_config, make_config
+from rloop_core.config.loading import load_config, make_config
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.config.tree import Config, as_vanilla, check_context
 
@@ -20,7 +20,6 @@ __all__ = [
     "RFTConfig",
     "as_vanilla",
     "check_context",
-    "json_schema",
     "load_config",
     "make_config",
 ]

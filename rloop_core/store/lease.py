@@ -40,6 +40,9 @@ class Lease:
         heartbeat: Seconds between heartbeats.
         patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
         note: Called with one line when this process waits for a silent holder, or its heartbeat fails.
+
+    Attributes:
+        token: Id of this holder; a `DelegatedLease` is made from it.
     """
 
     def __init__(
@@ -53,13 +56,13 @@ class Lease:
     ) -> None:
         self._store = store
         # A late heartbeat is not retried: the next one comes soon.
-        self._hasty = store.hasty(max(2 * heartbeat, _REQUEST_SECONDS))
+        self._quick_store = store.without_retries(max(2 * heartbeat, _REQUEST_SECONDS))
         self._key = f"{run}/lease.json"
         self._run = run
         self._heartbeat = heartbeat
         self._patience = patience
         self._note = note
-        self._token = uuid.uuid4().hex
+        self.token = uuid.uuid4().hex
         self._heartbeats = 0
         self._stop = threading.Event()
         self._lost = threading.Event()
@@ -76,13 +79,8 @@ class Lease:
         if self._thread:
             self._thread.join()
         with contextlib.suppress(StoreError):
-            if (holder := read_holder(self._hasty, self._key)) and holder.get("token") == self._token:
-                self._hasty.delete(self._key)
-
-    @property
-    def token(self) -> str:
-        """The id of this holder; a `DelegatedLease` is made from it."""
-        return self._token
+            if (holder := read_holder(self._quick_store, self._key)) and holder.get("token") == self.token:
+                self._quick_store.delete(self._key)
 
     def living_holder(self) -> str | None:
         """Describe the process that holds the run now; None when no living process does. Nothing is taken.
@@ -101,7 +99,7 @@ class Lease:
             StoreError: The store cannot be read.
         """
         holder = self._holder()
-        if self._lost.is_set() or (holder is not None and holder.get("token") != self._token):
+        if self._lost.is_set() or (holder is not None and holder.get("token") != self.token):
             self._lost.set()
             raise LeaseError("was taken over by another process", field=self._store.uri_of(self._key), fix=_FIX)
 
@@ -111,7 +109,7 @@ class Lease:
             if holder is None:
                 time.sleep(_POLL_SECONDS)
                 continue
-            if holder.get("token") == self._token:
+            if holder.get("token") == self.token:
                 return  # our own write: the request was repeated because its answer was lost
             if not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
@@ -147,7 +145,7 @@ class Lease:
         if self._store.create_bytes(claim, self._content()):
             return True
         claimant = read_holder(self._store, claim)
-        return claimant is not None and claimant.get("token") == self._token
+        return claimant is not None and claimant.get("token") == self.token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         claimant = read_holder(self._store, claim)
@@ -178,10 +176,10 @@ class Lease:
         while not self._stop.wait(self._heartbeat):
             try:
                 self._heartbeats += 1
-                if (holder := read_holder(self._hasty, self._key)) is None:
-                    self._hasty.create_bytes(self._key, self._content())
-                elif holder.get("token") == self._token:
-                    self._hasty.write_bytes(self._key, self._content())
+                if (holder := read_holder(self._quick_store, self._key)) is None:
+                    self._quick_store.create_bytes(self._key, self._content())
+                elif holder.get("token") == self.token:
+                    self._quick_store.write_bytes(self._key, self._content())
                 else:
                     self._lost.set()
                     return
@@ -196,7 +194,7 @@ class Lease:
 
     def _content(self) -> bytes:
         content = {
-            "token": self._token,
+            "token": self.token,
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": os.getpid(),
@@ -221,7 +219,7 @@ class DelegatedLease:
         self._key = f"{run}/lease.json"
         self._token = token
         self._patience = patience
-        self._watch = _HeartbeatWatch(store.hasty(_REQUEST_SECONDS), self._key)
+        self._watch = _HeartbeatWatch(store.without_retries(_REQUEST_SECONDS), self._key)
         self._over = False
 
     def ensure_held(self) -> None:
@@ -233,7 +231,7 @@ class DelegatedLease:
         """
         holder = read_holder(self._store, self._key)
         if self._over or holder is None or holder.get("token") != self._token:
-            fix = "start the run again: it goes on where it was"
+            fix = "start the run again: it resumes"
             raise LeaseError("the run that asked for this is over", field=self._store.uri_of(self._key), fix=fix)
 
     def is_over(self) -> bool:

@@ -32,7 +32,7 @@ _CONCURRENT_READS = 8
 _CHECKED = ".checked.json"
 _RERUN = "the stage is run again"
 _CHECKSUM = {"section": "versions", "key": "manifest.json"}
-"""Place of the checksum of everything else in a manifest's file: its keys are fixed, so it stands with the versions."""
+"""The checksum of a manifest's file is one of its versions, because its other keys are a contract."""
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 

@@ -97,8 +97,8 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
 
-    def hasty(self, seconds: float) -> Store:
-        """Return the same store for small requests that are never retried and time out after `seconds`."""
+    def without_retries(self, seconds: float) -> Store:
+        """Return the same store for small requests that are not retried and time out after `seconds`."""
         store = copy.copy(self)
         store._patience, store._seconds = 0.0, seconds
         return store

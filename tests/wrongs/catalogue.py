@@ -424,7 +424,7 @@ _PROCESSES = (
     Wrong(
         "cancelled-goes-on",
         "tasks/stages.py",
-        "ensure(stage, iteration, should_stop=lambda: run.stopping)",
+        "ensure(stage, iteration, should_stop=run.stop.is_set)",
         "ensure(stage, iteration, should_stop=lambda: False)",
         "A stage beside one that failed or was cancelled goes on.",
     ),
