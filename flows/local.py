@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flows.embedded import CONSOLE_LEVEL, prefect_api, early_server
+from flows.embedded import CONSOLE_LEVEL, early_server, prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 

@@ -1,7 +1,7 @@
 """End a run within seconds of Ctrl-C or SIGTERM, with one line of output.
 
 A terminal sends Ctrl-C to every process of the command, the embedded server included; a flow that then reports its end
-to that server would retry for a minute and fill the screen. Finished work is in the store, so the command need not wait.
+to that server would retry for a minute and fill the screen. Finished work is in the store: no need to wait.
 """
 
 from __future__ import annotations
