@@ -54,12 +54,10 @@ def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
 
 
 iterate = _deployable(
-    algorithm.rloop,
-    "Run RLoop, or resume a run of the same name: what the store already holds is not computed again.",
+    algorithm.rloop, "Run RLoop, or resume a run of the same name: what the store already holds is not computed again."
 )
 vanilla_rl = _deployable(
-    control.vanilla_rl,
-    "Run or resume the control of an RLoop run: as many RL steps in one phase, from the same form.",
+    control.vanilla_rl, "Run or resume the control of an RLoop run: as many RL steps in one phase, from the same form."
 )
 
 

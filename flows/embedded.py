@@ -17,11 +17,7 @@ from flows.embedded_server import LOG
 from rloop_core.errors import StageError
 from rloop_core.imports import without_collections, without_pandas
 
-_SETTINGS = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
-    "DO_NOT_TRACK": "1",
-}
+_SETTINGS = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR", "DO_NOT_TRACK": "1"}
 _PATIENCE_SECONDS = 120.0
 
 CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"

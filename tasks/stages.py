@@ -24,7 +24,6 @@ from tasks.session import RunSession, has_ui
 EMPTY_EXPERT_SET = "rloop.expert-set.empty"
 """The event that automations can act upon."""
 _TAG = {"prefect.resource.id": "prefect.tag.rloop", "prefect.resource.role": "tag"}
-_MOST_RETRIES = 1000  # the condition below decides
 
 
 def _worth_retrying(task: Any, run: Any, state: State) -> bool:
@@ -36,11 +35,8 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
-_RETRIES: dict[str, Any] = {
-    "retries": _MOST_RETRIES,
-    "retry_delay_seconds": 2,
-    "retry_condition_fn": _worth_retrying,
-}
+_RETRIES: dict[str, Any] = {"retries": 1000, "retry_delay_seconds": 2, "retry_condition_fn": _worth_retrying}
+"""As many retries as the condition allows."""
 
 
 @untagged_task(name="preflight", task_run_name="preflight", **_RETRIES)

@@ -24,15 +24,7 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.deploy.automations import Options, block_to_notify, deploy_automations
-from flows.deploy.plan import (
-    GPU_POOL,
-    Change,
-    Deployment,
-    change,
-    planned_deployments,
-    planned_limits,
-    planned_pools,
-)
+from flows.deploy.plan import GPU_POOL, Change, Deployment, change, planned_deployments, planned_limits, planned_pools
 from rloop_core.errors import ConfigError
 
 

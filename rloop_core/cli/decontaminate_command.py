@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rloop_core.cli.options import FILE, json_option
-from rloop_core.cli.output import console, plain_table, print_json, progress_bar, short, write_json_lines
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.printable import printable_line
 from rloop_core.problems.registry import KNOWN_SETS
 
 if TYPE_CHECKING:
@@ -104,9 +105,8 @@ def _show(result: Decontamination, out: Path | None, clean: Path | None) -> None
     for match in matches[:_SHOWN]:
         differing = "" if match.same_numbers else ", other numbers"
         share = f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} {match.evaluation_id}{differing}"
-        screen.print(
-            Text(f"{match.training_id}  {share}\n  {short(match.training, 110)}\n  {short(match.evaluation, 110)}")
-        )
+        texts = "".join(f"\n  {printable_line(text, 110)}" for text in (match.training, match.evaluation))
+        screen.print(Text(f"{match.training_id}  {share}{texts}"))
     if len(matches) > _SHOWN:
         screen.print(f"... and {len(matches) - _SHOWN:,} more pairs; --out writes them all")
     screen.print(Text(f"{result.sentence()}; {result.near_misses:,} near misses are kept"))

@@ -89,12 +89,6 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str)
         raise ConfigError(f"{path} cannot be written: {reason}", field=option, fix="name another file") from error
 
 
-def short(text: str, length: int) -> str:
-    """Return the text on one line of at most `length` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
 def plain_table(*columns: str, right: Iterable[str] = (), title: str = "") -> Any:
     """Return a rich table without lines; the columns in `right` are aligned to the right."""
     from rich.table import Table

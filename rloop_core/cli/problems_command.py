@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.options import COUNT, FILE, json_option, workers_option
-from rloop_core.cli.output import console, plain_table, print_json, progress_bar, short, write_json_lines
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
     from rloop_core.problems import Problem, ProblemSet
@@ -100,7 +101,7 @@ def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> 
     ):
         listed = plain_table("", "", "", title=title)
         for identity, problem, what in rows[:_SHOWN]:
-            listed.add_row(identity, Text(short(problem, 68)), Text(short(what, 68)))
+            listed.add_row(identity, Text(printable_line(problem, 68)), Text(printable_line(what, 68)))
         if rows:
             screen.print(listed)
         if len(rows) > _SHOWN:
