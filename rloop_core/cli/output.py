@@ -94,8 +94,8 @@ def plain_table(*columns: str, right: Iterable[str] = (), title: str = "") -> An
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.show_header = any(columns)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left", show_header=any(columns))
+    table.title = Text(title) if title else None
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
