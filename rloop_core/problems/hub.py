@@ -66,14 +66,14 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
         what = f"the hub has no data set {hub_id}, or it needs a login"
         raise ProblemsError(what, field="source", fix="check the name, or run `hf auth login`") from error
     except ValueError as error:
-        what = f"data set {hub_id} cannot be loaded: {_one_line(error)}"
+        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="split", fix="check split, revision and params.config") from error
     except Exception as error:  # the library's errors: a damaged cache, a full disk, a script-based data set
         if not reachable or isinstance(error, ConnectionError | TimeoutError):
             what = f"the Hugging Face hub is unreachable, and {hub_id} is not in the local cache"
             fix = "check the network, or give the path of a JSONL or parquet file"
             raise ProblemsError(what, field="source", fix=fix) from error
-        what = f"data set {hub_id} cannot be loaded: {_one_line(error)}"
+        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="source", fix="check source, revision and the disk of HF_HOME") from error
 
 
@@ -121,7 +121,3 @@ def _pin_warning(hub_id: str, revision: str | None, read: str | None) -> tuple[s
         return ()
     commit = f", such as revision: {read}, which was read" if read else ""
     return (f"{hub_id} may change on the hub: {revision or 'no revision'} is not a commit{commit}",)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -53,8 +53,7 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
     try:
         entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
     except (TypeError, ValueError, AssertionError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        what = f"reasoning_gym task {task} refuses {dict(params)}: {reason}"
+        what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
     return Rows(_rows(entries), size, _warnings(task, DATASETS[task][0]))
 
