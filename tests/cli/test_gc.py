@@ -41,13 +41,13 @@ def gc(store: Store, *arguments: str) -> Result:
 def test_a_dry_run_shows_and_deletes_nothing(store):
     said = gc(store, "--dry-run")
     assert said.exit_code == 0
-    assert "would be deleted: 2 things, 3.0 kB" in said.output
+    assert "would be deleted: 2 items, 3.0 kB" in said.output
     assert "superseded or never finished" in said.output
     assert store.exists(HALF)
 
 
 def test_yes_deletes_and_a_second_time_there_is_nothing(store):
-    assert "deleted: 2 things, 3.0 kB" in gc(store, "--yes").output
+    assert "deleted: 2 items, 3.0 kB" in gc(store, "--yes").output
     assert not store.exists(HALF)
     assert not store.local_path("run/iteration-000").exists(), "no empty folders stay"
     assert store.exists("run/run.json")
