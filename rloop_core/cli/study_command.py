@@ -40,12 +40,8 @@ _GRACE_SECONDS = 10.0
 @store_option
 @click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
 @click.option("--arms", type=names, default=(), metavar="NAME,NAME,...", help="Only these arms.")
-@click.option(
-    "--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]"
-)
-@click.option(
-    "--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]"
-)
+@click.option("--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]")
+@click.option("--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
 @click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
 @json_option
 def command(

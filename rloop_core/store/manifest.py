@@ -269,9 +269,7 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
         fetched_files = tuple(
             file
             for file in manifest.files
-            if tags[file.path] is None
-            or tags[file.path] != checked.get(file.path)
-            or _flaw(folder / file.path, file)
+            if tags[file.path] is None or tags[file.path] != checked.get(file.path) or _flaw(folder / file.path, file)
         )
         if fetched_files:
             cache.make_room(sum(file.bytes for file in fetched_files))
