@@ -57,7 +57,7 @@ gpu-check: ## What only a GPU can show, one table, with PYTHON (python3); PARTS=
 scale: $(VENV)/.dev ## How it grows: 1,000 iterations, 50 runs at one server, 10 M rollouts; hours, and 15 GB of disk
 	$(BIN)/python -m benchmarks.scale
 
-graders: $(VENV)/.dev ## The verifier beside other graders, on the same completions
+graders: $(VENV)/.dev ## The verifier against other graders, on the same completions
 	$(BIN)/python -m benchmarks.graders
 
 rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worker, its store on an S3 server; 10 minutes
@@ -86,7 +86,7 @@ chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on lose noth
 docs: $(VENV)/.dev ## Write the reference pages of docs/reference anew from the code
 	$(BIN)/python docs/reference/generate.py
 
-format: $(VENV)/.dev ## Rewrite files in the house's format
+format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,1 +1,1 @@
-"""The algorithm, readable as the paper's box."""
+"""The flows: the paper's Algorithm 1, its control, comparison and evaluation, and their deployment."""

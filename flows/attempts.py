@@ -25,7 +25,7 @@ _MOST_ATTEMPTS = 20  # the latest; they corrected the older ones
 
 
 def end_earlier_attempts(config: Config) -> None:
-    """Set the states that earlier attempts at this run left unended to *Crashed* or *Cancelled*. Never fails."""
+    """Set the open states of earlier attempts at this run to *Crashed* or *Cancelled*. Never fails."""
     context = FlowRunContext.get()
     if context is None or context.flow is None or not isinstance(context.flow_run, FlowRun) or not has_ui():
         return
@@ -33,10 +33,10 @@ def end_earlier_attempts(config: Config) -> None:
         with get_client(sync_client=True) as client:
             ended = _end(client, context.flow.name, context.flow_run, config)
     except Exception as error:
-        get_run_logger().warning("what earlier attempts left on the server stays as it is: %s", error)
+        get_run_logger().warning("the states of earlier attempts on the server stay as they are: %s", error)
         return
     if ended:
-        get_run_logger().info("earlier attempts at this run had left %d runs unended; they are Crashed now", ended)
+        get_run_logger().info("%d runs of earlier attempts at this run had no final state; they are Crashed now", ended)
 
 
 def _end(client: SyncPrefectClient, flow: str, current: FlowRun, config: Config) -> int:
@@ -60,7 +60,7 @@ def _end(client: SyncPrefectClient, flow: str, current: FlowRun, config: Config)
         client.set_flow_run_state(run.id, _ended(current, run.state), force=True)
     worked = {task.flow_run_id for task in tasks}
     for run in earlier:
-        # An attempt without tasks never held the lease: it may be about to fail for the lack of it.
+        # An attempt without tasks never held the lease: it may be about to fail because it cannot get it.
         if run.id in worked and run.state is not None and not run.state.is_final():
             client.set_flow_run_state(run.id, _ended(current, run.state, "Superseded"), force=True)
     return len(tasks) + len(unended)
@@ -94,7 +94,7 @@ def _key_of(run: FlowRun, current: Config) -> tuple[str, str] | None:
 
 def _ended(current: FlowRun, state: State | None, name: str | None = None) -> State:
     message = (
-        f"Its process ended without a word; {current.name} went on in attempt {current.run_count} of "
+        f"Its process ended without reporting a state; {current.name} was resumed in attempt {current.run_count} of "
         f"{str(current.id)[:8]}."
     )
     if state is not None and state.is_cancelling():

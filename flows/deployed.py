@@ -1,4 +1,4 @@
-"""RLoop and its control as deployments start them: from a form of a few fields in place of a config object."""
+"""RLoop and its control with the parameters of a deployment: a form of a few fields instead of a config object."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +12,11 @@ from prefect.states import Completed, Crashed, Failed
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
-from flows.run_form import ConfigName, Iterations, Override, RunName, config_from, form_run_name
+from flows.run_form import ConfigName, Override, config_from, form_run_name
 from flows.server_errors import DELETED, server_was_gone, was_deleted
 from rloop_core.config import Config, as_vanilla
 from rloop_core.config.placement import StoreUri
+from rloop_core.config.tree import Iterations, RunName
 from rloop_core.errors import cause_of
 from rloop_core.printable import printable_line
 from tasks.credentials import take_credentials
@@ -53,12 +54,10 @@ def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
 
 
 iterate = _deployable(
-    algorithm.rloop,
-    "Run RLoop, or go on with a run of the same name: what the store already holds is not computed again.",
+    algorithm.rloop, "Run RLoop, or resume a run of the same name: what the store already holds is not computed again."
 )
 vanilla_rl = _deployable(
-    control.vanilla_rl,
-    "Run or resume the control of an RLoop run: as many RL steps in one phase, from the very same form.",
+    control.vanilla_rl, "Run or resume the control of an RLoop run: as many RL steps in one phase, from the same form."
 )
 
 

@@ -17,11 +17,7 @@ from flows.embedded_server import LOG
 from rloop_core.errors import StageError
 from rloop_core.imports import without_collections, without_pandas
 
-_SETTINGS = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
-    "DO_NOT_TRACK": "1",
-}
+_SETTINGS = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR", "DO_NOT_TRACK": "1"}
 _PATIENCE_SECONDS = 120.0
 
 CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
@@ -57,7 +53,7 @@ class _Server:
 
 
 @contextmanager
-def server_ahead() -> Iterator[_Server | None]:
+def early_server() -> Iterator[_Server | None]:
     """Start an embedded API before it is known whether it is needed, and end it with the block.
 
     It starts while this process loads its own modules. Yields None if the environment has an API address; the process
@@ -75,17 +71,17 @@ def server_ahead() -> Iterator[_Server | None]:
 
 
 @contextmanager
-def prefect_api(ahead: _Server | None = None) -> Iterator[None]:
+def prefect_api(early: _Server | None = None) -> Iterator[None]:
     """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
 
     Args:
-        ahead: The embedded one, if it is started already.
+        early: The embedded one, if it is started already.
 
     Raises:
         StageError: The embedded one does not start.
     """
     _quiet()
-    with nullcontext(ahead) if ahead else server_ahead() as server:
+    with nullcontext(early) if early else early_server() as server:
         with without_pandas(), without_collections():
             from prefect.settings import (
                 PREFECT_API_AUTH_STRING,

@@ -1,16 +1,15 @@
 """Evaluate a model on a problem set outside any run, like `rloop evaluate`, with a table in the UI."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from prefect import flow
-from pydantic import Field
 
+from rloop_core.config.base import NonNegative, Positive, Rate
+from rloop_core.config.evaluation import Share, TemplateName
 from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
 from tasks.analysis import evaluate_model
-
-Positive = Annotated[int, Field(gt=0)]
 
 
 @flow(name="evaluate", flow_run_name="{model}-on-{problems}")
@@ -19,14 +18,14 @@ def evaluate(
     problems: str = "aime24",
     samples: Positive = 32,
     k: list[Positive] = [],  # noqa: B006 - the form needs a list; nobody changes it
-    template: Literal["boxed", "answer-line", "chat", "plain"] = "boxed",
-    temperature: Annotated[float, Field(gt=0)] = 1.0,
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    template: TemplateName = "boxed",
+    temperature: Rate = 1.0,
+    top_p: Share = 1.0,
     max_tokens: Positive | None = None,
     limit: Positive | None = None,
     batch: Positive = 256,
     dtype: Literal["float32", "bfloat16"] = "float32",
-    seed: Annotated[int, Field(ge=0)] = 0,
+    seed: NonNegative = 0,
     verifier: Policies = DEFAULT,
     out: str | None = None,
 ) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flows.embedded import CONSOLE_LEVEL, prefect_api, server_ahead
+from flows.embedded import CONSOLE_LEVEL, early_server, prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 
@@ -18,7 +18,7 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
     Raises:
         RLoopError: The error of the first stage that failed.
     """
-    with server_ahead() as server:
+    with early_server() as server:
         from rloop_core.stages.process import warm_up
         from tasks.session import open_run, watched_by
 

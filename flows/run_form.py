@@ -1,4 +1,4 @@
-"""The form that starts a run from the UI or a shell, and the config that it means."""
+"""The parameters of a deployed run, which the UI shows as a form, and the config that they give."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +17,6 @@ CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
 
 ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*CONFIG_NAMES]})]
 """One of deployments/configs; the form shows them as choices, and the server refuses any other."""
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Iterations = Annotated[int, Field(gt=0, le=1000)]
 _SECRET_STORE = {"not": {"type": "string", "pattern": rf"^[^=]*=\s*[\"']?{CREDENTIALS}"}}
 Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_schema_extra=_SECRET_STORE)]
 
@@ -31,7 +29,7 @@ def config_from(
     iterations: int | None = None,
     store: str | None = None,
 ) -> Config:
-    """Return the config of a form: its whole config or else its file, then its overrides, then its other fields.
+    """Return the config that the form gives: its whole config or else its file, then overrides, then the other fields.
 
     Raises:
         ConfigError: Unknown file, field or value, or a combination that cannot run.

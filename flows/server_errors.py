@@ -1,11 +1,11 @@
-"""Recognise errors of the Prefect server in an exception's chain: the store has the run's work, and it can resume."""
-
-from collections.abc import Iterator
+"""Recognise errors of the Prefect server in an exception's causes: the store has the run's work, and it can resume."""
 
 import httpx
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.v1.asyncio import ConcurrencySlotAcquisitionError as TagSlotError
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+from rloop_core.errors import causes_of
 
 DELETED = "its flow run, or one below it, was deleted on the Prefect server while it ran"
 _UNAVAILABLE = (httpx.TransportError, ConcurrencySlotAcquisitionError, TagSlotError)
@@ -16,16 +16,10 @@ def server_was_gone(error: BaseException) -> bool:
     return any(
         isinstance(cause, _UNAVAILABLE)
         or (isinstance(cause, PrefectHTTPStatusError) and cause.response.status_code >= 500)
-        for cause in _chain(error)
+        for cause in causes_of(error)
     )
 
 
 def was_deleted(error: BaseException) -> bool:
     """Return True if the error or one of its causes is a flow run that the Prefect server no longer knows."""
-    return any(isinstance(cause, ObjectNotFound) for cause in _chain(error))
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+    return any(isinstance(cause, ObjectNotFound) for cause in causes_of(error))

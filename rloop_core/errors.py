@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -80,7 +81,7 @@ class StageError(RLoopError):
 
 
 class StageCrashed(StageError):  # noqa: N818
-    """A stage's process ended without a result or an error of its own; starting it again may help."""
+    """A stage's process ended without a result or an error; starting it again may help."""
 
 
 class PeerLost(StageCrashed):
@@ -118,13 +119,16 @@ def _kinds(kind: type[RLoopError]) -> list[type[RLoopError]]:
     return [kind, *(inner for child in kind.__subclasses__() for inner in _kinds(child))]
 
 
-def cause_of(error: BaseException | None) -> RLoopError | None:
-    """Return the first RLoopError among an error and its causes."""
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
     while error is not None:
-        if isinstance(error, RLoopError):
-            return error
+        yield error
         error = error.__cause__ or error.__context__
-    return None
+
+
+def cause_of(error: BaseException) -> RLoopError | None:
+    """Return the first RLoopError among an error and its causes."""
+    return next((cause for cause in causes_of(error) if isinstance(cause, RLoopError)), None)
 
 
 def is_out_of_memory(error: Exception) -> bool:

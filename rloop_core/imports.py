@@ -20,9 +20,6 @@ class _WithoutPandas(MetaPathFinder, Loader):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name == "pandas" else None
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        raise ModuleNotFoundError("pandas is not loaded here", name=spec.name)
-
     def exec_module(self, module: ModuleType) -> None:
         raise ModuleNotFoundError("pandas is not loaded here", name=module.__name__)
 

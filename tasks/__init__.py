@@ -1,1 +1,1 @@
-"""Thin Prefect tasks around the stages: names, retries, cached states, artifacts. No algorithms."""
+"""Prefect tasks around the stages: names, retries, cached states, artifacts. No algorithms."""

@@ -28,7 +28,7 @@ class Figures:
         self, config: Config, store: Store, cache: Path, manifests: Mapping[tuple[int, str], Manifest]
     ) -> None:
         self._config, self._cache, self._manifests = config, cache, manifests
-        self._store = store.hasty(_PATIENCE_SECONDS)
+        self._store = store.without_retries(_PATIENCE_SECONDS)
         self._rows: dict[int, list[EvaluationRow]] = {}
 
     def draw(self, manifest: Manifest, losses: list[float]) -> Picture | None:

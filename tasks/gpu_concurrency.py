@@ -34,20 +34,18 @@ _COMPUTING = ("explore", "rft", "evaluate")
 
 
 def run_within_limit(
-    job: StageJob, tell: OnEvent, *, should_stop: Callable[[], bool] = lambda: False, **limits: Any
+    job: StageJob, on_event: OnEvent, *, should_stop: Callable[[], bool] = lambda: False, **limits: Any
 ) -> StageOutcome:
     """Run a stage as `run_stage` does, once it has the slot that it needs.
 
     Raises:
-        RLoopError: As `run_stage`; also `Stopped` if it is told to stop while it waits.
+        RLoopError: As `run_stage`; also `Stopped` if `should_stop` returns True while it waits.
     """
     name = limit_of(job.config, job.stage)
     if name is None:
-        return run_stage(job, tell, should_stop=should_stop, **limits)
-
-    note = events.as_notes(tell)
-    with concurrency_slot(name, f"{job.run}: {job.stage} {job.iteration}", note, should_stop):
-        return run_stage(job, tell, should_stop=should_stop, **limits)
+        return run_stage(job, on_event, should_stop=should_stop, **limits)
+    with concurrency_slot(name, f"{job.run}: {job.stage} {job.iteration}", events.as_notes(on_event), should_stop):
+        return run_stage(job, on_event, should_stop=should_stop, **limits)
 
 
 def limit_of(config: Config, stage: str) -> str | None:
@@ -62,7 +60,7 @@ def limit_of(config: Config, stage: str) -> str | None:
 
 
 def on_gpu(config: Config) -> bool:
-    """Return True if a run's heavy stages compute on GPUs, as far as this machine can tell."""
+    """Return True if a run's heavy stages compute on GPUs, as far as this machine shows."""
     device = config.placement.device
     return device == "cuda" or (device == "auto" and _has_gpu())
 
@@ -120,7 +118,7 @@ def _wait_for(
             note(f"waiting{since} for a slot of the concurrency limit {name}: {reason}")
         while time.monotonic() - asked < _ASK_SECONDS:
             if should_stop():
-                raise Stopped("was told to stop before its turn", field=holder, fix=RESUMES)
+                raise Stopped("was stopped before it had a slot", field=holder, fix=RESUMES)
             time.sleep(0.2)
     if noted:
         note(f"has a slot of {name} after {time.monotonic() - began:.0f} s")

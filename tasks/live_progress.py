@@ -19,6 +19,7 @@ from prefect.logging import get_run_logger
 from rloop_core.errors import RLoopError
 from rloop_core.printable import printable_line, without_secrets
 from rloop_core.results.progress import Key, LineWatcher, duration, event_text, position_text, stage_label
+from rloop_core.results.tables import markdown_table
 from rloop_core.runtime.events import Event
 from tasks.artifacts import Origin, escape_markdown
 from tasks.session import RunSession, watched_by
@@ -139,15 +140,16 @@ class StageProgress(LineWatcher):
         return f", about {duration(seconds)} left (until {datetime.now(UTC) + timedelta(seconds=seconds):%H:%M} UTC)"
 
     def _table(self) -> list[str]:
+        """Return the last steps as a Markdown table; empty without metrics."""
         columns = [column for column in _COLUMNS if any(row.get(column[0]) is not None for _, row in self._rows)]
         if not columns:
             return []
         first = "RL step" if self._key[0] == "explore" else "update"
-        lines = [f"| {first} | {' | '.join(title for _, title, _ in columns)} |", f"|{'---:|' * (len(columns) + 1)}"]
-        for done, row in reversed(self._rows):
-            cells = [form.format(row[name]) if row.get(name) is not None else "" for name, _, form in columns]
-            lines.append(f"| {done:.0f} | {' | '.join(cells)} |")
-        return [*lines, ""]
+        rows = (
+            [f"{done:.0f}", *(form.format(row[name]) if row.get(name) is not None else "" for name, _, form in columns)]
+            for done, row in reversed(self._rows)
+        )
+        return [markdown_table((first, *(title for _, title, _ in columns)), rows, numbers=True), ""]
 
 
 class ProgressArtifact:

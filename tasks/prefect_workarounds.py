@@ -1,7 +1,7 @@
 """Workarounds for Prefect 3.7: each says what Prefect does, and may go when Prefect no longer does it.
 
 - `UntaggedTask`: a task run with tags asks the server for concurrency slots once, and fails without an answer.
-- `survive_worker`: a flow run dies with its worker, and nobody cancels it after that.
+- `survive_worker`: a flow run ends with its worker, and without one it cannot be cancelled.
 - `send_once`: the client repeats a request that got no answer, and so creates things twice.
 
 Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`.
@@ -107,14 +107,14 @@ def _is_cancelled(flow_run: UUID) -> bool:
         state = client.read_flow_run(flow_run).state
         if state is None or not (state.is_cancelling() or state.is_cancelled()):
             return False
-        message = "Its worker was gone; the run noticed by itself that it was cancelled."
+        message = "Its worker had ended; its process saw the cancellation itself."
         client.set_flow_run_state(flow_run, Cancelled(message=message), force=True)
         return True
 
 
 @cache
 def relay_output() -> None:
-    """Redirect stdout and stderr of this process and its children into pipes of its own, which never break.
+    """Redirect stdout and stderr of this process and its children into its own pipes, which never break.
 
     They were pipes to the worker: once it is gone a write fails, and rich, which prints Prefect's log lines, ends the
     process on that error.

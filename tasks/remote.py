@@ -26,7 +26,7 @@ from rloop_core.stages.remote import RemoteRequest, RemoteStage
 
 FLOW = "rloop-stage"
 UNTAKEN_SECONDS = 60.0
-"""When to log that no worker has taken a stage; again after twice as long, and so on."""
+"""Seconds after which a run logs that no worker has taken a stage; again after twice as long, and so on."""
 SILENT_SECONDS = 150.0
 """A flow run without a heartbeat for so long counts as dead; Prefect sends one every 30 s."""
 ASK_SECONDS = 3.0
@@ -38,7 +38,7 @@ def compute_in_pool(
     pool: str,
     remote: RemoteStage,
     request: RemoteRequest,
-    tell: OnEvent,
+    on_event: OnEvent,
     *,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
@@ -48,9 +48,9 @@ def compute_in_pool(
     Args:
         pool: The work pool.
         remote: The stage.
-        request: What is asked for.
-        tell: Called with notes.
-        untaken_seconds: Give up if no worker takes it for so long; None waits for ever.
+        request: The request for its artifact.
+        on_event: Called with notes.
+        untaken_seconds: Give up if no worker takes it for so long; None waits without limit.
         should_stop: Asked several times a second; True stops it.
 
     Returns:
@@ -60,7 +60,7 @@ def compute_in_pool(
         RLoopError: The stage's own error, as it raised it.
         ConfigError: The server has no such deployment.
         StageCrashed: The flow run ended without a result, went silent, or was never taken; a retry may help.
-        Stopped: It was told to stop.
+        Stopped: `should_stop` returned True.
     """
     if pool == _own_pool():
         return False
@@ -68,7 +68,7 @@ def compute_in_pool(
     try:
         stage_run = _start(pool, remote)
         try:
-            _wait(stage_run, pool, remote, tell, untaken_seconds, should_stop)
+            _wait(stage_run, pool, remote, on_event, untaken_seconds, should_stop)
         except BaseException:
             _cancel(stage_run)
             raise
@@ -76,7 +76,7 @@ def compute_in_pool(
         try:
             remote.hasty(_BRIEF_SECONDS).withdraw()
         except StoreError:
-            tell(events.note("the request could not be withdrawn: `rloop gc` removes what is left of it"))
+            on_event(events.note("the request could not be withdrawn: `rloop gc` removes what is left of it"))
     return True
 
 
@@ -119,14 +119,14 @@ def _wait(
     stage_run: UUID,
     pool: str,
     remote: RemoteStage,
-    tell: OnEvent,
+    on_event: OnEvent,
     untaken_seconds: float | None,
     should_stop: Callable[[], bool],
 ) -> None:
     """Wait until the flow run has completed; see `compute_in_pool`."""
     field = f"{remote.run}: {remote.stage} in pool {pool}"
     waited, next_note = 0.0, UNTAKEN_SECONDS
-    silent, heard = 0.0, None
+    silent, last_heartbeat = 0.0, None
     looked = time.monotonic()
     while True:
         passed = time.monotonic() - looked
@@ -141,20 +141,20 @@ def _wait(
             if waited > next_note:
                 start = f"prefect worker start --pool {pool}"
                 note = f"no worker of pool {pool} has taken it for {next_note:.0f} s (start one: {start})"
-                tell(events.note(note))
+                on_event(events.note(note))
                 next_note *= 2
             if untaken_seconds and waited > untaken_seconds:
                 what = f"no worker has taken it for {untaken_seconds:.0f} s (placement.stage_stall_minutes)"
                 raise StageCrashed(what, field=field, fix=f"start a worker of pool {pool}, and the run again")
         elif heartbeat:  # a pool may have disabled them
-            silent = silent + passed if heartbeat == heard else 0.0
-            heard = heartbeat
+            silent = silent + passed if heartbeat == last_heartbeat else 0.0
+            last_heartbeat = heartbeat
             if silent > SILENT_SECONDS:
                 what = f"its flow run has sent no heartbeat for {SILENT_SECONDS:.0f} s"
                 raise StageCrashed(what, field=field, fix=RESUMES)
         while time.monotonic() - now < ASK_SECONDS:
             if should_stop():
-                raise Stopped("was told to stop", field=field, fix=RESUMES)
+                raise Stopped("was stopped", field=field, fix=RESUMES)
             time.sleep(0.2)
 
 
@@ -192,7 +192,7 @@ def _is_untaken(state: State[Any]) -> bool:
 
 
 def _cancel(stage_run: UUID) -> None:
-    """Cancel the flow run. If that fails, it ends by itself, because its order is gone."""
+    """Cancel the flow run. If that fails, it ends by itself, because its request is gone."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(stage_run).state
@@ -204,7 +204,7 @@ def _cancel(stage_run: UUID) -> None:
 
 def _no_deployment(pool: str, stage: str) -> ConfigError:
     what = f"the Prefect server has no deployment {FLOW}/{pool}"
-    fix = "rloop deploy makes those of its own pools; or leave the stage out, and it is computed with the run"
+    fix = "rloop deploy makes those of its pools; or leave the stage out, and the run computes it itself"
     return ConfigError(what, field=f"placement.pools.{stage}", fix=fix)
 
 

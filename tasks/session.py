@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
 from rloop_core.runtime import events
 from rloop_core.runtime.events import Event, OnEvent, OnRunEvent
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.on_machines import run_stage
-from rloop_core.stages.remote import RemoteRequest, RemoteStage
-from rloop_core.stages.runner import Launcher, StageRunner
+from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from tasks.ui_publisher import UIPublisher
 
 _CLOSE_SECONDS = 30.0
-"""How long the end of a run waits for the UI publisher."""
+"""Longest wait for the UI publisher at the end of a run."""
 _HASTY_CLOSE_SECONDS = 5.0
 
 _listeners: list[OnRunEvent] = []
@@ -40,6 +39,7 @@ class RunSession:
     Attributes:
         manifests: The artifacts of this session, by (iteration, stage).
         pages: Paths in the UI of the figures of this session, by name.
+        stop: Ends the stages under way, in all threads, once it is set.
     """
 
     def __init__(self, config: Config, runner: StageRunner) -> None:
@@ -47,14 +47,9 @@ class RunSession:
         self.runner = runner
         self.manifests: dict[tuple[int, str], Manifest] = {}
         self.pages: dict[str, str] = {}
-        self._stop = threading.Event()
+        self.stop = threading.Event()
         self._publisher: UIPublisher | None = None
         self._figures: Figures | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """True once the stages under way must end."""
-        return self._stop.is_set()
 
     def evaluates(self, iteration: int) -> bool:
         """Return True if the policy at the end of an iteration (-1: theta_0) is to be evaluated."""
@@ -85,10 +80,6 @@ class RunSession:
         if self._publisher is not None:
             self._publisher.close(_HASTY_CLOSE_SECONDS if hasty else _CLOSE_SECONDS)
 
-    def stop(self) -> None:
-        """End the stages under way, in all threads."""
-        self._stop.set()
-
 
 @contextmanager
 def open_run(config: Config) -> Iterator[RunSession]:
@@ -103,14 +94,14 @@ def open_run(config: Config) -> Iterator[RunSession]:
             yield session
         return
 
-    def tell(line: str) -> None:
+    def note(line: str) -> None:
         announce("run", 0, events.note(line))
 
-    # Fail at once if the store does not answer the first request: its name is probably misspelt. Later outages are
-    # waited for.
+    # A store that does not answer the first request is an error at once: its name is probably misspelt. Later outages
+    # are waited for.
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
-    store = Store(config.placement.store, config.placement.store_patience_seconds, tell)
-    with Lease(store, config.name, tell=tell) as lease:
+    store = Store(config.placement.store, config.placement.store_patience_seconds, note)
+    with Lease(store, config.name, note=note) as lease:
         session = RunSession(config, StageRunner(config, store, lease, announce, launch=_launch, in_pool=_in_pool))
         _open[key] = session
         hasty = False
@@ -129,36 +120,20 @@ def open_run(config: Config) -> Iterator[RunSession]:
                 leave_cluster()
 
 
-def _launch(
-    job: StageJob,
-    tell: OnEvent,
-    *,
-    should_stop: Callable[[], bool] = lambda: False,
-    timeout_seconds: float | None = None,
-    stall_seconds: float | None = None,
-) -> StageOutcome:
+def _launch(job: StageJob, on_event: OnEvent, **limits: Any) -> StageOutcome:
     """Run a stage on this machine. This imports late, because a run opens before Prefect is loaded."""
-    launch: Launcher = run_stage
-    if has_ui():  # the embedded API has no concurrency limits
-        from tasks.gpu_concurrency import run_within_limit
+    if not has_ui():  # the embedded API has no concurrency limits
+        return run_stage(job, on_event, **limits)
+    from tasks.gpu_concurrency import run_within_limit
 
-        launch = run_within_limit
-    return launch(job, tell, should_stop=should_stop, timeout_seconds=timeout_seconds, stall_seconds=stall_seconds)
+    return run_within_limit(job, on_event, **limits)
 
 
-def _in_pool(
-    pool: str,
-    remote: RemoteStage,
-    request: RemoteRequest,
-    tell: OnEvent,
-    *,
-    untaken_seconds: float | None,
-    should_stop: Callable[[], bool],
-) -> bool:
+def _in_pool(*request: Any, **limits: Any) -> bool:
     """Run a stage on a worker of another pool; see `_launch`."""
     from tasks.remote import compute_in_pool
 
-    return compute_in_pool(pool, remote, request, tell, untaken_seconds=untaken_seconds, should_stop=should_stop)
+    return compute_in_pool(*request, **limits)
 
 
 @contextmanager
@@ -167,7 +142,7 @@ def _stopping_on_error(session: RunSession) -> Iterator[RunSession]:
     try:
         yield session
     except BaseException:
-        session.stop()
+        session.stop.set()
         raise
 
 

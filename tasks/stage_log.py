@@ -14,7 +14,7 @@ from typing import BinaryIO
 from rloop_core.printable import printable_line
 
 LINES_A_MINUTE = 20
-"""How many warnings and how many other lines are forwarded in a minute."""
+"""Most warnings, and most other lines, that are forwarded in a minute."""
 _TAIL = 5
 _MOST_BEHIND = 4 << 20
 _CHUNK = 1 << 20

@@ -24,11 +24,10 @@ from tasks.session import RunSession, has_ui
 EMPTY_EXPERT_SET = "rloop.expert-set.empty"
 """The event that automations can act upon."""
 _TAG = {"prefect.resource.id": "prefect.tag.rloop", "prefect.resource.role": "tag"}
-_MOST_RETRIES = 1000  # the condition below decides
 
 
 def _worth_retrying(task: Any, run: Any, state: State) -> bool:
-    """Return True for a crash or a silent store, `placement.stage_retries` times; other errors would only recur."""
+    """Return True for a crash or a silent store, `placement.stage_retries` times; other errors would recur."""
     session: RunSession = task_run.parameters["run"]
     error = state.result(raise_on_failure=False)
     return (
@@ -36,11 +35,8 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
-_RETRIES: dict[str, Any] = {
-    "retries": _MOST_RETRIES,
-    "retry_delay_seconds": 2,
-    "retry_condition_fn": _worth_retrying,
-}
+_RETRIES: dict[str, Any] = {"retries": 1000, "retry_delay_seconds": 2, "retry_condition_fn": _worth_retrying}
+"""As many retries as the condition allows."""
 
 
 @untagged_task(name="preflight", task_run_name="preflight", **_RETRIES)
@@ -52,7 +48,7 @@ def preflight(run: RunSession) -> None:
         return
     check_pools(run.config)
     with live_progress(run, "preflight", -1):
-        report = run.runner.preflight(should_stop=lambda: run.stopping)
+        report = run.runner.preflight(should_stop=run.stop.is_set)
     get_run_logger().info("%d stages to compute; %s", len(remaining), report)
 
 
@@ -68,7 +64,7 @@ def _stage_task(name: str) -> UntaggedTask:
         """Make the stage's artifact exist; the task run is *Cached* if the store held it whole."""
         title = f"{run.config.name}-{place_of(iteration)}-{stage}"
         with live_progress(run, stage, iteration, title) as progress:
-            result = run.runner.ensure(stage, iteration, should_stop=lambda: run.stopping)
+            result = run.runner.ensure(stage, iteration, should_stop=run.stop.is_set)
         reference = {"stage": stage, "iteration": iteration, "digest": result.manifest.digest}
         run.manifests[iteration, stage] = result.manifest
         if result.cached:
@@ -116,7 +112,7 @@ def _warn_if_carried(manifest: Manifest) -> None:
     if manifest.stage != "rft" or manifest.metrics.get("status") != "carried":
         return
     message = (
-        f"iteration {manifest.iteration} of {manifest.run} has an empty expert set, and its policy goes on unchanged; "
+        f"iteration {manifest.iteration} of {manifest.run} has an empty expert set, so its policy is unchanged; "
         "look at the filter stage's figures, then raise filter.threshold or explore.steps"
     )
     get_run_logger().warning(message)

@@ -1,4 +1,4 @@
-"""Send what the UI shows from a thread of its own: a slow or missing server delays no stage."""
+"""Send what the UI shows from a separate thread: a slow or missing server delays no stage."""
 
 import threading
 import time

@@ -23,16 +23,8 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.deploy.automations import Wishes, block_to_notify, deploy_automations
-from flows.deploy.plan import (
-    GPU_POOL,
-    Change,
-    Deployment,
-    change,
-    planned_deployments,
-    planned_limits,
-    planned_pools,
-)
+from flows.deploy.automations import Options, block_to_notify, deploy_automations
+from flows.deploy.plan import GPU_POOL, Change, Deployment, change, planned_deployments, planned_limits, planned_pools
 from rloop_core.errors import ConfigError
 
 
@@ -61,7 +53,7 @@ def deploy(
         ConfigError: No server, a server that refuses, or something that cannot be made as requested.
     """
     with _server(api) as client:
-        wishes = Wishes(silence, resumes, block_to_notify(client, notify))
+        options = Options(silence, resumes, block_to_notify(client, notify))
         pools = planned_pools(pool_type)
         deployments = [(plan, _existing_deployment(client, plan)) for plan in planned_deployments(store)]
         if pool_type != "process":
@@ -70,7 +62,7 @@ def deploy(
         changes = [_deploy_limit(client, limit, dry_run) for limit in planned_limits()]
         changes += [_deploy_pool(client, pool, dry_run) for pool in pools]
         changes += [_deploy(client, plan, existing, dry_run) for plan, existing in deployments]
-        return changes + deploy_automations(client, wishes, dry_run)
+        return changes + deploy_automations(client, options, dry_run)
 
 
 @contextmanager

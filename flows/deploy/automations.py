@@ -5,6 +5,7 @@ belong to the server's operator, and stay as the server has them.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient
@@ -20,7 +21,7 @@ _RUN_COUNT = "prefect.run-count"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """Options of `rloop deploy`; None keeps the server's value, else takes the file's.
 
     Attributes:
@@ -34,13 +35,13 @@ class Wishes:
     notify: str | None = None
 
 
-def deploy_automations(client: SyncPrefectClient, wishes: Wishes, dry_run: bool) -> list[Change]:
+def deploy_automations(client: SyncPrefectClient, options: Options, dry_run: bool) -> list[Change]:
     """Create or update each automation, and return the changes."""
     content = read_yaml("automations.yaml")
     changes = []
     for template in content["automations"]:
         existing = _existing(client, template["name"])
-        values = _values(content, template, wishes, existing)
+        values = _values(content, template, options, existing)
         if "{notify}" in str(template) and values["notify"] is None:
             continue  # there is no block to notify
         changes.append(_deploy(client, template, values, existing, dry_run))
@@ -60,21 +61,13 @@ def _deploy(
     what = f"the automation {plan.name!r}"
     if existing is None:
         if not dry_run:
-            send_once(
-                client,
-                what,
-                lambda: client.create_automation(plan),
-                lambda: _existing(client, plan.name) is not None,
-            )
+            exists = partial(_existing, client, plan.name)
+            send_once(client, what, lambda: client.create_automation(plan), lambda: exists() is not None)
         return change("automation", plan.name, "created", used)
     differing = _differing(existing, plan)
     if differing and not dry_run:
-        send_once(
-            client,
-            what,
-            lambda: client.update_automation(existing.id, plan),
-            lambda: _differing(_existing(client, plan.name), plan) == [],
-        )
+        update = partial(client.update_automation, existing.id, plan)
+        send_once(client, what, update, lambda: _differing(_existing(client, plan.name), plan) == [])
     kept = [] if existing.enabled else ["kept: off"]
     return change("automation", plan.name, "changed" if differing else "left", [*differing, *used, *kept])
 
@@ -90,10 +83,10 @@ def _differing(existing: Automation | None, plan: AutomationCore) -> list[str]:
 
 
 def _values(
-    content: dict[str, Any], template: dict[str, Any], wishes: Wishes, existing: Automation | None
+    content: dict[str, Any], template: dict[str, Any], options: Options, existing: Automation | None
 ) -> dict[str, Any]:
-    """Return the values of the placeholders: as wished, else as the server has them, else as in the file."""
-    silence, resumes, notify = wishes.silence, wishes.resumes, wishes.notify
+    """Return the values of the placeholders: as given, else as the server has them, else as in the file."""
+    silence, resumes, notify = options.silence, options.resumes, options.notify
     if existing is not None and isinstance(existing.trigger, EventTrigger):
         if "{silence}" in str(template):
             silence = silence or int(existing.trigger.within.total_seconds())

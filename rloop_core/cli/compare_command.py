@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, json_option, store_option
+from rloop_core.cli.options import CACHE_FOLDER, FOLDER, json_option, store_option
 from rloop_core.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("vanilla")
 @store_option
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=None,
+    "--out", type=FOLDER,
     help="Folder of the page.  [default: <store>/RUN/compare-VANILLA, else .rloop/reports/RUN+VANILLA]",
 )  # fmt: skip
 @click.option(
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--similarity-unit", type=click.Choice(["words", "tokens"]), default="words", show_default=True,
     help="What the similarity of two trajectories counts pairs of: words of the text, or token ids as sampled.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), default=None, help="Seed of the bootstrap.  [default: RUN's]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the bootstrap.  [default: RUN's]")
 @click.option("--force", is_flag=True, help="Compare arms that are not comparable; the page warns about it.")
 @json_option
 def command(

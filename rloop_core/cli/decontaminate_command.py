@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import json_option
-from rloop_core.cli.output import console, print_json, progress_bar, short, write_json_lines
+from rloop_core.cli.options import FILE, json_option
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.printable import printable_line
 from rloop_core.problems.registry import KNOWN_SETS
 
 if TYPE_CHECKING:
@@ -21,36 +22,24 @@ _SHOWN = 10
 @click.command("decontaminate")
 @click.option("--problems", "training", required=True, metavar="NAME_OR_FILE", help="The training problems.")
 @click.option(
-    "--against",
-    multiple=True,
-    required=True,
-    metavar="NAME_OR_FILE",
+    "--against", multiple=True, required=True, metavar="NAME_OR_FILE",
     help=f"An evaluation set: {KNOWN_SETS} or a file; may be repeated.",
-)
+)  # fmt: skip
 @click.option(
     "--ngram", default=13, show_default=True, type=click.IntRange(3, 100), help="Words in a row that both must have."
 )
 @click.option(
-    "--containment",
-    default=0.6,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    "--containment", default=0.6, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="Least share of the evaluation problem's word triples that the training problem must have too.",
-)
+)  # fmt: skip
 @click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    metavar="FILE",
-    help="Write the ledger to this file: JSON lines, one for each pair of problems, near misses included.",
-)
+    "--out", type=FILE, metavar="FILE",
+    help="Write all pairs of problems to this file, near misses included: JSON lines, one a pair.",
+)  # fmt: skip
 @click.option(
-    "--clean",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
-    metavar="FILE",
+    "--clean", type=FILE, metavar="FILE",
     help="Write the training problems without the contaminated ones to this file: JSON lines {id, problem, answer}.",
-)
+)  # fmt: skip
 @json_option
 def command(
     training: str,
@@ -72,7 +61,7 @@ def command(
 
     \b
     Examples:
-      rloop decontaminate --problems dapo17k --against aime24 --against math500 --out ledger.jsonl
+      rloop decontaminate --problems dapo17k --against aime24 --against math500 --out pairs.jsonl
       rloop decontaminate --problems train.jsonl --against test.jsonl --clean train-clean.jsonl
     """
     from rloop_core.config import ProblemSource
@@ -84,55 +73,43 @@ def command(
     if len(set(against)) < len(against):
         raise ConfigError("a set is named twice", field="--against", fix="name each set once")
     generated = training.startswith(PROCEDURAL_PREFIX)
-    with progress_bar("comparing", "problems") as tell:
-        problems = load_problems(ProblemSource(source=training, params={}))
+    with progress_bar("comparing", "problems") as show:
+        problems, *loaded = [load_problems(ProblemSource(source=name, params={})) for name in (training, *against)]
         sets = [
-            EvaluationSet(
-                name,
-                load_problems(ProblemSource(source=name, params={})),
-                generated and name.startswith(PROCEDURAL_PREFIX),
-            )
-            for name in against
+            EvaluationSet(name, problem_set, generated and name.startswith(PROCEDURAL_PREFIX))
+            for name, problem_set in zip(against, loaded, strict=True)
         ]
-        result = decontaminate(problems, sets, Rules(ngram, containment), tell)
+        result = decontaminate(problems, sets, Rules(ngram, containment), show)
     if out:
         write_json_lines(out, (asdict(match) for match in result.matches), "--out")
     if clean:
         rows = ({"id": row.id, "problem": row.problem, "answer": row.gold} for row in result.clean(problems))
         write_json_lines(clean, rows, "--clean")
     if as_json:
-        summary = {
-            "contaminated": len(result.contaminated),
-            "near_misses": result.near_misses,
-            "by_set": result.by_set(),
-        }
-        print_json({**summary, **result.to_dict(), "out": out, "clean": clean})
+        counts = {"contaminated": len(result.contaminated), "near_misses": result.near_misses}
+        print_json({**counts, "by_set": result.by_set(), **result.to_dict(), "out": out, "clean": clean})
     else:
         _show(result, out, clean)
 
 
 def _show(result: Decontamination, out: Path | None, clean: Path | None) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("evaluation set", overflow="fold")
-    for title in ("problems", "in training", "training problems"):
-        table.add_column(title, justify="right")
+    numbers = ("problems", "in training", "training problems")
+    table = plain_table("evaluation set", *numbers, right=numbers)
     for label, counts in result.by_set().items():
         table.add_row(Text(label), *(f"{counts[name]:,}" for name in ("problems", "evaluation", "training")))
     screen.print(table)
     matches = sorted(result.matches, key=lambda match: (not match.contaminated, -match.containment))
     for match in matches[:_SHOWN]:
-        numbers = "" if match.same_numbers else ", other numbers"
-        share = f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} {match.evaluation_id}{numbers}"
-        screen.print(
-            Text(f"{match.training_id}  {share}\n  {short(match.training, 110)}\n  {short(match.evaluation, 110)}")
-        )
+        differing = "" if match.same_numbers else ", other numbers"
+        share = f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} {match.evaluation_id}{differing}"
+        texts = "".join(f"\n  {printable_line(text, 110)}" for text in (match.training, match.evaluation))
+        screen.print(Text(f"{match.training_id}  {share}{texts}"))
     if len(matches) > _SHOWN:
         screen.print(f"... and {len(matches) - _SHOWN:,} more pairs; --out writes them all")
     screen.print(Text(f"{result.sentence()}; {result.near_misses:,} near misses are kept"))
-    for path, what in ((out, "ledger"), (clean, "clean training problems")):
+    for path, what in ((out, "pairs"), (clean, "clean training problems")):
         if path:
             screen.print(Text(f"{what}: {path}"))

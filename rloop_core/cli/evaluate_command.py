@@ -7,103 +7,68 @@ from typing import Any
 
 import click
 
-from rloop_core.cli.options import json_option, k_list, share
+from rloop_core.cli.options import COUNT, FOLDER, json_option, k_list, share
 from rloop_core.cli.output import print_json, progress_bar, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.problems.registry import KNOWN_SETS
+from rloop_core.problems.templates import TEMPLATES
 
 
 @click.command("evaluate")
 @click.option("--model", required=True, metavar="M", help="A folder, a hub id owner/name, or `bundled`.")
 @click.option(
-    "--problems",
-    required=True,
-    metavar="NAME_OR_FILE",
+    "--problems", required=True, metavar="NAME_OR_FILE",
     help=f"{KNOWN_SETS}, reasoning_gym:<task>, or a JSONL/parquet file.",
-)
-@click.option("--samples", default=32, show_default=True, type=click.IntRange(1), help="Completions of each problem.")
+)  # fmt: skip
+@click.option("--samples", default=32, show_default=True, type=COUNT, help="Completions of each problem.")
 @click.option(
-    "--k",
-    "ks",
-    type=k_list,
-    default=None,
-    metavar="K,K,...",
+    "--k", "ks", type=k_list, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
-)
+)  # fmt: skip
 @click.option(
-    "--template",
-    type=click.Choice(["boxed", "answer-line", "chat", "plain"]),
-    default=None,
+    "--template", type=click.Choice(TEMPLATES),
     help="How a problem becomes a prompt.  [default: boxed; plain for a bundled policy]",
-)
+)  # fmt: skip
 @click.option(
-    "--temperature",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, min_open=True),
+    "--temperature", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True),
     help="Sampling temperature.",
-)
+)  # fmt: skip
 @click.option(
-    "--top-p",
-    default=1.0,
-    show_default=True,
-    type=click.FloatRange(0, 1, min_open=True),
+    "--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True),
     help="Probability mass of nucleus sampling.",
-)
+)  # fmt: skip
 @click.option(
-    "--max-tokens",
-    type=click.IntRange(1),
-    default=None,
+    "--max-tokens", type=COUNT,
     help="Tokens of a completion at most.  [default: 2048, or what the model's context leaves]",
-)
-@click.option("--limit", type=click.IntRange(1), default=None, help="Only the first N problems.")
-@click.option("--batch", default=256, show_default=True, type=click.IntRange(1), help="Sequences generated together.")
+)  # fmt: skip
+@click.option("--limit", type=COUNT, help="Only the first N problems.")
+@click.option("--batch", default=256, show_default=True, type=COUNT, help="Sequences generated together.")
 @click.option(
-    "--engine",
-    type=click.Choice(["transformers", "vllm"]),
-    default="transformers",
-    show_default=True,
-    help="Engine that draws the samples; vllm must be installed (rloop[vllm]).",
-)
+    "--engine", type=click.Choice(["transformers", "vllm"]), default="transformers", show_default=True,
+    help="Engine that samples; vllm must be installed (rloop[vllm]).",
+)  # fmt: skip
 @click.option(
-    "--engines",
-    type=click.IntRange(1),
-    default=None,
+    "--engines", type=COUNT,
     help="Replicas of vLLM that share the batches, each with a GPU of its own.  [default: one for each visible GPU; "
     "one on a CPU]",
-)
+)  # fmt: skip
 @click.option(
-    "--dtype",
-    type=click.Choice(["float32", "bfloat16"]),
-    default="float32",
-    show_default=True,
+    "--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32", show_default=True,
     help="Precision of the weights.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]",
-)
+)  # fmt: skip
+@click.option("--out", type=FOLDER, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the samples and of the bootstrap."
 )
 @click.option(
-    "--shard",
-    "share",
-    type=share,
-    default="1/1",
-    metavar="I/N",
+    "--shard", "share", type=share, default="1/1", metavar="I/N",
     help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
-)
+)  # fmt: skip
 @click.option(
-    "--machines",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1),
+    "--machines", default=1, show_default=True, type=COUNT,
     help="Number of machines of the Ray cluster at RAY_ADDRESS that share the batches (rloop[cluster]); all must see "
     "--out.",
-)
+)  # fmt: skip
 @policy_option
 @json_option
 def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bool, **fields: Any) -> None:
@@ -114,9 +79,9 @@ def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bo
     with the next batch.
 
     With --machines, or with --shard on each of them, several machines share the work; a batch has the same samples
-    whichever machine draws it. The share that finds all batches in --out reports the metrics. Without a shared folder,
-    copy the files of all `samples` folders into one folder and start the command without --shard: it draws only what
-    is missing.
+    whichever machine computes it. The share that finds all batches in --out reports the metrics. Without a shared
+    folder, copy the files of all `samples` folders into one folder and start the command without --shard: it samples
+    only what is missing.
 
     \b
     Examples:
@@ -141,3 +106,7 @@ def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bo
     else:
         show_metrics(title, result)
         click.echo(f"samples: {result['out']}")
+
+
+def _say(line: str) -> None:
+    click.echo(f"rloop: {line}", err=True)

@@ -13,13 +13,10 @@ from rloop_core.cli.output import print_json
 @click.option("--to", "target", required=True, metavar="PATH_OR_HUB", help="A folder, or hub:owner/name.")
 @store_option
 @click.option(
-    "--iteration",
-    type=iteration_or_best,
-    default=None,
-    metavar="I|best",
+    "--iteration", type=iteration_or_best, metavar="I|best",
     help="Export theta_(I+1), the policy at the end of iteration I, or the best checkpoint on the set that "
     "evaluate.select_on names.  [default: the last finished]",
-)
+)  # fmt: skip
 @click.option(
     "--force", is_flag=True, help="Write into a folder that is not empty: old weights are removed, other files stay."
 )

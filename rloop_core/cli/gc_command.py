@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Delete without asking; required where stdin is no terminal.")
 @click.option(
-    "--older-than",
-    type=age,
-    default="24h",
-    show_default=True,
-    metavar="AGE",
+    "--older-than", type=age, default="24h", show_default=True, metavar="AGE",
     help="Keep what is younger, by the store's own clock: another process may be about to publish it.",
-)
+)  # fmt: skip
 @json_option
 def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_than: float, as_json: bool) -> None:
     """Delete the garbage of the named runs, or of all runs: what a store holds and nothing refers to.
@@ -98,13 +94,13 @@ def _show(all_garbage: Sequence[Garbage], what: str) -> None:
 
     from rloop_core.results.tables import size
 
-    table = plain_table("run", "things", "size", "why", right=("things", "size"))
+    table = plain_table("run", "items", "size", "why", right=("items", "size"))
     for garbage in all_garbage:
-        things, sizes = Counter(item.why for item in garbage.items), Counter[str]()
+        counts, sizes = Counter(item.why for item in garbage.items), Counter[str]()
         for item in garbage.items:
             sizes[item.why] += item.entry.bytes
-        for why in sorted(things):
-            table.add_row(Text(garbage.run or "(top)"), f"{things[why]:,}", size(sizes[why]), why)
+        for why in sorted(counts):
+            table.add_row(Text(garbage.run or "(top)"), f"{counts[why]:,}", size(sizes[why]), why)
     out = console()
     if table.rows:
         out.print(table)
@@ -116,4 +112,4 @@ def _show(all_garbage: Sequence[Garbage], what: str) -> None:
     young = sum(garbage.younger for garbage in all_garbage)
     kept = f"; {young:,} more are too young" if young else ""
     total = sum(len(garbage.items) for garbage in all_garbage)
-    out.print(f"{what}: {total:,} things, {size(sum(garbage.bytes for garbage in all_garbage))}{kept}")
+    out.print(f"{what}: {total:,} items, {size(sum(garbage.bytes for garbage in all_garbage))}{kept}")

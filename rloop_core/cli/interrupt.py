@@ -1,8 +1,7 @@
-"""End a run within seconds of Ctrl-C or SIGTERM, with one line, whatever its libraries are doing.
+"""End a run within seconds of Ctrl-C or SIGTERM, with one line of output.
 
-A terminal sends Ctrl-C to every process of the command, to an embedded server too; a flow that then reports its end to
-that server would retry for a minute and fill the screen. Finished work is in the store and the rest can be resumed, so
-there is nothing to wait for.
+A terminal sends Ctrl-C to every process of the command, the embedded server included; a flow that then reports its end
+to that server would retry for a minute and fill the screen. Finished work is in the store: no need to wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rloop_core.runtime.lifetime import processes_below
 
 INTERRUPTED, TERMINATED = 130, 143
 GRACE_SECONDS = 4.0
-LINE = "interrupted; finished work is kept, and the same command goes on from there"
+LINE = "interrupted; finished work is kept, and the same command resumes"
 
 
 @contextlib.contextmanager
@@ -73,7 +72,7 @@ class _Ending:
         self.end(self.code)
 
     def _silence(self) -> None:
-        """Redirect stderr to /dev/null, so that only our line reaches the screen."""
+        """Redirect stderr to /dev/null, so that the screen shows one line only."""
         if self._screen is None:
             with contextlib.suppress(OSError):
                 self._screen = os.dup(2)

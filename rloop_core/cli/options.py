@@ -8,28 +8,23 @@ from pathlib import Path
 
 import click
 
-DEFAULT_STORE = ".rloop/store"
 CACHE_FOLDER = Path(".rloop/scratch/cache")
-"""Where this machine keeps files of remote stores."""
+"""Local copies of files of remote stores."""
 BEST = "best"
 """Selects the checkpoint that the run's config chooses, in place of an iteration's number."""
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(path_type=Path)
+COUNT = click.IntRange(1)
 
-config_option = click.option(
-    "--config",
-    "config_file",
-    required=True,
-    metavar="F",
-    help="Config file (YAML), such as deployments/configs/demo.yaml.",
-)
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="a.b=c", help="Override a config field; may be repeated."
 )
 store_option = click.option(
-    "--store",
-    default=DEFAULT_STORE,
-    show_default=True,
-    metavar="URI",
+    "--store", default=".rloop/store", show_default=True, metavar="URI",
     help="Object store: a path or s3://bucket/prefix.",
+)  # fmt: skip
+workers_option = click.option(
+    "--workers", default=1, show_default=True, type=COUNT, help="Processes of the math engine; each can be killed."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 

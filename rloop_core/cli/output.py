@@ -43,25 +43,32 @@ def progress_bar(description: str, unit: str) -> Iterator[Callable[..., None]]:
         yield lambda done, total=None, text=None: None
         return
     from rich.markup import escape
+
+    # Stdout may carry the results, so only stderr is redrawn.
+    with bars(console(stderr=True), redirect_stdout=False) as progress:
+        task = progress.add_task(escape(description), total=None, text="")
+
+        def show(done: int, total: int | None = None, text: str | None = None) -> None:
+            amount = text or f"{done:,}{f' of {total:,}' if total else ''} {unit}"
+            progress.update(task, completed=done, total=total, text=amount)
+
+        yield show
+
+
+def bars(screen: Any, **options: Any) -> Any:
+    """Return a rich `Progress` that disappears at its end; each of its tasks has a field `text`."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[amount]}"),
+        TextColumn("{task.description:<17}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
+        TextColumn("[dim]left"),
         TimeRemainingColumn(),
     )
-    # Stdout may carry the results, so only stderr is redrawn.
-    with Progress(*columns, console=console(stderr=True), redirect_stdout=False, transient=True) as progress:
-        task = progress.add_task(escape(description), total=None, amount="")
-
-        def show(done: int, total: int | None = None, text: str | None = None) -> None:
-            amount = text or f"{done:,}{f' of {total:,}' if total else ''} {unit}"
-            progress.update(task, completed=done, total=total, amount=amount)
-
-        yield show
+    return Progress(*columns, console=screen, transient=True, **options)
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str) -> None:
@@ -82,17 +89,13 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str)
         raise ConfigError(f"{path} cannot be written: {reason}", field=option, fix="name another file") from error
 
 
-def short(text: str, length: int) -> str:
-    """Return the text on one line of at most `length` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 3] + "..."
-
-
-def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Any:
-    """Return a rich table without lines around it; the columns in `right` are aligned to the right."""
+def plain_table(*columns: str, right: Iterable[str] = (), title: str = "") -> Any:
+    """Return a rich table without lines; the columns in `right` are aligned to the right."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left", show_header=any(columns))
+    table.title = Text(title) if title else None
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
@@ -100,29 +103,20 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Any:
 
 def show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False)
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
+    table = plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title)
     for name, value in summary.items():
         if isinstance(value, dict) and "low" in value:
             table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
-    out = console()
-    out.print(table)
-    facts = [
-        f"{summary['problems']:,} problems",
-        f"{summary['samples']:,} samples",
-        f"{summary['truncated']:.1%} truncated",
-    ]
+    facts = [f"{summary[name]:,} {name}" for name in ("problems", "samples")]
+    facts.append(f"{summary['truncated']:.1%} truncated")
     if summary.get("mean_length"):
         facts.append(f"{summary['mean_length']:,.0f} tokens a sample")
     if summary.get("sampling_sd") is not None:
         facts.append(f"sampling sd of avg {summary['sampling_sd']:.2%}")
     if summary.get("malformed_skipped"):
         facts.append(f"{summary['malformed_skipped']:,} malformed lines skipped")
+    out = console()
+    out.print(table)
     out.print(", ".join(facts))
     if verdicts := summary.get("verdicts"):
         out.print("verdicts: " + ", ".join(f"{name} {count:,}" for name, count in sorted(verdicts.items())))

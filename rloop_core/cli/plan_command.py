@@ -6,28 +6,22 @@ from typing import Any
 
 import click
 
-from rloop_core.cli.options import json_option, set_option
-from rloop_core.cli.output import console, print_json
+from rloop_core.cli.options import COUNT, json_option, set_option
+from rloop_core.cli.output import console, plain_table, print_json
 
 _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 
 
 @click.command("plan")
-@click.option("--config", "config_file", default=None, metavar="F", help="Config file (YAML).")
+@click.option("--config", "config_file", metavar="F", help="Config file (YAML).")
 @set_option
 @click.option(
-    "--gpu",
-    type=click.Choice(_GPUS),
-    default=None,
-    help="Device to plan for.  [default: cpu if the config says so, else h100]",
+    "--gpu", type=click.Choice(_GPUS), help="Device to plan for.  [default: cpu if the config says so, else h100]"
 )
 @click.option(
-    "--gpus",
-    type=click.IntRange(1),
-    default=None,
-    metavar="N",
+    "--gpus", type=COUNT, metavar="N",
     help="Number of devices that share the work.  [default: the fewest that hold the training states]",
-)
+)  # fmt: skip
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
 @json_option
 def command(
@@ -42,10 +36,10 @@ def command(
       rloop plan --config deployments/configs/qwen2.5-math-7b.yaml --gpu h200 --gpus 8
       rloop plan --schema > rloop.schema.json
     """
-    from rloop_core.config import json_schema, load_config
+    from rloop_core.config import Config, load_config
 
     if schema:
-        print_json(json_schema())
+        print_json(Config.model_json_schema())
         return
     if config_file is None:
         raise click.UsageError("Missing option '--config'.")
@@ -128,41 +122,35 @@ def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str,
 
 def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
     """Print how the run would do on other machines: memory by stage, hours, settings, or why it does not fit."""
-    from rich.table import Table
     from rich.text import Text
 
     from rloop_core.results.progress import duration
 
     out.print(Text("\nthe same run on", "bold"))
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="dim")
-    for column in ("", "explore / rft / evaluate, GiB", "the run", "training states"):
-        table.add_column(column, overflow="fold")
+    table = plain_table("", "explore / rft / evaluate, GiB", "the run", "training states")
     settings = []
     for row in machines:
         if row["settings"] is None:
-            table.add_row(row["machine"], "does not fit", "", Text(row["why"], "yellow"))
+            table.add_row(f"  {row['machine']}", "does not fit", "", Text(row["why"], "yellow"))
             continue
         memory = " / ".join(f"{value:,.0f}" for value in row["memory_gib"].values())
         host = f" ({row['host_gib']:,.0f} GiB there)" if row["host_gib"] else ""
-        table.add_row(row["machine"], memory, duration(3600 * row["hours"]), row["sharding"] + host)
+        table.add_row(f"  {row['machine']}", memory, duration(3600 * row["hours"]), row["sharding"] + host)
         changes = " ".join(f"--set {name}={value}" for name, value in row["settings"].items())
         settings += [f"  {row['machine']}: {changes}"] if changes else []
     out.print(table)
     for line in settings:
         out.print(Text(line), soft_wrap=True)
     if any("placement.machines" in (row["settings"] or {}) for row in machines):
-        out.print(Text("  placement.scratch is a folder that all machines see; `ray start` lends each of the others"))
+        out.print(Text("  placement.scratch is a folder that all machines see; the others join by `ray start`"))
 
 
 def _grid(rows: list[tuple[str, str]]) -> Any:
-    from rich.table import Table
     from rich.text import Text
 
-    grid = Table.grid(padding=(0, 2, 0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+    grid = plain_table("", "")
     for name, value in rows:
-        grid.add_row(name, Text(value))
+        grid.add_row(Text(f"  {name}", "dim"), Text(value))
     return grid
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import json_option
-from rloop_core.cli.output import console, print_json, progress_bar, short, write_json_lines
+from rloop_core.cli.options import COUNT, FILE, json_option, workers_option
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
     from rloop_core.problems import Problem, ProblemSet
@@ -19,31 +20,17 @@ _SHOWN = 10
 
 @click.command("problems")
 @click.argument("source", metavar="NAME_OR_FILE")
-@click.option("--limit", type=click.IntRange(1), default=None, metavar="N", help="Keep the first N problems.")
-@click.option("--split", default=None, help="Hub split.  [default: the usual one of the set]")
-@click.option("--revision", default=None, help="Hub revision.  [default: the pinned one of a known set]")
-@click.option("--subset", default=None, help="Hub configuration, such as en of dapo17k.")
-@click.option("--size", type=click.IntRange(1), default=None, metavar="N", help="Problems to generate.")
+@click.option("--limit", type=COUNT, metavar="N", help="Keep the first N problems.")
+@click.option("--split", help="Hub split.  [default: the usual one of the set]")
+@click.option("--revision", help="Hub revision.  [default: the pinned one of a known set]")
+@click.option("--subset", help="Hub configuration, such as en of dapo17k.")
+@click.option("--size", type=COUNT, metavar="N", help="Problems to generate.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the generator.")
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad rows instead of refusing the set.")
-@click.option("--workers", default=1, show_default=True, help="Processes of the math engine; each can be killed.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), default=None, help="Write the clean set to this file."
-)
+@workers_option
+@click.option("--out", type=FILE, help="Write the clean set to this file.")
 @json_option
-def command(
-    source: str,
-    limit: int | None,
-    split: str | None,
-    revision: str | None,
-    subset: str | None,
-    size: int | None,
-    seed: int,
-    skip_malformed: bool,
-    workers: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def command(subset: str | None, workers: int, out: Path | None, as_json: bool, **fields: Any) -> None:
     """Load a problem set and check it.
 
     Shows how many problems were read, kept and left out, which gold answers contradict each other, and which do not
@@ -60,18 +47,9 @@ def command(
     from rloop_core.problems import load_problems, self_check
     from rloop_core.verifier import Verifier
 
-    problem_source = ProblemSource(
-        source=source,
-        limit=limit,
-        split=split,
-        revision=revision,
-        size=size,
-        seed=seed,
-        skip_malformed=skip_malformed,
-        params={"config": subset} if subset else {},
-    )
-    with progress_bar(source, "rows") as tell:
-        problem_set = load_problems(problem_source, tell)
+    source = ProblemSource(**fields, params={"config": subset} if subset else {})
+    with progress_bar(source.source, "rows") as show:
+        problem_set = load_problems(source, show)
     with Verifier(workers=workers) as verifier:
         refused = self_check(problem_set, verifier)
     if out:
@@ -98,13 +76,10 @@ def _report(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -
 
 
 def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     screen = console()
-    table = Table(title=Text(problem_set.name), title_justify="left", show_edge=False, pad_edge=False)
-    table.add_column("count")
-    table.add_column("", justify="right")
+    table = plain_table("count", "rows", right=("rows",), title=problem_set.name)
     for name, count in problem_set.ledger.items():
         table.add_row(name.replace("_", " "), f"{count:,}")
     table.add_row("golds that do not verify", f"{len(refused):,}")
@@ -119,27 +94,21 @@ def _show(problem_set: ProblemSet, refused: list[Problem], out: Path | None) -> 
         (row.id, row.problem, f"{_rows(sum(gold.rows for gold in row.variants))}, first {row.variants[0].first}")
         for row in problem_set.duplicates
     ]
-    _list("golds that contradict each other", conflicts)
-    _list("golds that do not verify against themselves", [(row.id, row.problem, row.gold) for row in refused])
-    _list("problems held more than once", duplicates)
+    for title, rows in (
+        ("golds that contradict each other", conflicts),
+        ("golds that do not verify against themselves", [(row.id, row.problem, row.gold) for row in refused]),
+        ("problems held more than once", duplicates),
+    ):
+        listed = plain_table("", "", "", title=title)
+        for identity, problem, what in rows[:_SHOWN]:
+            listed.add_row(identity, Text(printable_line(problem, 68)), Text(printable_line(what, 68)))
+        if rows:
+            screen.print(listed)
+        if len(rows) > _SHOWN:
+            screen.print(f"... and {len(rows) - _SHOWN:,} more; --json lists them all")
     screen.print(Text(f"digest {problem_set.digest}"))
     if out:
         screen.print(Text(f"{len(problem_set) - len(refused):,} problems written to {out}"))
-
-
-def _list(title: str, rows: list[tuple[str, str, str]]) -> None:
-    """Print the first few rows; nothing if there are none."""
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rows:
-        return
-    table = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False, show_header=False)
-    for identity, problem, what in rows[:_SHOWN]:
-        table.add_row(identity, Text(short(problem, 70)), Text(short(what, 70)))
-    console().print(table)
-    if len(rows) > _SHOWN:
-        console().print(f"... and {len(rows) - _SHOWN:,} more; --json lists them all")
 
 
 def _rows(count: int) -> str:

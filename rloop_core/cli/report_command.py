@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, json_option, store_option
+from rloop_core.cli.options import CACHE_FOLDER, FOLDER, json_option, store_option
 from rloop_core.cli.output import print_json
 
 
@@ -14,7 +14,7 @@ from rloop_core.cli.output import print_json
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @store_option
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=None,
+    "--out", type=FOLDER,
     help="Folder of the report.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
 )  # fmt: skip
 @click.option(

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, config_option, json_option, set_option
-from rloop_core.cli.output import console, print_json
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, json_option, set_option
+from rloop_core.cli.output import bars, console, print_json
+from rloop_core.results.progress import Key, LineWatcher, Watcher, duration, position_text, stage_label
 
 if TYPE_CHECKING:
     from rloop_core.config import Config
-    from rloop_core.results.progress import Watcher
 
 
 @click.command("run")
-@config_option
+@click.option(
+    "--config", "config_file", required=True, metavar="F",
+    help="Config file (YAML), such as deployments/configs/demo.yaml.",
+)  # fmt: skip
 @set_option
-@click.option("--name", default=None, metavar="RUN", help="Name of the run; its folder in the store.")
-@click.option("--store", default=None, metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option("--name", metavar="RUN", help="Name of the run; its folder in the store.")
+@click.option("--store", metavar="URI", help="Object store: a path or s3://bucket/prefix.")
+@click.option("--iterations", type=COUNT, metavar="N", help="Iterations; raising it later continues the run.")
 @click.option(
-    "--iterations",
-    default=None,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Iterations; raising it later continues the run.",
-)
-@click.option(
-    "--arm",
-    type=click.Choice(["rloop", "vanilla-rl"]),
-    default=None,
+    "--arm", type=click.Choice(["rloop", "vanilla-rl"]),
     help="`vanilla-rl` runs the config's control: as many RL steps in one phase, without fine-tuning. Its run is named "
     "NAME-vanilla-rl.",
-)
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Show no progress, only the result.")
 @click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
 @json_option
@@ -62,7 +58,6 @@ def command(
       rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
     """
     from rloop_core.cli.interrupt import ending_promptly
-    from rloop_core.cli.live import watch
     from rloop_core.config import as_vanilla, load_config
 
     # JSON is YAML: a quoted name stays text, whatever it looks like.
@@ -138,8 +133,6 @@ def _show(outcome: Mapping[str, Any]) -> None:
     """Print the tables, the notes, the report's path, and how much was computed."""
     from rich.text import Text
 
-    from rloop_core.results.progress import duration
-
     out = console()
     for label in dict.fromkeys(row["problem_set"] for row in outcome["evaluation"]):
         out.print(_table(label, [row for row in outcome["evaluation"] if row["problem_set"] == label]))
@@ -182,3 +175,52 @@ def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
         table.add_section()
         table.add_row(f"{last['policy']} - base", *cells(last["differences"], "+"), style="bold")
     return table
+
+
+class BarWatcher(Watcher):
+    """Shows a bar for each stage under way; a finished stage leaves one line."""
+
+    def __init__(self, progress: Any) -> None:
+        super().__init__()
+        self._progress = progress
+        self._tasks: dict[Key, Any] = {}
+
+    def started(self, key: Key, note: str) -> None:
+        """Open a bar."""
+        from rich.markup import escape
+
+        if key not in self._tasks:
+            self._tasks[key] = self._progress.add_task(escape(stage_label(*key)), total=None, text="")
+
+    def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
+        """Move the bar."""
+        from rich.markup import escape
+
+        if key in self._tasks:
+            text = escape(position_text(key, done, total, metrics))
+            self._progress.update(self._tasks[key], completed=done, total=total, text=text)
+
+    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+        """Print a line above the bars and remove the bar of a finished stage."""
+        from rich.text import Text
+
+        if word == "done" and key in self._tasks:
+            self._progress.remove_task(self._tasks.pop(key))
+        mark, style = {"done": ("✓", "green"), "Cached": ("=", "cyan")}.get(word, ("!", "yellow"))
+        took = f"{duration(seconds):>7}" if seconds is not None else f"{word:>7}"
+        name = f" {stage_label(*key):<17} "
+        self._progress.console.print(Text.assemble((mark, style), name, (took, "dim"), f"  {text}"))
+
+
+@contextmanager
+def watch(console: Any, *, quiet: bool = False) -> Iterator[Watcher]:
+    """Yield the watcher that fits the console: bars, lines, or nothing if `quiet`."""
+    from rich.text import Text
+
+    if quiet:
+        yield Watcher()
+    elif not console.is_terminal:
+        yield LineWatcher(lambda line: console.print(Text(line)))
+    else:
+        with bars(console) as progress:
+            yield BarWatcher(progress)

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
 import click
 
-from rloop_core.cli.options import json_option, k_list
+from rloop_core.cli.options import json_option, k_list, workers_option
 from rloop_core.cli.output import print_json, show_metrics
 from rloop_core.cli.policy_option import policy_option
-from rloop_core.verifier.policies import Policies
+from rloop_core.errors import ProblemsError, RLoopError
+from rloop_core.verifier import Policies, Verdict, Verifier
+from rloop_core.verifier.stream import LineReader, judgeable, parse_object
+
+_COLUMNS = ["problem_id", "sample", "completion", "gold", "finished"]
 
 
 @click.command("score")
 @click.option(
-    "--completions",
-    "sources",
-    required=True,
-    multiple=True,
-    metavar="F",
+    "--completions", "sources", required=True, multiple=True, metavar="F",
     help="JSON lines {problem_id, completion, answer} (- reads stdin), or stored samples: a parquet file, or a folder "
     "of them. May be repeated; all files are scored together.",
-)
+)  # fmt: skip
 @click.option(
-    "--k",
-    "ks",
-    type=k_list,
-    default=None,
-    metavar="K,K,...",
+    "--k", "ks", type=k_list, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
-)
+)  # fmt: skip
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
-@click.option("--workers", default=1, show_default=True, help="Processes of the math engine; each can be killed.")
+@workers_option
 @policy_option
 @json_option
 def command(
@@ -54,36 +57,128 @@ def command(
       rloop score --completions shard-1.jsonl --completions shard-2.jsonl
       rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
-    from rloop_core.cli.completions import read_completions
     from rloop_core.evaluation.majority import wrong_votes
     from rloop_core.evaluation.outcomes import Outcomes, summarise
     from rloop_core.stages.standalone import default_ks
-    from rloop_core.verifier import Verdict, Verifier
 
-    rows, skipped = read_completions(sources, skip_malformed)
+    rows, skipped = _read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
         judgements = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
-    tally: dict[str, list[int]] = {}
-    verdicts: dict[str, int] = {}
-    for row, judgement in zip(rows, judgements, strict=True):
-        counts = tally.setdefault(row.problem_id, [0, 0, 0])
-        counts[0] += 1
-        counts[1] += judgement.verdict is Verdict.correct
-        counts[2] += not row.finished
-        verdicts[str(judgement.verdict)] = verdicts.get(str(judgement.verdict), 0) + 1
-    columns = list(zip(*tally.values(), strict=True))
-    votes = wrong_votes(
-        (row.problem_id, judgement.answer, str(judgement.verdict), 1)
-        for row, judgement in zip(rows, judgements, strict=True)
-    )
-    outcomes = Outcomes.from_counts(list(tally), columns[0], columns[1], truncated=columns[2], wrong=votes)
+    pairs = list(zip(rows, judgements, strict=True))
+    samples = Counter(row.problem_id for row in rows)
+    correct = Counter(row.problem_id for row, judgement in pairs if judgement.verdict is Verdict.correct)
+    truncated = Counter(row.problem_id for row in rows if not row.finished)
+    n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
+    votes = wrong_votes((row.problem_id, judgement.answer, str(judgement.verdict), 1) for row, judgement in pairs)
+    outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
     summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
     summary.pop("mean_length")  # the lines hold text, not tokens
     source = ", ".join(sources)
+    verdicts = Counter(str(judgement.verdict) for judgement in judgements)
     result = {"source": source, **summary, "verdicts": verdicts, "malformed_skipped": skipped, "seed": seed}
     result["policies"] = policies.model_dump(mode="json")
     if as_json:
         print_json(result)
     else:
         show_metrics(source, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One completion to score."""
+
+    problem_id: str
+    completion: str
+    answer: Any
+    finished: bool
+
+
+def _read_completions(sources: Sequence[str], skip_malformed: bool) -> tuple[list[_Row], int]:
+    """Return the rows of all sources, and the number of skipped lines.
+
+    Args:
+        sources: JSON-lines files (`-`: stdin), parquet files of trajectories, or folders of such parquet files.
+        skip_malformed: Skip and count bad lines. Parquet files have none: one that is off the schema is an error.
+
+    Raises:
+        ProblemsError: No such file, one given twice, a malformed line (named by its number) that may not be skipped,
+            a stored sample that two files hold, or no rows.
+    """
+    files = [path for source in sources for path in _files(source)]
+    for path in files:
+        if files.count(path) > 1:
+            raise ProblemsError("is given twice", field=path, fix="its samples would count twice: name it once")
+    rows: list[_Row] = []
+    skipped = 0
+    seen: dict[tuple[str, int], str] = {}
+    for path in files:
+        if path.endswith(".parquet"):
+            rows += _stored(path, seen)
+            continue
+        read = list(_lines(path, skip_malformed))
+        skipped += read.count(None)
+        rows += [row for row in read if row is not None]
+    if not rows:
+        fix = "give at least one line"
+        raise ProblemsError(f"holds no completions ({skipped} lines skipped)", field=", ".join(sources), fix=fix)
+    return rows, skipped
+
+
+def _files(source: str) -> list[str]:
+    """Return the source itself, or the parquet files below a folder, sorted."""
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        return [str(path)]
+    files = sorted(str(file) for file in path.rglob("*.parquet"))
+    if not files:
+        raise ProblemsError("holds no parquet files", field=source, fix="name a folder of `rloop evaluate`, or a file")
+    return files
+
+
+def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
+    """Yield the rows of a JSON-lines file, and None for a skipped line."""
+    try:
+        with click.open_file(source, "rb") as stream:
+            for number, line in chain.from_iterable(LineReader(cast("BinaryIO", stream)).batches()):
+                try:
+                    yield _row(parse_object(number, line))
+                except ValueError as error:
+                    if not skip_malformed:
+                        fix = "correct it, or pass --skip-malformed to skip and count such lines"
+                        raise ProblemsError(f"line {number}: {error}", field=source, fix=fix) from None
+                    yield None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ProblemsError(f"cannot be read: {reason}", field=source, fix="name a JSON-lines file") from error
+
+
+def _row(content: dict[str, Any]) -> _Row:
+    problem = content.get("problem_id")
+    if not isinstance(problem, str | int | float) or isinstance(problem, bool):
+        raise ValueError(f"field problem_id {'is missing' if problem is None else 'must be text or a number'}")
+    completion, answer, finished = judgeable(content)
+    return _Row(str(problem), completion, answer, finished)
+
+
+def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
+    """Return the rows of a trajectory file; `seen` maps (problem, sample) to the file that holds it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from rloop_core.trajectories.schema import check_schema
+
+    try:
+        check_schema(path)
+        records = pq.read_table(path, columns=_COLUMNS).to_pylist()
+    except (OSError, pa.ArrowException, RLoopError) as error:
+        fix = "name samples of `rloop evaluate`, or JSON lines"
+        raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=path, fix=fix) from error
+    for row in records:
+        key = (row["problem_id"], row["sample"])
+        if key in seen:
+            what = f"holds sample {key[1]} of problem {key[0]}, as {seen[key]} does"
+            fix = "name the samples of one policy, each shard once"
+            raise ProblemsError(what, field=path, fix=fix)
+        seen[key] = path
+    return [_Row(row["problem_id"], row["completion"], row["gold"], row["finished"]) for row in records]

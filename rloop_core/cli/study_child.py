@@ -1,6 +1,6 @@
 """Run `rloop run` for a study: the process ends with the study, even by kill -9.
 
-A program of its own, because processes that the run spawns import its main module again: it must stay light.
+It is a separate program, because processes that the run spawns import its main module again, which must stay light.
 """
 
 from __future__ import annotations

@@ -1,51 +1,47 @@
-"""`rloop study`."""
+"""`rloop study`: several runs at a time, each an ordinary `rloop run` in its own process.
+
+The store is the only state: a study that is started again skips finished runs and resumes the others.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, json_option, k_list, names, store_option
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, FOLDER, json_option, k_list, names, store_option
 from rloop_core.cli.output import console, print_json, progress_bar
+from rloop_core.errors import StageError
 from rloop_core.results.progress import duration
-
-if TYPE_CHECKING:
-    from rloop_core.cli.study_runner import Progress
+from rloop_core.results.study.config import StudyRun, load_study, part_of, study_runs
+from rloop_core.stages.inputs import stages_of
+from rloop_core.store import Store, manifest_key
 
 _MOST_JOBS = 4
 _LINE_SECONDS = 60.0
+_POLL_SECONDS = 0.5
+_STORE_SECONDS = 5.0
+_GRACE_SECONDS = 10.0
 
 
 @click.command("study")
 @click.option(
-    "--config",
-    "config_file",
-    required=True,
-    metavar="F",
+    "--config", "config_file", required=True, metavar="F",
     help="Study file (YAML), such as deployments/studies/sums.yaml.",
-)
+)  # fmt: skip
 @store_option
 @click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
 @click.option("--arms", type=names, default=(), metavar="NAME,NAME,...", help="Only these arms.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=None,
-    help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]",
-)
+@click.option("--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]")
+@click.option("--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
 @click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
 @json_option
 def command(
@@ -70,19 +66,16 @@ def command(
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
-    from rloop_core.cli.study_runner import compute
-    from rloop_core.results.study.config import load_study, part_of, study_runs
     from rloop_core.results.study.show import show_study
     from rloop_core.results.study.write import write_study
-    from rloop_core.store import Store
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name
     started = time.monotonic()
     if not report_only:
         runs = study_runs(study, store)
-        with ending_promptly(), _watched(as_json) as tell:
-            compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), tell)
+        with ending_promptly(), _progress(as_json) as show:
+            _compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), show)
     findings = write_study(study, Store(store), folder, CACHE_FOLDER)
     if as_json:
         print_json({**findings.to_dict(), "seconds": round(time.monotonic() - started, 1)})
@@ -99,16 +92,16 @@ def _jobs(device: str) -> int:
 
 
 @contextmanager
-def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(as_json: bool) -> Iterator[Callable[[_Progress], None]]:
     """Yield a function that shows progress: a bar over all stages on a terminal, a line a minute anywhere else."""
     if sys.stderr.isatty() and not as_json:
-        with progress_bar("stages", "stages") as show:
-            yield lambda now: show(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
+        with progress_bar("stages", "stages") as bar:
+            yield lambda now: bar(now.done, now.stages, f"{now.done} of {now.stages}  {', '.join(now.running)}")
         return
     screen = console(stderr=True)
     last_line, printed = 0.0, set[str]()
 
-    def tell(now: Progress) -> None:
+    def show(now: _Progress) -> None:
         nonlocal last_line
         ended = [name for name in (*now.finished, *now.failed) if name not in printed]
         for name in ended:
@@ -116,6 +109,138 @@ def _watched(as_json: bool) -> Iterator[Callable[[Progress], None]]:
         printed.update(ended)
         if ended or time.monotonic() - last_line >= _LINE_SECONDS:
             last_line = time.monotonic()
-            screen.print(f"{now.done} of {now.stages} stages; {', '.join(now.running) or 'nothing under way'}")
+            screen.print(f"{now.done} of {now.stages} stages; {', '.join(now.running) or 'no run under way'}")
 
-    yield tell
+    yield show
+
+
+@dataclass
+class _Progress:
+    """Progress of a study.
+
+    Attributes:
+        stages: Stages of all runs together.
+        done: Those whose manifest is in the store.
+        running: Names of the runs under way.
+        finished: Names of the runs that ended, in order.
+        failed: Last line of the log of each run that failed, by name.
+    """
+
+    stages: int = 0
+    done: int = 0
+    running: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Child:
+    run: StudyRun
+    process: subprocess.Popen[bytes]
+    log: Path
+    slot: int
+
+    @property
+    def name(self) -> str:
+        return self.run.config.name
+
+
+def _compute(
+    runs: Sequence[StudyRun], store: Store, folder: Path, jobs: int, on_progress: Callable[[_Progress], None]
+) -> None:
+    """Compute every run of which the store lacks a stage.
+
+    Args:
+        runs: In the order in which to start them; a run that adopts artifacts of another waits for it.
+        store: Store of the runs.
+        folder: For their configs, logs and Prefect homes.
+        jobs: Runs at a time.
+        on_progress: Called with the progress whenever something may have changed.
+
+    Raises:
+        StageError: Runs failed; all others were computed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = {key for run in runs for key in _manifests(run)}
+    waiting, children, progress = list(runs), list[_Child](), _Progress(stages=len(missing))
+
+    def update(changed: Sequence[StudyRun]) -> None:
+        # Each missing manifest costs a request, so only those of runs that may have made one are looked up.
+        made = [key for run in changed for key in _manifests(run) if key in missing and store.exists(key)]
+        missing.difference_update(made)
+        progress.done = progress.stages - len(missing)
+
+    update(runs)
+    updated = time.monotonic()
+    try:
+        while waiting or children:
+            _start_ready(waiting, children, folder, jobs)
+            if time.monotonic() - updated >= _STORE_SECONDS:
+                update([child.run for child in children])
+                updated = time.monotonic()
+            progress.running = [child.name for child in children]
+            on_progress(progress)
+            time.sleep(_POLL_SECONDS)
+            for child in [child for child in children if child.process.poll() is not None]:
+                children.remove(child)
+                update([child.run])
+                if child.process.returncode == 0:
+                    progress.finished.append(child.name)
+                else:
+                    progress.failed[child.name] = _last_line(child.log)
+        progress.running = []
+        on_progress(progress)
+    finally:
+        _stop(children)
+    if progress.failed:
+        failures = "; ".join(f"{name}: {line}" for name, line in progress.failed.items())
+        raise StageError(f"{len(progress.failed)} of {len(runs)} runs failed: {failures}", field=str(folder / "logs"),
+                         fix="see their logs, and start the same command again")  # fmt: skip
+
+
+def _manifests(run: StudyRun) -> list[str]:
+    return [manifest_key(run.config.name, iteration, stage) for iteration, stage in stages_of(run.config)]
+
+
+def _start_ready(waiting: list[StudyRun], children: list[_Child], folder: Path, jobs: int) -> None:
+    """Start runs in the free slots; a run waits until the runs that it adopts from have ended."""
+    for candidate in list(waiting):
+        if len(children) >= jobs:
+            return
+        unfinished = {run.config.name for run in waiting} | {child.name for child in children}
+        if not unfinished & set(candidate.config.placement.adopt):
+            waiting.remove(candidate)
+            slot = min(set(range(jobs)) - {child.slot for child in children})
+            children.append(_start(candidate, folder, slot))
+
+
+def _start(run: StudyRun, folder: Path, slot: int) -> _Child:
+    config, log = folder / "configs" / f"{run.config.name}.yaml", folder / "logs" / f"{run.config.name}.log"
+    for path in (config, log):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    # JSON is YAML: `rloop run --config` takes this file.
+    config.write_text(json.dumps(run.config.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+    # Each slot has its own Prefect home: two embedded servers on one SQLite file block each other.
+    environment = {**os.environ, "PREFECT_HOME": str((folder / f"prefect-{slot}").absolute())}
+    command = [sys.executable, "-m", "rloop_core.cli.study_child", str(os.getpid()), str(config)]
+    with open(log, "ab") as output:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    return _Child(run, process, log, slot)
+
+
+def _stop(children: list[_Child]) -> None:
+    """Stop the runs under way; each ends its stages and can be resumed."""
+    for child in children:
+        child.process.terminate()
+    limit = time.monotonic() + _GRACE_SECONDS
+    for child in children:
+        with suppress(subprocess.TimeoutExpired):
+            child.process.wait(max(0.1, limit - time.monotonic()))
+            continue
+        child.process.kill()
+        child.process.wait()
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else f"see {log}"

@@ -8,7 +8,7 @@ from typing import BinaryIO
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
-from rloop_core.cli.options import seconds
+from rloop_core.cli.options import seconds, workers_option
 from rloop_core.cli.output import progress_bar
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
@@ -17,21 +17,11 @@ from rloop_core.verifier.policies import Policies
 @click.command("verify")
 @click.option("--input", "source", type=click.File("rb"), default="-", help="Read this file.  [default: stdin]")
 @click.option("--output", "target", type=click.File("wb"), default="-", help="Write this file.  [default: stdout]")
+@workers_option
 @click.option(
-    "--workers",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Processes of the math engine; each can be killed.",
-)
-@click.option(
-    "--timeout",
-    default=5.0,
-    type=seconds,
-    show_default=True,
-    metavar="SECONDS",
+    "--timeout", default=5.0, type=seconds, show_default=True, metavar="SECONDS",
     help="Seconds of processor time for one answer; beyond them its verdict is `timeout`.",
-)
+)  # fmt: skip
 @click.option("--memory-mb", default=1024, show_default=True, help="Memory of each such process, in MiB.")
 @policy_option
 def command(

@@ -1,31 +1,18 @@
 """The config: one frozen tree, read from YAML, with a JSON Schema; identity and placement are separate."""
 
 from rloop_core.config.base import InvalidCombination
-from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, EvaluatedSet, ProblemSource, PromptConfig
-from rloop_core.config.identity import (
-    DynamicSamplingConfig,
-    ExploreConfig,
-    FilterConfig,
-    HarvestConfig,
-    LoraConfig,
-    PolicyConfig,
-    RFTConfig,
-)
-from rloop_core.config.loading import json_schema, load_config, make_config
+from rloop_core.config.evaluation import DecontaminateConfig, ProblemSource, PromptConfig
+from rloop_core.config.identity import ExploreConfig, FilterConfig, PolicyConfig, RFTConfig
+from rloop_core.config.loading import load_config, make_config
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.config.tree import Config, as_vanilla, check_context
 
 __all__ = [
     "Config",
     "DecontaminateConfig",
-    "DynamicSamplingConfig",
-    "EvaluateConfig",
-    "EvaluatedSet",
     "ExploreConfig",
     "FilterConfig",
-    "HarvestConfig",
     "InvalidCombination",
-    "LoraConfig",
     "PlacementConfig",
     "PolicyConfig",
     "ProblemSource",
@@ -33,7 +20,6 @@ __all__ = [
     "RFTConfig",
     "as_vanilla",
     "check_context",
-    "json_schema",
     "load_config",
     "make_config",
 ]

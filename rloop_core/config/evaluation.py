@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import InvalidCombination, Positive, Rate, Section
+from rloop_core.config.base import InvalidCombination, Positive, Rate, Section, refuse_if
 from rloop_core.problems.registry import KNOWN_SETS
 from rloop_core.store.canonical import canonical_json
 
@@ -68,7 +68,7 @@ class DecontaminateConfig(Section):
 
 
 class PromptConfig(Section):
-    """How a problem becomes a prompt."""
+    """Template and length limit of the prompts."""
 
     template: TemplateName = "boxed"
     """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline."""
@@ -96,7 +96,7 @@ class EvaluatedSet(ProblemSource):
 
     @property
     def own(self) -> dict[str, Any]:
-        """The set's own sampling settings, as plain JSON values."""
+        """The set's sampling settings that replace the section's, as plain JSON values."""
         return self.model_dump(mode="json", include=set(SAMPLING), exclude_none=True)
 
 
@@ -125,38 +125,36 @@ class EvaluateConfig(Section):
     """The metric by which it is chosen, `avg` or `pass@k`; null = avg."""
 
     def of(self, label: str) -> Self:
-        """Return the section with the own settings of one set."""
-        own = next((each.own for each in self.sets if each.label == label), {})
-        return self.model_copy(update={name: tuple(value) if name == "k" else value for name, value in own.items()})
+        """Return the section with the settings of one set."""
+        settings = next((each.own for each in self.sets if each.label == label), {})
+        update = {name: tuple(value) if name == "k" else value for name, value in settings.items()}
+        return self.model_copy(update=update)
 
     @model_validator(mode="after")
     def _possible(self) -> EvaluateConfig:
         _check_ks(self, "")
         labels = [problem_set.label for problem_set in self.sets]
         for place, label in enumerate(labels):
-            if labels.count(label) > 1:
-                raise InvalidCombination("sets", f"two sets are called {label!r}", "give one of them a `name`")
+            refuse_if(labels.count(label) > 1, "sets", f"two sets are called {label!r}", "give one of them a `name`")
             _check_ks(self.of(label), f"sets.{place}.")
         self._check_selection(labels)
         return self
 
     def _check_selection(self, labels: list[str]) -> None:
-        if self.select_on is None:
-            if self.select_by is not None:
-                raise InvalidCombination(
-                    "select_by", "select_on names no set", "name the set to choose on, or leave both out"
-                )
+        label, metric = self.select_on, self.select_by
+        fix = "name the set to choose on, or leave both out"
+        refuse_if(label is None and metric is not None, "select_by", "select_on names no set", fix)
+        if label is None:
             return
-        if self.select_on not in labels:
-            known = f"name one of {', '.join(labels)}" if labels else "list it in evaluate.sets"
-            raise InvalidCombination("select_on", f"no set is called {self.select_on!r}", known)
-        known_by = ["avg", *(f"pass@{k}" for k in self.of(self.select_on).k)]
-        if self.select_by not in (None, *known_by):
-            what = f"{self.select_by} is not among the metrics of {self.select_on}"
-            raise InvalidCombination("select_by", what, f"choose by one of {', '.join(known_by)}, or add its k")
+        fix = f"name one of {', '.join(labels)}" if labels else "list it in evaluate.sets"
+        refuse_if(label not in labels, "select_on", f"no set is called {label!r}", fix)
+        metrics = ["avg", *(f"pass@{k}" for k in self.of(label).k)]
+        fix = f"choose by one of {', '.join(metrics)}, or add its k"
+        wrong = metric not in (None, *metrics)
+        refuse_if(wrong, "select_by", f"{metric} is not among the metrics of {label}", fix)
 
 
 def _check_ks(section: EvaluateConfig, where: str) -> None:
-    if section.k and max(section.k) > section.samples:
-        fix = f"raise samples to {max(section.k)}" + (", or give the set a k of its own" if where else "")
-        raise InvalidCombination(f"{where}k", f"pass@{max(section.k)} needs as many samples", fix)
+    most = max(section.k, default=0)
+    fix = f"raise samples to {most}" + (", or give the set a k of its own" if where else "")
+    refuse_if(most > section.samples, f"{where}k", f"pass@{most} needs as many samples", fix)

@@ -95,7 +95,7 @@ class ExploreConfig(Section):
     snapshot_every: NonNegative = 0
     """Keep the policy's weights every N RL steps, for harvest and analysis; 0 keeps the endpoint only."""
     start: Start = "theta"
-    """Where an iteration starts. `rl-endpoint` (an ablation): no re-initialisation, RL goes on where it ended."""
+    """Policy that an iteration starts from. `rl-endpoint` (an ablation): no re-initialisation, RL continues."""
     engine: Engine = "transformers"
     """Engine of the rollouts: `transformers`, or `vllm` on the trainer's GPU (rloop[vllm]).
 
@@ -145,7 +145,7 @@ class ExploreConfig(Section):
 
 
 class HarvestConfig(Section):
-    """Trajectories that are collected besides the rollouts of the RL steps."""
+    """Trajectories that are collected in addition to the rollouts of the RL steps."""
 
     snapshot_samples: NonNegative = 0
     """Rollouts sampled for every training problem from every kept snapshot (paper 4.1); 0 = none."""

@@ -76,11 +76,6 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> Secti
         raise ConfigError(f"cannot be written as JSON: {error}", field=name, fix="use plain values") from error
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the config file, for editors and forms."""
-    return Config.model_json_schema()
-
-
 def assign(data: dict[str, Any], override: str) -> None:
     """Apply an assignment such as `explore.steps=20` to plain data.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import Engine, InvalidCombination, Positive, Section
+from rloop_core.config.base import Engine, Positive, Section, refuse_if
 from rloop_core.store.uri import CREDENTIALS, FIX, holds_credentials
 
 StageName = Literal["explore", "harvest", "filter", "rft", "evaluate"]
@@ -24,7 +24,7 @@ class VllmConfig(Section):
     memory: Share = 0.85
     """Share of a GPU's memory for the engine of harvest and evaluate, weights and KV cache together."""
     colocated_memory: Share = 0.3
-    """Share of a GPU's memory beside the trainer in exploration; the engine frees it during updates."""
+    """Share of a GPU's memory in exploration, where the trainer uses the GPU too; freed during updates."""
     cpu_cache_gb: Annotated[int, Field(gt=0)] = 1
     """GiB of KV cache on a CPU (vLLM's community build, for tests)."""
     server: ServerUrl | None = None
@@ -139,20 +139,13 @@ class PlacementConfig(Section):
         return None if self.cache_gb is None else int(self.cache_gb * 1e9)
 
     @property
-    def drawing(self) -> str:
-        """Name of the settings that, besides the seed, determine the completions; batches of two names must not mix."""
+    def sampling_key(self) -> str:
+        """Name of the settings that, with the seed, determine the completions; batches of two names must not mix."""
         return f"{self.engine}-{self.generation_batch}"
 
     @model_validator(mode="after")
-    def _holds_no_credentials(self) -> PlacementConfig:
-        if holds_credentials(self.store):
-            raise InvalidCombination("store", "credentials do not belong into a store's URI", FIX)
-        return self
-
-    @model_validator(mode="after")
-    def _replicas_are_of_vllm(self) -> PlacementConfig:
-        if (self.engines or 1) > 1 and self.engine != "vllm":
-            raise InvalidCombination(
-                "engines", f"{self.engine} draws with one engine", "set engine to vllm, or leave it out"
-            )
+    def _possible(self) -> PlacementConfig:
+        refuse_if(holds_credentials(self.store), "store", "credentials do not belong into a store's URI", FIX)
+        wrong = (self.engines or 1) > 1 and self.engine != "vllm"
+        refuse_if(wrong, "engines", f"{self.engine} samples with one engine", "set engine to vllm, or leave it out")
         return self

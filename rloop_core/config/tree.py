@@ -6,21 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from rloop_core.config.base import InvalidCombination, Section, refuse_if
+from rloop_core.config.base import Section, refuse_if
 from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.verifier.policies import Policies
 
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Iterations = Annotated[int, Field(gt=0, le=1000)]
+
 
 class Config(Section):
     """One RLoop run. `name` and `iterations` determine which artifacts exist, not their content."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")] = "rloop"
+    name: RunName = "rloop"
     """Name of the run: its folder in the store."""
     arm: Literal["rloop", "vanilla-rl"] = "rloop"
     """`vanilla-rl` is the control: one uninterrupted RL phase without filter and fine-tuning (`as_vanilla`)."""
-    iterations: Annotated[int, Field(gt=0, le=1000)] = 3
+    iterations: Iterations = 3
     """I in Algorithm 1. A larger value continues a finished run."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of every random choice."""
@@ -31,7 +34,7 @@ class Config(Section):
     decontaminate: DecontaminateConfig = DecontaminateConfig()
     """Training problems that an evaluation set holds too."""
     prompt: PromptConfig = PromptConfig()
-    """How a problem becomes a prompt."""
+    """Template and length limit of the prompts."""
     verifier: Policies = Policies()
     """Rules for correct answers."""
     explore: ExploreConfig = ExploreConfig()
@@ -47,7 +50,7 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation of every theta."""
     placement: PlacementConfig = PlacementConfig()
-    """Where and how the run is computed; does not change results."""
+    """Device, store, batch sizes and timeouts of the run; no field changes a result."""
 
     @property
     def policy_stage(self) -> str:
@@ -76,6 +79,7 @@ class Config(Section):
         their digests instead, so equal inputs are equal wherever they come from.
         """
         model = {"dtype": self.policy.dtype, "trust_remote_code": self.policy.trust_remote_code}
+        shape = {"steps": self.explore.steps, "group_size": self.explore.group_size}  # harvest checks the record by it
         shared = {
             "prompt": self.prompt.identity(),
             "policy": model,
@@ -84,14 +88,9 @@ class Config(Section):
         }
         sections: dict[str, dict[str, Any]] = {
             "explore": {**shared, "explore": self.explore.identity(), **self.lora.identity_of("explore")},
-            "harvest": {"harvest": self.harvest.identity(), "shape": self._explore_shape()},
+            "harvest": {"harvest": self.harvest.identity(), "shape": shape},
             "filter": {"filter": self.filter.identity(), "seed": self.seed},
-            "rft": {
-                "rft": self.rft.identity(),
-                "policy": model,
-                "seed": self.seed,
-                **self.lora.identity_of("rft"),
-            },
+            "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed, **self.lora.identity_of("rft")},
             "evaluate": {
                 **shared,
                 "evaluate": self._evaluation_identity(),
@@ -106,12 +105,8 @@ class Config(Section):
     def _evaluation_identity(self) -> dict[str, Any]:
         """Return how sets are sampled and summarised; a set appears only if it has its own settings."""
         shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "snapshots", "select_on", "select_by"})
-        own = {each.label: each.own for each in self.evaluate.sets if each.own}
-        return {**shared, "sets": own} if own else shared
-
-    def _explore_shape(self) -> dict[str, int]:
-        """Return the shape that harvest checks: RL steps, and rollouts per group."""
-        return {"steps": self.explore.steps, "group_size": self.explore.group_size}
+        by_set = {each.label: each.own for each in self.evaluate.sets if each.own}
+        return {**shared, "sets": by_set} if by_set else shared
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
@@ -185,11 +180,7 @@ def check_context(config: Config, context_tokens: int | None, source: str) -> No
     """
     if context_tokens is None:
         return
-    longest = max(config.explore.max_completion_tokens, config.longest_evaluation)
-    if config.prompt.max_tokens + longest > context_tokens:
-        raise InvalidCombination(
-            "prompt.max_tokens",
-            f"prompt {config.prompt.max_tokens} + completion {longest} tokens exceed the model's context of "
-            f"{context_tokens} ({source})",
-            f"lower prompt.max_tokens to at most {max(1, context_tokens - longest)}, or the completion budget",
-        )
+    prompt, completion = config.prompt.max_tokens, max(config.explore.max_completion_tokens, config.longest_evaluation)
+    what = f"prompt {prompt} + completion {completion} tokens exceed the model's context of {context_tokens} ({source})"
+    fix = f"lower prompt.max_tokens to at most {max(1, context_tokens - completion)}, or the completion budget"
+    refuse_if(prompt + completion > context_tokens, "prompt.max_tokens", what, fix)

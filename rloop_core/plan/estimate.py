@@ -13,7 +13,7 @@ from rloop_core.plan.hours import (
     GENERATE_SECONDS_A_LAYER,
     GPUS_A_MACHINE,
     TRAINING_EFFICIENCY,
-    drawing_engines,
+    sampling_engines,
     stage_hours,
     total_hours,
 )
@@ -124,7 +124,7 @@ def _memory_row(memory: StageMemory) -> dict[str, Any]:
 def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workload) -> list[str]:
     lines = [
         f"A completion has {MEAN_SHARE:.0%} of its budget on average, a prompt {MEAN_PROMPT} tokens at most.",
-        "Hours and bytes hold for one generation batch an RL step; dynamic sampling may draw up to "
+        "Hours and bytes hold for one generation batch an RL step; dynamic sampling may take up to "
         f"{work.rollouts_at_most // work.rollouts}.",
         "Trajectories take 3.5 bytes a token, twice: explore's shards and harvest's copy (estimated).",
     ]
@@ -150,14 +150,14 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
             "tokens/s measured on one H200 with 7.6 B and 0.5 B); 100 s to start."
         )
         if asks_server(config):
-            lines.append("The server that draws exploration's rollouts is taken to have one such device for itself.")
+            lines.append("The server that samples exploration's rollouts is assumed to have one such device.")
         lines.append(f"{1 - USABLE:.0%} of each device is left to the allocator and to CUDA.")
     if gpus > 1:
-        engines = drawing_engines(config, gpus)
+        engines = sampling_engines(config, gpus)
         lines.append(
             "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
-            f"evaluate {engines} engine{'s share' if engines > 1 else ' draws'} the batches, on one machine. More than "
-            f"{GPUS_A_MACHINE} are several machines: placement.machines, lent by `ray start`."
+            f"evaluate {engines} engine{'s share' if engines > 1 else ' takes'} the batches on one machine. More than "
+            f"{GPUS_A_MACHINE} are several machines (placement.machines), joined by `ray start`."
         )
     return lines
 

@@ -82,7 +82,7 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     learning = 4 if config.lora.enabled else 6
     passes = learning + 2 * (explore.updates_per_step > 1) + 2 * config.placement.gradient_checkpointing
     update = training_seconds(shape, device, passes, explore.rollouts_per_step * tokens, devices)
-    engines = drawing_engines(config, devices, on_cpu=device.is_cpu)
+    engines = sampling_engines(config, devices, on_cpu=device.is_cpu)
     harvest = 2 * work.rollouts / _ROWS_A_SECOND
     if work.snapshot_rollouts:
         snapshots = work.snapshots if config.harvest.snapshots == "all" else 1
@@ -107,7 +107,7 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     return {name: value / 3600 for name, value in seconds.items()}
 
 
-def drawing_engines(config: Config, devices: int, *, on_cpu: bool = False) -> int:
+def sampling_engines(config: Config, devices: int, *, on_cpu: bool = False) -> int:
     """Return the number of engines that share harvest's and evaluate's batches on one machine; transformers has one."""
     if on_cpu or not uses_vllm(config, "evaluate"):
         return config.placement.engines or 1

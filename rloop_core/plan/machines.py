@@ -1,4 +1,4 @@
-"""The same run on common machines: whether it fits, and the settings with which it does."""
+"""The run on common machines: memory, hours, and settings with which it fits."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class _Setup:
         return self.explore().fits and self.rft().fits
 
     def leaves_room(self) -> bool:
-        """Return True if a pass of one sequence, and one sequence's generation, fit beside the states."""
+        """Return True if a pass of one sequence, and one sequence's generation, fit together with the states."""
         generation = 0.0
         if not asks_server(self.config):
             generation = self._sequence_bytes(self.config.explore.max_completion_tokens)
@@ -178,19 +178,19 @@ class _Setup:
 
     def evaluate(self) -> StageMemory:
         """Return the memory of one engine on one device; with tensor parallelism, its part of weights and cache."""
-        placement, one = self.config.placement, self._sequence_bytes(self.config.longest_evaluation)
+        placement, sequence = self.config.placement, self._sequence_bytes(self.config.longest_evaluation)
         if uses_vllm(self.config, "evaluate"):
             width = placement.vllm.tensor_parallel
-            enough = next((n for n in (2, 4, 8) if n > width and (self.weights + one) / n <= self.available), 0)
+            enough = next((n for n in (2, 4, 8) if n > width and (self.weights + sequence) / n <= self.available), 0)
             fix = f"set placement.vllm.tensor_parallel to {enough}" if enough else "take larger devices"
-            needed = max(placement.vllm.memory * self.available, (self.weights + one) / width)
+            needed = max(placement.vllm.memory * self.available, (self.weights + sequence) / width)
             return self._stage("evaluate", {"vLLM": needed}, lambda: [fix])
         room = self.available - self.weights
-        if room < one:
+        if room < sequence:
             fix = "the weights alone fill the device: set policy.dtype to bfloat16, or take a larger device"
         else:
-            fix = f"set placement.generation_batch to at most {int(room // one)}"
-        cache = float(placement.generation_batch * one)
+            fix = f"set placement.generation_batch to at most {int(room // sequence)}"
+        cache = float(placement.generation_batch * sequence)
         return self._stage("evaluate", {"weights": self.weights, "key-value cache": cache}, lambda: [fix])
 
     def _stage(self, stage: str, parts: dict[str, float], fixes: Callable[[], list[str]]) -> StageMemory:
@@ -222,20 +222,20 @@ class _Setup:
         return {"activations": tokens * kept, "head": float(scores)}
 
     def _generate(self) -> tuple[dict[str, float], list[str]]:
-        """Return what `generate` needs beside the states: the cache, and whole weights if they are sharded."""
-        one = self._sequence_bytes(self.config.explore.max_completion_tokens)
+        """Return what `generate` needs in addition to the states: the cache, and whole weights if they are sharded."""
+        sequence = self._sequence_bytes(self.config.explore.max_completion_tokens)
         together = generated_together(self.config, self.devices)
-        parts = {"key-value cache": float(together * one)}
+        parts = {"key-value cache": float(together * sequence)}
         if self.way.weights:
             parts["whole weights"] = self.weights
         room = self.available - self.states_total - parts.get("whole weights", 0.0)
         fixes = []
-        if one <= room < together * one:
-            most = int(room // one)
+        if sequence <= room < together * sequence:
+            most = int(room // sequence)
             fixes.append(f"set placement.generation_batch to at most {most} (changes no result's definition)")
-        elif room < one and self.states_total < self.available:
+        elif room < sequence and self.states_total < self.available:
             fixes.append(
-                "whole weights do not fit beside the states while it generates: take more devices, or lora.rank"
+                "whole weights do not fit together with the states during generation: take more devices, or lora.rank"
             )
         return parts, fixes
 
@@ -247,7 +247,7 @@ class _Setup:
         most = 1 - self.states_total / self.available
         fixes = []
         if least > most:
-            fixes.append("vLLM's own weights do not fit beside the states: share the states among more devices")
+            fixes.append("vLLM's own weights do not fit together with the states: share the states among more devices")
         elif not least <= share <= most:
             fixes.append(f"set placement.vllm.colocated_memory to between {least:.2f} and {most:.2f}")
         return {"vLLM": max(share, least) * self.available}, fixes

@@ -123,14 +123,9 @@ def _unusable(path: Path, error: Exception) -> ConfigError:
 
 
 _FIELDS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size",
     "tie_word_embeddings",
-)
+)  # fmt: skip
 _QWEN2_7B = (3584, 28, 28, 4, 18944, 152064, False)
 _QWEN2_1_5B = (1536, 28, 12, 2, 8960, 151936, True)
 _QWEN2_0_5B = (896, 24, 14, 2, 4864, 151936, True)

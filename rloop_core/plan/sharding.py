@@ -1,4 +1,4 @@
-"""How training states are distributed: whole on each device, sharded by ZeRO or FSDP, or kept in host memory."""
+"""Distribution of training states: whole on each device, sharded by ZeRO or FSDP, or kept in host memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sharding:
     Attributes:
         name: Its usual name.
         weights, gradients, optimizer: Whether each is sharded over the devices.
-        deepspeed: DeepSpeed computes with weights in the policy's precision, beside the optimizer's float32 weights;
+        deepspeed: DeepSpeed computes with weights in the policy's precision, besides the optimizer's float32 weights;
             torch computes with float32 weights and keeps a cast copy.
         offload_optimizer, offload_weights: Whether each is kept in host memory.
         file: Value of `placement.accelerate_config`; None if it needs none.

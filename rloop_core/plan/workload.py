@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.plan.models import ModelShape, element_bytes
-from rloop_core.problems.registry import PROCEDURAL_PREFIX, REGISTRY, hub_source
+from rloop_core.problems.registry import PROCEDURAL_PREFIX, hub_source
 
 GENERATED = 100
 """Problems that a generator makes if the config does not say."""
@@ -90,7 +90,7 @@ def workload_of(config: Config) -> Workload:
 
 def count_problems(source: ProblemSource) -> int | None:
     """Return a set's number of problems if it is known without loading it: by name, generator, or lines of a file."""
-    known = REGISTRY.get(source.source) or hub_source(source.source)
+    known = hub_source(source.source)
     size = known.rows.get(source.split or known.split)
     if source.source.startswith(PROCEDURAL_PREFIX):
         size = source.size or GENERATED

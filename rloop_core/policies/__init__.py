@@ -8,9 +8,7 @@ from a seed.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 POLICIES = {"bundled": "demo", "bundled:study": "study"}
 """`policy.path` of each bundled policy and its folder here; `make demo` uses the first, `make study` the second."""
@@ -26,9 +24,3 @@ def bundled_policy_path(name: str = "bundled") -> Path:
     if not (path / "config.json").is_file():
         raise FileNotFoundError(f"{path}: the bundled policy is missing from this installation")
     return path
-
-
-def bundled_card(name: str = "bundled") -> dict[str, Any]:
-    """Read a bundled policy's `card.json`: recipe, problem sets, measured figures, digests."""
-    card: dict[str, Any] = json.loads((bundled_policy_path(name) / "card.json").read_text(encoding="utf-8"))
-    return card

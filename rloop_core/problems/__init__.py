@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from rloop_core.problems.loading import ProblemSourceLike, answered_by_copying, load_problems, self_check
-from rloop_core.problems.registry import REGISTRY, HubSource
+from rloop_core.problems.loading import answered_by_copying, load_problems, self_check
+from rloop_core.problems.registry import REGISTRY
 from rloop_core.problems.templates import TEMPLATES, render
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
 
 __all__ = [
     "REGISTRY",
     "TEMPLATES",
-    "HubSource",
     "Problem",
     "ProblemSet",
-    "ProblemSourceLike",
     "Repeated",
     "Variant",
     "answered_by_copying",

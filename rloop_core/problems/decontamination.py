@@ -8,7 +8,7 @@ A training problem is contaminated by an evaluation problem when
 
 An n-gram alone also matches phrases that many problems use; the share alone matches problems on one subject. Both
 ignore wrappers and boilerplate: the known ones (`wording`), and phrases that ten evaluation problems have in common.
-Numbers are words: a copy with other numbers counts when enough of the text between them is equal, and the ledger says
+Numbers are words: a copy with other numbers counts when enough of the text between them is equal, and its match says
 that the numbers differ. The share is relative to the evaluation problem: one inside a longer training problem counts,
 and a training problem that is a small part of a long evaluation problem does not. The order of sentences has little
 effect. Rule 1 alone applies to evaluation problems of fewer than n words, to two problems of generators (whose problems
@@ -27,11 +27,11 @@ from rloop_core.problems.types import Problem, ProblemSet
 from rloop_core.problems.wording import without_brackets, words
 
 DECONTAMINATION_VERSION = 1
-"""To be increased when equal inputs may give another ledger."""
+"""Must change when equal inputs may give other matches."""
 
 _COMMON = 10
 _SHARE_GRAM = 3
-_PROBLEMS_PER_CALL = 1000  # of `tell`
+_PROBLEMS_PER_CALL = 1000  # of `on_progress`
 _EXCERPT = 300
 _SEARCHED = 1000
 
@@ -40,7 +40,7 @@ Kind = Literal["equal", "overlap", "near miss"]
 
 @dataclass(frozen=True)
 class Rules:
-    """When a training problem counts as a copy of an evaluation problem.
+    """The rules by which a training problem counts as a copy of an evaluation problem.
 
     Attributes:
         ngram: Length in words of a run that both must have.
@@ -53,7 +53,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Match:
-    """One row of the ledger: a training problem and an evaluation problem that are equal or share an n-gram.
+    """A training problem and an evaluation problem that are equal or share an n-gram.
 
     Attributes:
         kind: `equal`, `overlap` (both conditions hold), or `near miss` (a shared n-gram but too small a share: kept).
@@ -92,8 +92,8 @@ class Decontamination:
         problems: Number of its problems.
         sets: Number of problems of each evaluation set, by label.
         rules: The rules that were applied.
-        matches: The ledger, in the order of the training problems: every contaminated pair, and for each problem
-            that is kept the near miss with the largest share.
+        matches: In the order of the training problems: every contaminated pair, and for each problem that is kept the
+            near miss with the largest share.
     """
 
     training: str
@@ -135,7 +135,7 @@ class Decontamination:
         return f"{share} by {', '.join(culprits or self.sets)}"
 
     def clean(self, training: ProblemSet) -> ProblemSet:
-        """Return the training set without contaminated problems; its ledger counts them.
+        """Return the training set without contaminated problems; its `ledger` counts them.
 
         Raises:
             ProblemsError: No problem is left.
@@ -168,7 +168,7 @@ class EvaluationSet:
     """A set that must have no copies in training.
 
     Attributes:
-        label: Its name in the ledger.
+        label: Its name in the matches.
         problems: The problems.
         equal_only: Only equal problems count, because training and evaluation problems both come from generators.
     """
@@ -182,22 +182,22 @@ def decontaminate(
     training: ProblemSet,
     evaluation: Sequence[EvaluationSet],
     rules: Rules = Rules(),
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Decontamination:
     """Compare a training set with evaluation sets, in one pass over the training problems.
 
     Args:
         training: The training set.
         evaluation: The evaluation sets.
-        rules: When a training problem counts as a copy.
-        tell: Called with (training problems done, all training problems) after every 1,000 and at the end.
+        rules: The rules for copies.
+        on_progress: Called with (training problems done, all training problems) after every 1,000 and at the end.
     """
     index = _Evaluation(evaluation, rules)
     matches: list[Match] = []
     for done, problem in enumerate(training, 1):
         matches += index.matches(problem)
         if done % _PROBLEMS_PER_CALL == 0 or done == len(training):
-            tell(done, len(training))
+            on_progress(done, len(training))
     sizes = {problem_set.label: len(problem_set.problems) for problem_set in evaluation}
     return Decontamination(training.name, len(training), sizes, rules, tuple(matches))
 
@@ -217,7 +217,7 @@ class _Evaluation:
         self._index = _NgramIndex(plain, rules.ngram)
 
     def matches(self, problem: Problem) -> list[Match]:
-        """Return the rows of the ledger for one training problem."""
+        """Return the matches of one training problem."""
         text = words(problem.problem)
         plain = self._index.without_common(without_brackets(text))
         equal = self._equal.get(text, [])
@@ -228,25 +228,25 @@ class _Evaluation:
         return contaminated or sorted(matches, key=lambda match: -match.containment)[:1]
 
     def _overlap(self, problem: Problem, text: tuple[str, ...], other: int) -> Match | None:
-        theirs = self._index.texts[other]
-        if not _grams(theirs, self._rules.ngram) & _grams(text, self._rules.ngram):
+        indexed = self._index.texts[other]
+        if not _grams(indexed, self._rules.ngram) & _grams(text, self._rules.ngram):
             return None  # two hashes were equal by chance
-        wanted = _grams(theirs, _SHARE_GRAM)
+        wanted = _grams(indexed, _SHARE_GRAM)
         share = len(wanted & _grams(text, _SHARE_GRAM)) / len(wanted)
         return self._match("overlap" if share >= self._rules.containment else "near miss", problem, text, other, share)
 
     def _match(self, kind: Kind, problem: Problem, text: tuple[str, ...], other: int, share: float = 1.0) -> Match:
         label, evaluation = self._problems[other]
-        theirs = text if kind == "equal" else self._index.texts[other]
+        compared = text if kind == "equal" else self._index.texts[other]
         return Match(
             kind=kind,
             training_id=problem.id,
             evaluation_set=label,
             evaluation_id=evaluation.id,
             containment=round(share, 4),
-            shared_ngrams=len(_grams(theirs, self._rules.ngram) & _grams(text, self._rules.ngram)),
-            same_numbers=_numbers(theirs) == _numbers(text),
-            phrase=" ".join(text if kind == "equal" else _longest_run(theirs, text))[:_EXCERPT],
+            shared_ngrams=len(_grams(compared, self._rules.ngram) & _grams(text, self._rules.ngram)),
+            same_numbers=_numbers(compared) == _numbers(text),
+            phrase=" ".join(text if kind == "equal" else _longest_run(compared, text))[:_EXCERPT],
             training=_excerpt(problem.problem),
             evaluation=_excerpt(evaluation.problem),
         )

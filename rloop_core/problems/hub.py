@@ -34,20 +34,16 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     read = _commit_read(table)
     if commit and _COMMIT.fullmatch(commit) and read and read != commit:
         # Offline, `datasets` takes any version of a data set from its cache.
-        raise ProblemsError(
-            f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}",
-            field="revision",
-            fix="connect to the network once, or set revision to the commit that is in the cache",
-        )
+        what = f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}"
+        fix = "connect to the network once, or set revision to the commit that is in the cache"
+        raise ProblemsError(what, field="revision", fix=fix)
     pinned = revision is None and subset == hub.config
     expected = hub.rows.get(split) if pinned else None
     if expected is not None and table.num_rows != expected:
         at = f" at {commit[:8]}" if commit else ""
-        raise ProblemsError(
-            f"{hub.hub_id}{at} gives {table.num_rows:,} rows of {split}, expected are {expected:,}",
-            field="revision",
-            fix="set revision (main is the newest) to accept what the hub has now",
-        )
+        what = f"{hub.hub_id}{at} gives {table.num_rows:,} rows of {split}, expected are {expected:,}"
+        fix = "set revision (main is the newest) to accept what the hub has now"
+        raise ProblemsError(what, field="revision", fix=fix)
     wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
     if wanted:
         table = table.select_columns(wanted)
@@ -70,14 +66,14 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
         what = f"the hub has no data set {hub_id}, or it needs a login"
         raise ProblemsError(what, field="source", fix="check the name, or run `hf auth login`") from error
     except ValueError as error:
-        what = f"data set {hub_id} cannot be loaded: {_one_line(error)}"
+        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="split", fix="check split, revision and params.config") from error
     except Exception as error:  # the library's errors: a damaged cache, a full disk, a script-based data set
         if not reachable or isinstance(error, ConnectionError | TimeoutError):
             what = f"the Hugging Face hub is unreachable, and {hub_id} is not in the local cache"
             fix = "check the network, or give the path of a JSONL or parquet file"
             raise ProblemsError(what, field="source", fix=fix) from error
-        what = f"data set {hub_id} cannot be loaded: {_one_line(error)}"
+        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="source", fix="check source, revision and the disk of HF_HOME") from error
 
 
@@ -125,7 +121,3 @@ def _pin_warning(hub_id: str, revision: str | None, read: str | None) -> tuple[s
         return ()
     commit = f", such as revision: {read}, which was read" if read else ""
     return (f"{hub_id} may change on the hub: {revision or 'no revision'} is not a commit{commit}",)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

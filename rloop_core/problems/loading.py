@@ -3,61 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import sources
+from rloop_core.problems import registry, sources
 from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
-from rloop_core.problems.registry import (
-    GOLD_COLUMNS,
-    PROBLEM_COLUMNS,
-    PROCEDURAL_PREFIX,
-    REGISTRY,
-    HubSource,
-    closest,
-    hub_source,
-)
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
 from rloop_core.verifier.compare.exact import compare
 from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict
 from rloop_core.verifier.verifier import Verifier
 
-_ROWS_PER_CALL = 1024  # of `tell`
+if TYPE_CHECKING:
+    from rloop_core.config.evaluation import ProblemSource
+
+_ROWS_PER_CALL = 1024  # of `on_progress`
 MOST_ROWS = 20_000_000
 """Limit of a source: a file of a few KB can hold any number of equal rows."""
 _FORMULA = re.compile(r"[-+(]*\d[\d.,]*(?:\s*[-+*/^\u00d7\u00f7()]+\s*\d[\d.,]*\)*)+")
 _COPY_SAMPLE = 200
 
 
-class ProblemSourceLike(Protocol):
-    """The fields of `config.ProblemSource`, which says what they mean."""
-
-    source: str
-    name: str | None
-    split: str | None
-    revision: str | None
-    size: int | None
-    seed: int
-    params: dict[str, Any]
-    limit: int | None
-    skip_malformed: bool
-
-
 def load_problems(
-    source: ProblemSourceLike, tell: Callable[[int, int | None], None] = lambda done, total: None
+    source: ProblemSource, on_progress: Callable[[int, int | None], None] = lambda done, total: None
 ) -> ProblemSet:
     """Load the problems of a source, in its order, each normalised text once.
 
-    Problems that appear with different golds are dropped, since none can be trusted; the ledger counts them and all
-    other rows that are not in the result.
+    Problems that appear with different golds are dropped, since none can be trusted; the set counts them and
+    all other rows that it leaves out.
 
     Args:
         source: Source of the problems.
-        tell: Called from time to time with the rows read so far and, if it is known, their total.
+        on_progress: Called from time to time with the rows read so far and, if it is known, their total.
 
     Raises:
         ProblemsError: Unknown name, missing or malformed input, unreachable hub, or no problem left; one line that
@@ -70,7 +50,7 @@ def load_problems(
             fix = "give a source of fewer rows; limit counts what is kept"
             raise ProblemsError(f"has more than {MOST_ROWS:,} rows", field=source.source, fix=fix)
         if done % _ROWS_PER_CALL == 0:
-            tell(done, rows.total)
+            on_progress(done, rows.total)
         try:
             if isinstance(row, sources.MalformedLineError):
                 raise row
@@ -90,35 +70,25 @@ def load_problems(
     return problem_set
 
 
-def _rows(source: ProblemSourceLike) -> tuple[sources.Rows, tuple[str, ...], tuple[str, ...]]:
-    """Return the rows of a source, its problem columns, and its gold columns."""
-    where = source.source
-    if where.startswith(PROCEDURAL_PREFIX):
-        task = where.removeprefix(PROCEDURAL_PREFIX)
-        rows = procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
-        return rows, PROBLEM_COLUMNS, GOLD_COLUMNS
-    hub = _hub(where)
-    if hub is None:
-        return sources.file_rows(where, (*PROBLEM_COLUMNS, *GOLD_COLUMNS)), PROBLEM_COLUMNS, GOLD_COLUMNS
-    params: Mapping[str, Any] = source.params
-    rows = hub_rows(hub, split=source.split, revision=source.revision, config=params.get("config"))
-    return rows, hub.problem_columns, hub.gold_columns
-
-
-def _hub(where: str) -> HubSource | None:
-    """Return the hub data set that a source names; None for a file.
+def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[str, ...]]:
+    """Return the rows of a source, its problem columns, and its gold columns.
 
     Raises:
-        ProblemsError: The source is neither.
+        ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
     """
-    if where in REGISTRY:
-        return REGISTRY[where]
-    if sources.looks_like_file(where):
-        return None
-    if sources.looks_like_hub_id(where):
-        return hub_source(where)
-    names = [*sorted(REGISTRY), f"{PROCEDURAL_PREFIX}<task>"]
-    raise ProblemsError(f"unknown problem set {where!r}", field="source", fix=closest(where, names))
+    name = source.source
+    columns = registry.PROBLEM_COLUMNS, registry.GOLD_COLUMNS
+    if name.startswith(registry.PROCEDURAL_PREFIX):
+        task = name.removeprefix(registry.PROCEDURAL_PREFIX)
+        return procedural_rows(task, size=source.size, seed=source.seed, params=source.params), *columns
+    if name not in registry.REGISTRY and sources.looks_like_file(name):
+        return sources.file_rows(name, columns[0] + columns[1]), *columns
+    if name in registry.REGISTRY or sources.looks_like_hub_id(name):
+        hub = registry.hub_source(name)
+        rows = hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
+        return rows, hub.problem_columns, hub.gold_columns
+    names = [*sorted(registry.REGISTRY), f"{registry.PROCEDURAL_PREFIX}<task>"]
+    raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))
 
 
 class _Candidate:
@@ -172,7 +142,7 @@ class _Collected:
             candidate.conflicting = True
 
     def problem_set(self, limit: int | None, source: sources.Rows) -> ProblemSet:
-        """Return the first `limit` problems without contradictions, with the ledger of all rows."""
+        """Return the first `limit` problems without contradictions, and the counts of all rows."""
         consistent = [candidate for candidate in self._by_id.values() if not candidate.conflicting]
         conflicting = [candidate for candidate in self._by_id.values() if candidate.conflicting]
         problems = tuple(candidate.first for candidate in consistent[:limit])

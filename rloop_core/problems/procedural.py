@@ -43,25 +43,18 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
     from reasoning_gym.factory import DATASETS
 
     if task not in DATASETS:
-        raise ProblemsError(
-            f"reasoning_gym has no task {task!r}",
-            field="source",
-            fix=closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)]),
-        )
+        fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
+        raise ProblemsError(f"reasoning_gym has no task {task!r}", field="source", fix=fix)
     if task in _MANY_ANSWERS:
-        raise ProblemsError(
-            f"a problem of reasoning_gym's {task} has many right answers and its gold is at most one of them, so right "
-            "completions would be judged wrong",
-            field="source",
-            fix=f"choose a task with one answer, such as {PROCEDURAL_PREFIX}chain_sum",
-        )
+        what = f"a problem of reasoning_gym's {task} has many right answers, and the verifier would know at most one"
+        fix = f"choose a task with one answer, such as {PROCEDURAL_PREFIX}chain_sum"
+        raise ProblemsError(what, field="source", fix=fix)
     size = size or _DEFAULT_SIZE
     try:
         entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
     except (TypeError, ValueError, AssertionError) as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        what = f"reasoning_gym task {task} refuses {dict(params)}: {reason}"
-        raise ProblemsError(what, field="params", fix=f"use the knobs of {task}'s config class") from error
+        what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
+        raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
     return Rows(_rows(entries), size, _warnings(task, DATASETS[task][0]))
 
 

@@ -111,9 +111,9 @@ KNOWN_SETS = ", ".join(REGISTRY)
 _BY_ID = {source.hub_id.casefold(): source for source in (*REGISTRY.values(), *_BY_ID_ONLY)}
 
 
-def hub_source(hub_id: str) -> HubSource:
-    """Return the entry of a hub id; for an unknown id its newest `train` split with the default columns."""
-    return _BY_ID.get(hub_id.casefold(), HubSource(hub_id, "train"))
+def hub_source(name: str) -> HubSource:
+    """Return the entry of a known name or hub id; for another id its newest `train` split with the default columns."""
+    return REGISTRY.get(name) or _BY_ID.get(name.casefold()) or HubSource(name, "train")
 
 
 def closest(word: str, words: list[str]) -> str:

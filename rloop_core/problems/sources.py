@@ -197,9 +197,7 @@ def looks_like_hub_id(source: str) -> bool:
 
 
 def problem_and_gold(
-    row: object,
-    problem_columns: Sequence[str] = PROBLEM_COLUMNS,
-    gold_columns: Sequence[str] = GOLD_COLUMNS,
+    row: object, problem_columns: Sequence[str] = PROBLEM_COLUMNS, gold_columns: Sequence[str] = GOLD_COLUMNS
 ) -> tuple[str, str]:
     """Return the text of the first column that holds a problem, and of the first that holds a gold answer.
 

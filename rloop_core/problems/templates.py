@@ -25,34 +25,20 @@ DAPO_AFTER = 'Remember to put your answer on its own line after "Answer:".'
 """DAPO's data set has these two instructions around each problem; loading removes them."""
 
 
-def _boxed(problem: str, tokenizer: Any) -> str:
-    return f"{problem}\n{_BOXED}\n"
-
-
-def _answer_line(problem: str, tokenizer: Any) -> str:
-    return f"{DAPO_BEFORE}\n\n{problem}\n\n{DAPO_AFTER}\n"
-
-
-def _plain(problem: str, tokenizer: Any) -> str:
-    return f"{problem}\n"
-
-
 def _chat(problem: str, tokenizer: Any) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
-        raise ProblemsError(
-            "the chat template needs a tokenizer that has a chat format, and this one has none",
-            field="template",
-            fix="use template boxed, answer-line or plain, or an instruction-tuned model",
-        )
+        what = "the chat template needs a tokenizer that has a chat format, and this one has none"
+        fix = "use template boxed, answer-line or plain, or an instruction-tuned model"
+        raise ProblemsError(what, field="template", fix=fix)
     messages = [{"role": "user", "content": f"{problem}\n{_BOXED}"}]
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 _TEMPLATES: dict[str, Callable[[str, Any], str]] = {
-    "boxed": _boxed,
-    "answer-line": _answer_line,
+    "boxed": lambda problem, tokenizer: f"{problem}\n{_BOXED}\n",
+    "answer-line": lambda problem, tokenizer: f"{DAPO_BEFORE}\n\n{problem}\n\n{DAPO_AFTER}\n",
     "chat": _chat,
-    "plain": _plain,
+    "plain": lambda problem, tokenizer: f"{problem}\n",
 }
 TEMPLATES = tuple(_TEMPLATES)
 """Names of the templates."""

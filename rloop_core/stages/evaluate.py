@@ -29,7 +29,7 @@ def run(context: StageContext) -> StageOutcome:
     sets = {role.removeprefix(_SET): context.problems(role) for role in context.roles(_SET)}
     folders = {label: f"set-{index:02d}" for index, label in enumerate(sets)}
     policies = {0: context.folder("policy"), **_snapshots(context)}
-    samples = context.work / "samples" / config.placement.drawing
+    samples = context.work / "samples" / config.placement.sampling_key
     samplings = [
         Sampling(
             policy,

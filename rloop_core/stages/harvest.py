@@ -64,6 +64,6 @@ def _samplings(context: StageContext, folder: Path) -> list[Sampling]:
             batch=placement.generation_batch,
             seed=derive_seed(context.seed, "snapshot", step),
         )
-        target = context.work / "snapshots" / placement.drawing / snapshot.name
+        target = context.work / "snapshots" / placement.sampling_key / snapshot.name
         samplings.append(Sampling(snapshot, problems, settings, target, f"x{step:06d}", step, SNAPSHOT_RANK))
     return samplings

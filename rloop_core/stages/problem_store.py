@@ -136,7 +136,7 @@ def _ensure(store: Store, key: str, parse: Callable[[bytes], T], make: Callable[
             return parse(text)
         except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
             why = error.what if isinstance(error, ArtifactDamaged) else f"cannot be read: {error}"
-            store.tell(f"{store.uri_of(key)}: {why}; it is made again")
+            store.note(f"{store.uri_of(key)}: {why}; it is made again")
             store.delete(key)
     value, content = make()
     store.write_bytes(key, content)

@@ -96,7 +96,7 @@ class RemoteStage:
 
     def hasty(self, seconds: float) -> RemoteStage:
         """Return the same attempt on a store that gives up after so many seconds."""
-        return RemoteStage(self.store.hasty(seconds), self.run, self.stage, self.iteration, self.name)
+        return RemoteStage(self.store.without_retries(seconds), self.run, self.stage, self.iteration, self.name)
 
     def _key(self, file: str) -> str:
         return f"{self.run}/orders/{self.name}/{file}.json"

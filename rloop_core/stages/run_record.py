@@ -35,7 +35,7 @@ def write_run_record(store: Store, config: Config) -> None:
     }
     old = _read(store, config.name)
     if old == {}:
-        store.tell(f"{store.uri_of(_key(config.name))}: cannot be read; it is written anew")
+        store.note(f"{store.uri_of(_key(config.name))}: cannot be read; it is written anew")
     if old:
         content["created_at"] = old.get("created_at", now)
         if {**old, "updated_at": now} == content:

@@ -12,7 +12,6 @@ from rloop_core.store.canonical import (
 from rloop_core.store.lease import DelegatedLease, Lease
 from rloop_core.store.manifest import (
     BASE_ITERATION,
-    FileEntry,
     InputEntry,
     Manifest,
     discard,
@@ -32,7 +31,6 @@ __all__ = [
     "Cache",
     "DelegatedLease",
     "Entry",
-    "FileEntry",
     "InputEntry",
     "Lease",
     "Manifest",

@@ -1,7 +1,7 @@
 """Local copies of remote artifacts: one folder per digest; the least recently used are dropped when room is short.
 
-A process that uses a folder holds a shared lock on a file beside it, which the system releases when the process dies.
-A folder is dropped only under an exclusive lock, and renamed before it is deleted, so that none is ever half there.
+A process that uses a folder holds a shared lock on the file `<digest>.lock`, which the system releases when the process
+dies. A folder is dropped only under an exclusive lock, and renamed before it is deleted: no part of it stays behind.
 """
 
 from __future__ import annotations

@@ -44,19 +44,19 @@ def is_transient(error: BaseException) -> bool:
     return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, (TimeoutError, OSError)))
 
 
-def persist(call: Callable[[], T], patience: float, name: str, tell: Callable[[str], None]) -> T:
+def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[str], None]) -> T:
     """Call until it succeeds, with growing pauses, while its failures are transient; return its result.
 
     Args:
         call: Function that may be repeated.
         patience: Seconds after which to give up; 0 = no retry.
         name: Name of the object, for errors.
-        tell: Called with one line when the wait exceeds a second, and when it is over.
+        note: Called with one line when the wait exceeds a second, and when it is over.
 
     Raises:
         StoreUnavailable: It failed for longer than the patience.
     """
-    began, told = time.monotonic(), False
+    began, noted = time.monotonic(), False
     for pause in _pauses():
         try:
             result = call()
@@ -68,13 +68,13 @@ def persist(call: Callable[[], T], patience: float, name: str, tell: Callable[[s
                 tried = f", tried for {waited:.0f} s" if waited >= 1 else ""
                 fix = "check the endpoint and the network, then start the same command again: finished work is kept"
                 raise StoreUnavailable(f"does not answer: {reason(error)}{tried}", field=name, fix=fix) from error
-            if waited + pause > 1.0 and not told:
-                tell(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
-                told = True
+            if waited + pause > 1.0 and not noted:
+                note(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
+                noted = True
             time.sleep(pause)
         else:
-            if told:
-                tell(f"the store answers again, after {time.monotonic() - began:.0f} s")
+            if noted:
+                note(f"the store answers again, after {time.monotonic() - began:.0f} s")
             return result
     raise AssertionError("pauses never end")
 

@@ -1,8 +1,8 @@
 """One writer per run: a lease with a heartbeat, kept in the store, so that it works across machines.
 
-Clocks are never compared. A holder on this machine is looked up by process id and start time; a holder elsewhere lives
-if its lease changes while we watch. So a skewed clock can neither steal nor keep a lease. Prefect's limits and database
-locks need a server; the store is there wherever the results are.
+Clocks are never compared, so a wrong clock can neither steal nor keep a lease. A holder on this machine is looked up by
+process id and start time; a holder on another machine lives if its lease changes within the patience. Prefect's limits
+and database locks need a server; a lease needs only the store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Lease:
         run: Name of the run.
         heartbeat: Seconds between heartbeats.
         patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
-        tell: Called with one line when this process waits for a silent holder, or its heartbeat fails.
+        note: Called with one line when this process waits for a silent holder, or its heartbeat fails.
+
+    Attributes:
+        token: Id of this holder; a `DelegatedLease` is made from it.
     """
 
     def __init__(
@@ -49,25 +52,25 @@ class Lease:
         *,
         heartbeat: float = HEARTBEAT_SECONDS,
         patience: float = PATIENCE_SECONDS,
-        tell: Callable[[str], None] | None = None,
+        note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
         # A late heartbeat is not retried: the next one comes soon.
-        self._hasty = store.hasty(max(2 * heartbeat, _REQUEST_SECONDS))
+        self._quick_store = store.without_retries(max(2 * heartbeat, _REQUEST_SECONDS))
         self._key = f"{run}/lease.json"
         self._run = run
         self._heartbeat = heartbeat
         self._patience = patience
-        self._tell = tell or (lambda line: None)
-        self._token = uuid.uuid4().hex
-        self._beats = 0
+        self._note = note
+        self.token = uuid.uuid4().hex
+        self._heartbeats = 0
         self._stop = threading.Event()
         self._lost = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Lease:
         self._acquire()
-        self._thread = threading.Thread(target=self._beat, name=f"lease-{self._run}", daemon=True)
+        self._thread = threading.Thread(target=self._send_heartbeats, name=f"lease-{self._run}", daemon=True)
         self._thread.start()
         return self
 
@@ -76,13 +79,8 @@ class Lease:
         if self._thread:
             self._thread.join()
         with contextlib.suppress(StoreError):
-            if (holder := read_holder(self._hasty, self._key)) and holder.get("token") == self._token:
-                self._hasty.delete(self._key)
-
-    @property
-    def token(self) -> str:
-        """The id of this holder; a `DelegatedLease` is made from it."""
-        return self._token
+            if (holder := read_holder(self._quick_store, self._key)) and holder.get("token") == self.token:
+                self._quick_store.delete(self._key)
 
     def living_holder(self) -> str | None:
         """Describe the process that holds the run now; None when no living process does. Nothing is taken.
@@ -101,7 +99,7 @@ class Lease:
             StoreError: The store cannot be read.
         """
         holder = self._holder()
-        if self._lost.is_set() or (holder is not None and holder.get("token") != self._token):
+        if self._lost.is_set() or (holder is not None and holder.get("token") != self.token):
             self._lost.set()
             raise LeaseError("was taken over by another process", field=self._store.uri_of(self._key), fix=_FIX)
 
@@ -111,8 +109,8 @@ class Lease:
             if holder is None:
                 time.sleep(_POLL_SECONDS)
                 continue
-            if holder.get("token") == self._token:
-                return  # our own write: its answer was lost and it was sent again
+            if holder.get("token") == self.token:
+                return  # our own write: the request was repeated because its answer was lost
             if not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
                 raise LeaseError(what, field=self._store.uri_of(self._key), fix=_FIX)
@@ -147,7 +145,7 @@ class Lease:
         if self._store.create_bytes(claim, self._content()):
             return True
         claimant = read_holder(self._store, claim)
-        return claimant is not None and claimant.get("token") == self._token
+        return claimant is not None and claimant.get("token") == self.token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         claimant = read_holder(self._store, claim)
@@ -155,13 +153,13 @@ class Lease:
             return False
         if claimant.get("token") is None:
             return True
-        # A claimant on another machine has no heartbeat; the only sign of life is that it replaces the lease.
+        # A claimant on another machine has no heartbeat; it only shows that it lives by replacing the lease.
         return holder_is_gone(claimant) if holder_is_here(claimant) else self._is_silent(holder)
 
     def _is_dead(self, holder: dict[str, Any]) -> bool:
         if holder_is_here(holder):
             return holder_is_gone(holder)
-        self._tell(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
+        self._note(f"run {self._run!r} is leased by {holder.get('host')}; watching its heartbeat")
         return self._is_silent(holder)
 
     def _is_silent(self, holder: dict[str, Any]) -> bool:
@@ -173,22 +171,22 @@ class Lease:
                 return current is None
         return True
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         missed = False
         while not self._stop.wait(self._heartbeat):
             try:
-                self._beats += 1
-                if (holder := read_holder(self._hasty, self._key)) is None:
-                    self._hasty.create_bytes(self._key, self._content())
-                elif holder.get("token") == self._token:
-                    self._hasty.write_bytes(self._key, self._content())
+                self._heartbeats += 1
+                if (holder := read_holder(self._quick_store, self._key)) is None:
+                    self._quick_store.create_bytes(self._key, self._content())
+                elif holder.get("token") == self.token:
+                    self._quick_store.write_bytes(self._key, self._content())
                 else:
                     self._lost.set()
                     return
                 missed = False
             except StoreError as error:
                 if not missed:
-                    self._tell(f"lease heartbeat failed, trying again: {error}")
+                    self._note(f"lease heartbeat failed, trying again: {error}")
                 missed = True
 
     def _holder(self) -> dict[str, Any] | None:
@@ -196,12 +194,12 @@ class Lease:
 
     def _content(self) -> bytes:
         content = {
-            "token": self._token,
+            "token": self.token,
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": os.getpid(),
             "started": start_time(os.getpid()),
-            "beats": self._beats,
+            "beats": self._heartbeats,
         }
         return json.dumps(content).encode()
 
@@ -221,7 +219,7 @@ class DelegatedLease:
         self._key = f"{run}/lease.json"
         self._token = token
         self._patience = patience
-        self._watch = _HeartbeatWatch(store.hasty(_REQUEST_SECONDS), self._key)
+        self._watch = _HeartbeatWatch(store.without_retries(_REQUEST_SECONDS), self._key)
         self._over = False
 
     def ensure_held(self) -> None:
@@ -233,7 +231,7 @@ class DelegatedLease:
         """
         holder = read_holder(self._store, self._key)
         if self._over or holder is None or holder.get("token") != self._token:
-            fix = "start the run again: it goes on where it was"
+            fix = "start the run again: it resumes"
             raise LeaseError("the run that asked for this is over", field=self._store.uri_of(self._key), fix=fix)
 
     def is_over(self) -> bool:

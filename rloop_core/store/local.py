@@ -14,9 +14,9 @@ TEMPORARY = ".tmp-"
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def temporary_file(target: Path) -> Iterator[Path]:
     """Yield a temporary file in the target's folder; it is renamed to the target when the block succeeds."""
-    temporary = _new_beside(target)
+    temporary = _new_file_next_to(target)
     try:
         yield temporary
         temporary.replace(target)
@@ -26,13 +26,13 @@ def beside(target: Path) -> Iterator[Path]:
 
 def replace_bytes(target: Path, data: bytes) -> None:
     """Write a file; readers see the old content or the new."""
-    with beside(target) as temporary:
+    with temporary_file(target) as temporary:
         _write_synced(temporary, data)
 
 
 def create_bytes(target: Path, data: bytes) -> bool:
     """Write a file if there is none, atomically among processes; return False when there is one."""
-    temporary = _new_beside(target)
+    temporary = _new_file_next_to(target)
     try:
         _write_synced(temporary, data)
         os.link(temporary, target)
@@ -45,7 +45,7 @@ def create_bytes(target: Path, data: bytes) -> bool:
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file and sync it to disk."""
-    with beside(target) as temporary, open(source, "rb") as reader, open(temporary, "wb") as writer:
+    with temporary_file(target) as temporary, open(source, "rb") as reader, open(temporary, "wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
         os.fsync(writer.fileno())
@@ -59,7 +59,7 @@ def write_at(handle: int, offset: int, data: bytes) -> None:
         left, offset = left[written:], offset + written
 
 
-def _new_beside(target: Path) -> Path:
+def _new_file_next_to(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the umask, which mkstemp ignores

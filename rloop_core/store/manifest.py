@@ -32,7 +32,7 @@ _CONCURRENT_READS = 8
 _CHECKED = ".checked.json"
 _RERUN = "the stage is run again"
 _CHECKSUM = {"section": "versions", "key": "manifest.json"}
-"""Place of the checksum of everything else in a manifest's file: its keys are fixed, so it stands with the versions."""
+"""The checksum of a manifest's file is one of its versions, because its other keys are a contract."""
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
@@ -166,20 +166,15 @@ def publish(
     run: str,
     iteration: int,
     stage: str,
-    fingerprint: str,
-    inputs: tuple[InputEntry, ...],
-    identity: dict[str, Any],
-    counts: dict[str, Any],
-    metrics: dict[str, Any],
-    versions: dict[str, str],
-    seed: int,
     seconds: float,
     names: Iterable[str] | None = None,
+    **record: Any,
 ) -> Manifest:
     """Upload all files of a local folder, or those in `names`, then the manifest with a single PUT.
 
     The stage's older manifest is removed first, so that its files are never taken for the new ones; its other files are
-    deleted at the end.
+    deleted at the end. `record` holds the manifest's other fields: fingerprint, inputs, identity, counts, metrics,
+    versions and seed.
 
     Raises:
         StageError: The stage's figures or file names do not fit into a manifest.
@@ -197,17 +192,11 @@ def publish(
             run=run,
             iteration=iteration,
             stage=stage,
-            fingerprint=fingerprint,
-            inputs=inputs,
-            identity=identity,
             files=files,
             digest=content_digest((file.path, file.sha256) for file in files),
-            counts=counts,
-            metrics=metrics,
-            versions=versions,
-            seed=seed,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(seconds, 3),
+            **record,
         )
         plain = manifest.model_dump_json()  # a figure that is not finite becomes null
         manifest = Manifest.model_validate_json(plain)
@@ -280,22 +269,15 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
         fetched_files = tuple(
             file
             for file in manifest.files
-            if tags[file.path] is None
-            or tags[file.path] != checked.get(file.path)
-            or not _intact(folder / file.path, file)
+            if tags[file.path] is None or tags[file.path] != checked.get(file.path) or _flaw(folder / file.path, file)
         )
         if fetched_files:
             cache.make_room(sum(file.bytes for file in fetched_files))
         for file in fetched_files:
             _download(store, manifest, file, cache, folder / file.path)
     for file in fetched_files:
-        path = folder / file.path
-        if not path.is_file():
-            raise _damaged(store, manifest, file, "is missing")
-        if path.stat().st_size != file.bytes:
-            raise _damaged(store, manifest, file, f"has {path.stat().st_size} bytes, not {file.bytes}")
-        if file_sha256(path) != file.sha256:
-            raise _damaged(store, manifest, file, "was altered: its sha256 differs")
+        if flaw := _flaw(folder / file.path, file):
+            raise _damaged(store, manifest, file, flaw)
     if not store.is_local and fetched_files:
         all_checked[store.uri_of(manifest.folder)] = checked | {path: tag for path, tag in tags.items() if tag}
         replace_bytes(folder / _CHECKED, json.dumps(all_checked).encode())
@@ -332,8 +314,13 @@ def _reason(error: ValueError) -> str:
     return str(error)
 
 
-def _intact(path: Path, file: FileEntry) -> bool:
-    return path.is_file() and path.stat().st_size == file.bytes and file_sha256(path) == file.sha256
+def _flaw(path: Path, file: FileEntry) -> str | None:
+    """Return what is wrong with a local copy; None if it is intact."""
+    if not path.is_file():
+        return "is missing"
+    if path.stat().st_size != file.bytes:
+        return f"has {path.stat().st_size} bytes, not {file.bytes}"
+    return None if file_sha256(path) == file.sha256 else "was altered: its sha256 differs"
 
 
 def _damaged(store: Store, manifest: Manifest, file: FileEntry, what: str) -> ArtifactDamaged:

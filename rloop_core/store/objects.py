@@ -45,7 +45,7 @@ class Entry:
     Attributes:
         key: Key.
         bytes: Size.
-        modified: Time of the write in seconds since 1970, by the store's clock; None where the store does not tell.
+        modified: Time of the write in seconds since 1970, by the store's clock; None where the store has none.
         upload: Id of a multipart upload that was never completed; None for an object.
         tag: ETag, which changes with the content; None where the store has none.
     """
@@ -63,7 +63,7 @@ class Store:
     Args:
         uri: A path, `file://...`, `s3://bucket/prefix`, `memory://...` or any other fsspec URI, without credentials.
         patience: Seconds for which requests to a remote store that does not answer are retried.
-        tell: Called with one line when the store stops answering, and when it answers again.
+        note: Called with one line when the store stops answering, and when it answers again.
 
     Raises:
         ConfigError: The URI holds credentials.
@@ -71,7 +71,7 @@ class Store:
     """
 
     def __init__(
-        self, uri: str, patience: float = PATIENCE_SECONDS, tell: Callable[[str], None] = lambda line: None
+        self, uri: str, patience: float = PATIENCE_SECONDS, note: Callable[[str], None] = lambda line: None
     ) -> None:
         import fsspec
 
@@ -84,7 +84,7 @@ class Store:
         if self.is_s3:
             refuse_endpoint_credentials()
         options: dict[str, Any] = {"use_listings_cache": False, "config_kwargs": s3.CONFIG} if self.is_s3 else {}
-        self._tell = tell
+        self.note = note
         self._patience = patience
         self._seconds = _REQUEST_SECONDS
         with self._errors("open", ""):
@@ -97,15 +97,11 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({self.uri!r})"
 
-    def hasty(self, seconds: float) -> Store:
-        """Return the same store for small requests that are never retried and time out after `seconds`."""
+    def without_retries(self, seconds: float) -> Store:
+        """Return the same store for small requests that are not retried and time out after `seconds`."""
         store = copy.copy(self)
         store._patience, store._seconds = 0.0, seconds
         return store
-
-    def tell(self, line: str) -> None:
-        """Report one line to the caller that opened the store."""
-        self._tell(line)
 
     def uri_of(self, key: str) -> str:
         """Return the full URI of an object."""
@@ -131,10 +127,6 @@ class Store:
                 return False
 
         return self._ask("look up", key, look)
-
-    def size(self, key: str) -> int:
-        """Return the size of an object in bytes."""
-        return self._ask("look up", key, lambda: int(self._info(key)["size"]))
 
     def read_bytes(self, key: str) -> bytes:
         """Return the content of a small object."""
@@ -195,7 +187,7 @@ class Store:
     def download(self, key: str, target: Path) -> None:
         """Copy an object to a local file, whole or not at all."""
         path = self._path(key)
-        with self._errors("read", key), local.beside(target) as temporary:
+        with self._errors("read", key), local.temporary_file(target) as temporary:
             if not self.is_s3:
                 self._persist(key, lambda: self._fs.get_file(path, str(temporary)))
                 return
@@ -203,7 +195,7 @@ class Store:
                 self._download(key, partial(local.write_at, stream.fileno()))
 
     def holds(self, key: str, source: Path, sha256: str) -> bool:
-        """Return True if an object equals a local file: by content on S3, by size elsewhere.
+        """Return True if an object equals a local file: by content on S3, by size on other stores.
 
         S3's checksum is compared where there is one; otherwise the object is read back.
         """
@@ -356,7 +348,7 @@ class Store:
             return self._persist(key, call)
 
     def _persist(self, key: str, call: Callable[[], T]) -> T:
-        return call() if self.is_local else persist(call, self._patience, self._name(key), self._tell)
+        return call() if self.is_local else persist(call, self._patience, self._name(key), self.note)
 
     @contextmanager
     def _errors(self, action: str, key: str) -> Iterator[None]:

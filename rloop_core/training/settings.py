@@ -91,7 +91,7 @@ def sft_config(job: TrainingJob, updates: int) -> SFTConfig:
     """Return the SFTConfig of one fine-tuning of so many optimizer updates; TRL's scratch folder is `work/trainer`."""
     from trl import SFTConfig
 
-    config, rft = job.config, job.config.rft
+    rft = job.config.rft
     return SFTConfig(
         **_shared(job, rft, "trainer"),
         max_length=None,

@@ -71,11 +71,9 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         if row.keys() != expected:
             differences = (("missing", sorted(expected - row.keys())), ("unknown", sorted(row.keys() - expected)))
             parts = [f"{kind} column(s) {', '.join(names)}" for kind, names in differences if names]
-            raise StageError(
-                f"trajectory row {index} has {' and '.join(parts)}",
-                field="trajectories",
-                fix="write exactly the columns of TRAJECTORY_SCHEMA",
-            )
+            what = f"trajectory row {index} has {' and '.join(parts)}"
+            fix = "write exactly the columns of TRAJECTORY_SCHEMA"
+            raise StageError(what, field="trajectories", fix=fix)
     columns = []
     for field in TRAJECTORY_SCHEMA:
         try:
@@ -104,11 +102,9 @@ def check_schema(path: str | Path) -> None:
         raise StageError(f"{path} is not a readable parquet file: {error}", field="trajectories") from error
     version = (schema.metadata or {}).get(VERSION_KEY, b"none").decode()
     if version != SCHEMA_VERSION:
-        raise StageError(
-            f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}",
-            field="trajectories",
-            fix="write the file again with this version of rloop",
-        )
+        what = f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}"
+        fix = "write the file again with this version of rloop"
+        raise StageError(what, field="trajectories", fix=fix)
     differences = []
     for name in dict.fromkeys([*TRAJECTORY_SCHEMA.names, *schema.names]):
         if schema.names.count(name) != 1:

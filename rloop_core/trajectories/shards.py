@@ -1,8 +1,8 @@
 """Trajectory shards: one file per RL step, rank and attempt; sealed at the end of a phase, consolidated by harvest.
 
 A phase that is killed resumes at its last checkpoint and explores some RL steps again. Each process start writes under
-a new attempt number, so nothing is overwritten; the last attempt of a (step, rank) wins. Sealed shards carry no
-attempt, so a run that was killed ends with the same bytes as one that was not.
+a new attempt number, so nothing is overwritten; the last attempt of a (step, rank) wins. Sealed shards are
+rewritten without their attempt, so a run that was killed ends with the same bytes as one that was not.
 """
 
 from __future__ import annotations
@@ -64,21 +64,13 @@ def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows:
     return path
 
 
-def winning_shards(directory_or_names: str | Path | Iterable[str | Path]) -> dict[tuple[int, int], Path]:
+def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     """Return the shard with the highest attempt of every (step, rank), in order of (step, rank).
 
-    Takes a directory or an iterable of names or paths. Other names are ignored, temporary files too; a sealed shard
-    counts as the lowest attempt.
+    Other names are ignored, temporary files too; a sealed shard counts as the lowest attempt.
     """
-    if isinstance(directory_or_names, str | Path):
-        directory = Path(directory_or_names)
-        if not directory.is_dir():
-            raise StageError(f"no such directory: {directory}", field="trajectories")
-        candidates = sorted(directory.iterdir())
-    else:
-        candidates = [Path(name) for name in directory_or_names]
     best: dict[tuple[int, int], tuple[int, Path]] = {}
-    for path in candidates:
+    for path in map(Path, paths):
         try:
             name = ShardName.parse(path.name)
         except StageError:
@@ -105,7 +97,7 @@ def seal_shards(
     Raises:
         StageError: There are no shards, a (step, rank) is missing or unexpected, or a file has another schema.
     """
-    winners = winning_shards(directory)
+    winners = winning_shards(Path(directory).glob("*"))
     if not winners:
         raise StageError(f"no trajectory shards in {directory}", field="trajectories")
     if steps is not None and ranks is not None:
@@ -165,11 +157,9 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
         raise StageError("there are no trajectories to consolidate", field="trajectories")
     for (_, last, path), (first, _, other) in pairwise(spans):
         if first <= last:
-            raise StageError(
-                f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})",
-                field="trajectories",
-                fix="consolidate the winning shards only",
-            )
+            what = f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})"
+            fix = "consolidate the winning shards only"
+            raise StageError(what, field="trajectories", fix=fix)
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
     for leftover in [*out.glob("part-*.parquet"), *out.glob(".part-*.parquet.tmp")]:

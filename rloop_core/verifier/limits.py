@@ -1,4 +1,4 @@
-"""Refuse what could take for ever or all memory, before it reaches the math engine.
+"""Refuse text that could take for ever or all memory, before it reaches the math engine.
 
 An answer beyond a limit is `wrong`, a gold beyond one is an `error`. Every gold of the supported problem sets is far
 within the limits. They are the cheap first defence, against known hangs; the killable, memory-limited pool is the

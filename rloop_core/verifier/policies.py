@@ -1,4 +1,4 @@
-"""What counts as the same answer where notation is ambiguous: each choice a field, the default first."""
+"""Rules for equal answers where notation is ambiguous: a field each, its default first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Policies(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     boxes: Literal["last", "agreeing", "single"] = "last"
-    """Several boxed answers: `last` counts, `agreeing` refuses boxes that differ, `single` refuses more than one."""
+    """Several boxed answers: `last` decides, `agreeing` refuses boxes that differ, `single` refuses more than one."""
     text_after: Literal["allow", "refuse"] = "allow"
     """Words after the final answer: `allow` ignores them, `refuse` makes such a completion wrong."""
     units: Literal["compare", "ignore", "require"] = "compare"
@@ -22,12 +22,12 @@ class Policies(BaseModel):
     percent: Literal["either", "strict"] = "either"
     """50% equals `either` 50 or 0.5 where the other side has no percent sign; `strict` takes it for 0.5 alone."""
     intervals: Literal["strict", "lenient"] = "strict"
-    """`strict` tells (1, 2] from [1, 2], and x > 3 from x >= 3; `lenient` does not."""
+    """`strict` distinguishes (1, 2] from [1, 2], and x > 3 from x >= 3; `lenient` does not."""
     lists: Literal["unordered", "ordered"] = "unordered"
-    """Whether answers listed without brackets, such as the solutions 1, 2, may come in any order. Each counts as often
-    as it is listed. Sets in braces never have an order, and their duplicates are merged."""
+    """The order of answers listed without brackets, such as the solutions 1, 2. Each counts as often as it is listed.
+    Sets in braces never have an order, and their duplicates are merged."""
     tuples: Literal["ordered", "unordered"] = "ordered"
-    """Whether (1, 2) differs from (2, 1). Intervals are always ordered."""
+    """The order of the entries of tuples: (1, 2) differs from (2, 1) if `ordered`. Intervals are always ordered."""
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Greatest relative difference from the gold where one side is written as a decimal (0.333, 3.1e8); 0 is exact:
     0.333 is not 1/3. Integers and fractions are always exact."""
@@ -45,4 +45,4 @@ class Policies(BaseModel):
 
 
 DEFAULT = Policies()
-"""The policies of a verifier that is not told otherwise."""
+"""The default policies of a verifier."""

@@ -42,11 +42,9 @@ class Verifier:
         self, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024, policies: Policies = DEFAULT
     ) -> None:
         if workers < 1 or timeout <= 0 or memory_mb < 256:
-            raise VerifierError(
-                f"cannot work with {workers} workers, {timeout} s and {memory_mb} MiB",
-                field="verifier",
-                fix="use at least 1 worker, a positive timeout and 256 MiB",
-            )
+            what = f"cannot work with {workers} workers, {timeout} s and {memory_mb} MiB"
+            fix = "use at least 1 worker, a positive timeout and 256 MiB"
+            raise VerifierError(what, field="verifier", fix=fix)
         self._pool = ComparisonPool(workers, timeout, memory_mb, policies)
         self.policies = policies
         self._cache: OrderedDict[tuple[str, str], Outcome] = OrderedDict()

@@ -24,7 +24,7 @@ def damage(kind: str, store: Store, run: str, scratch: Path, seed: str) -> str |
         return _lease_of_the_dead(store, run)
     if kind == "leftovers":
         return _leftovers(store, run)
-    keys = [key for key in store.list(run) if store.size(key)]
+    keys = [key for key in store.list(run) if store.read_bytes(key)]
     return spoil(kind, store, draw.choice(keys), draw) if keys else None
 
 

@@ -41,17 +41,17 @@ def gc(store: Store, *arguments: str) -> Result:
 def test_a_dry_run_shows_and_deletes_nothing(store):
     said = gc(store, "--dry-run")
     assert said.exit_code == 0
-    assert "would be deleted: 2 things, 3.0 kB" in said.output
+    assert "would be deleted: 2 items, 3.0 kB" in said.output
     assert "superseded or never finished" in said.output
     assert store.exists(HALF)
 
 
 def test_yes_deletes_and_a_second_time_there_is_nothing(store):
-    assert "deleted: 2 things, 3.0 kB" in gc(store, "--yes").output
+    assert "deleted: 2 items, 3.0 kB" in gc(store, "--yes").output
     assert not store.exists(HALF)
     assert not store.local_path("run/iteration-000").exists(), "no empty folders stay"
     assert store.exists("run/run.json")
-    assert "to delete: 0 things, 0 B" in gc(store, "--yes").output
+    assert "to delete: 0 items, 0 B" in gc(store, "--yes").output
 
 
 def test_where_nobody_can_be_asked_it_says_which_flag_is_missing(store):
@@ -78,7 +78,7 @@ def test_json_tells_keys_bytes_and_reasons(store):
 
 def test_what_is_younger_than_told_stays_and_is_counted(store):
     said = gc(store, "--older-than", "3d", "--yes").output
-    assert "0 things, 0 B; 2 more are too young" in said
+    assert "0 items, 0 B; 2 more are too young" in said
     assert store.exists(HALF)
     assert gc(store, "--older-than", "soon", "--dry-run").exit_code == 2
     for age, things in (("47h", 2), ("2880.5m", 0), ("100000s", 2)):
@@ -107,7 +107,7 @@ def test_at_a_terminal_it_asks_and_no_is_the_default(store, answer, kept):
     said, _ = started.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)
-    assert "to delete: 1 things, 1.5 kB" in said
+    assert "to delete: 1 items, 1.5 kB" in said
     assert "Delete this? [y/N]" in said
     assert started.returncode == 0
     assert store.exists(HALF) == kept

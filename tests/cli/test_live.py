@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from rloop_core.cli.live import PlainWatcher, Watcher, watch
+from rloop_core.cli.run_command import watch
 from rloop_core.results import progress
+from rloop_core.results.progress import LineWatcher, Watcher
 
 EVALUATION = {"held-out": {"avg@4": {"value": 0.25, "low": 0.1, "high": 0.4}, "problems": 8}}
 
@@ -19,7 +20,7 @@ def test_lines_are_throttled_by_time(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     out = io.StringIO()
-    watcher = PlainWatcher(Console(file=out, width=200))
+    watcher = LineWatcher(lambda line: print(line, file=out))
     watcher.on_event("explore", 0, {"kind": "start", "note": "not in the store yet"})
     for done in range(1, 21):
         now[0] += 1.0
@@ -35,7 +36,7 @@ def test_lines_are_throttled_by_time(monkeypatch):
 
 def test_names_results_and_cached_stages():
     out = io.StringIO()
-    watcher = PlainWatcher(Console(file=out, width=200))
+    watcher = LineWatcher(lambda line: print(line, file=out))
     watcher.on_event("evaluate", -1, {"kind": "cached", "note": "verified 2 files"})
     watcher.on_event("evaluate", 0, {"kind": "done", "metrics": EVALUATION, "seconds": 65.2})
     watcher.on_event("rft", 1, {"kind": "done", "metrics": {"status": "carried"}, "seconds": 0.5})

@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, json_schema, make_config
+from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, make_config
 from rloop_core.config.base import Section
 from rloop_core.config.evaluation import SAMPLING
 from rloop_core.errors import ConfigError
@@ -218,7 +218,7 @@ def test_a_dumped_config_has_the_same_identities():
 
 
 def test_the_json_schema_describes_every_field_and_closes_every_section():
-    schema = json_schema()
+    schema = Config.model_json_schema()
     sections = {"Config": schema, **schema["$defs"]}
     for name, section in sections.items():
         assert section["additionalProperties"] is False, name
@@ -231,7 +231,7 @@ def test_the_json_schema_describes_every_field_and_closes_every_section():
 
 def test_the_json_schema_accepts_the_same_as_the_config():
     jsonschema = pytest.importorskip("jsonschema")
-    schema = json_schema()
+    schema = Config.model_json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert validator.is_valid(make_config(BASE).model_dump(mode="json"))

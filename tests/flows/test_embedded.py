@@ -16,8 +16,8 @@ pytestmark = pytest.mark.process
 
 _ASK = """
 import sys, time, httpx
-from flows.embedded import prefect_api, server_ahead
-with server_ahead() as server, prefect_api(server):
+from flows.embedded import early_server, prefect_api
+with early_server() as server, prefect_api(server):
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
     with httpx.Client(auth=tuple(PREFECT_API_AUTH_STRING.value().split(":"))) as client:
         seconds = []
@@ -69,7 +69,7 @@ def test_a_database_of_this_version_is_prepared_and_any_other_is_not(
 
 
 def test_a_server_begun_for_nothing_is_ended_at_once(tmp_path: Path) -> None:
-    script = "from flows.embedded import server_ahead\nwith server_ahead() as server:\n    print(server.process.pid)"
+    script = "from flows.embedded import early_server\nwith early_server() as server:\n    print(server.process.pid)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=command_environment(tmp_path), capture_output=True, text=True,
         timeout=60, check=True,

@@ -201,7 +201,7 @@ def test_a_machine_that_dies_is_noticed_by_its_silence(
         run = prefect.server.wait(number, PATIENCE)
     assert (run["state_type"], run["run_count"]) == ("COMPLETED", 2), run["state"]
     states = prefect.server.get(f"/flow_run_states/?flow_run_id={number}")
-    assert any(f"No sign of life for {SILENCE} s" in (state["message"] or "") for state in states)
+    assert any(f"No heartbeat for {SILENCE} s" in (state["message"] or "") for state in states)
     assert manifest_digests(store, RUN) == undisturbed
     prefect.kill_worker()
 

@@ -147,7 +147,9 @@ def test_progress_is_told_and_order_kept_over_many_problems():
     texts = [f"{OTHER} Number {i} of the boxes." for i in range(2500)]
     told = []
     training = problem_set(*texts, TRAIN)
-    result = decontaminate(training, [EvaluationSet("t", problem_set(TRAIN))], tell=lambda *place: told.append(place))
+    result = decontaminate(
+        training, [EvaluationSet("t", problem_set(TRAIN))], on_progress=lambda *place: told.append(place)
+    )
     assert result.contaminated == {problem_id(TRAIN)}
     assert told == [(1000, 2501), (2000, 2501), (2501, 2501)]
 

@@ -173,7 +173,7 @@ def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     assert f"Completions drawn by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]
     shown = " ".join(CliRunner().invoke(group, command).output.split())
-    assert f"completions drawn by {words}" in shown
+    assert f"completions sampled by {words}" in shown
     assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["drawn_by"] == words
 
 

@@ -29,5 +29,5 @@ def test_each_replica_has_gpus_of_its_own_among_those_that_are_visible(monkeypat
 
 
 def test_transformers_has_no_replicas() -> None:
-    with pytest.raises(ConfigError, match=r"^placement\.engines: transformers draws with one engine \(fix: set engine"):
+    with pytest.raises(ConfigError, match=r"^placement\.engines: transformers samples with one engine \(fix: set"):
         small_config(placement={"engines": 2})

@@ -260,7 +260,7 @@ def test_a_concurrent_publisher_loses_no_file(local, tmp_path):
         worker.join()
     for manifest in {one.iteration: one for one in made}.values():
         for file in manifest.files:
-            assert local.size(f"{manifest.folder}/{file.path}") == file.bytes
+            assert len(local.read_bytes(f"{manifest.folder}/{file.path}")) == file.bytes
 
 
 def test_only_named_runs_are_searched(local):

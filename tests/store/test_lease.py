@@ -112,7 +112,7 @@ def test_a_silent_holder_elsewhere_is_taken_over_after_the_patience(store):
     foreign(store)
     told: list[str] = []
     began = time.monotonic()
-    with Lease(store, "run", heartbeat=0.1, patience=0.4, tell=told.append) as lease:
+    with Lease(store, "run", heartbeat=0.1, patience=0.4, note=told.append) as lease:
         assert time.monotonic() - began >= 0.4
         lease.ensure_held()
     assert "node7" in told[0]

@@ -41,7 +41,7 @@ def test_who_waits_can_be_told_to_stop_even_while_the_server_is_away(tmp_path: P
     began = time.monotonic()
     with (
         temporary_settings(updates={PREFECT_API_URL: "http://127.0.0.1:9/api"}),
-        pytest.raises(StageError, match="told to stop before its turn"),
+        pytest.raises(StageError, match="was stopped before it had a slot"),
         concurrency_slot("rloop-gpu", "demo: explore 0", notes.append, lambda: time.monotonic() - began > 1),
     ):
         raise AssertionError("it has no slot")

@@ -164,7 +164,7 @@ def test_a_server_that_is_away_is_nobody_s_silence(
 
 
 def test_told_to_stop_it_stops_its_flow_run(client: SyncPrefectClient, remote: RemoteStage) -> None:
-    with pytest.raises(StageError, match="told to stop"):
+    with pytest.raises(StageError, match="was stopped"):
         _compute(remote, stop=True)
     _is_cancelled(client, remote)
 

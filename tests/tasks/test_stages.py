@@ -24,7 +24,7 @@ def test_a_stage_is_told_to_stop_once_its_run_is(monkeypatch: pytest.MonkeyPatch
 
     def ensure(stage: str, iteration: int, should_stop: Callable[[], bool]) -> None:
         told.append(should_stop())
-        run.stop()
+        run.stop.set()
         told.append(should_stop())
         raise StageError("was told to stop")
 

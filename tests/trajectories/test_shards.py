@@ -74,7 +74,7 @@ def test_a_phase_killed_at_random_seals_to_the_same_bytes(phase, data) -> None:
                 (step, rank), _ = planned[shards]
                 stormy.mkdir(exist_ok=True)
                 (stormy / f".{ShardName(step, rank, attempt).format()}.tmp").write_bytes(b"PAR1 half")
-        winners = winning_shards(stormy)
+        winners = winning_shards(stormy.iterdir())
         assert list(winners) == sorted(phase(steps, ranks))
         assert {key: ShardName.parse(path.name).attempt for key, path in winners.items()} == written
         sealed = seal_shards(stormy, Path(name, "b"), steps=steps, ranks=ranks)

@@ -50,9 +50,8 @@ _STORE = (
     Wrong(
         "any-sha256",
         "rloop_core/store/manifest.py",
-        "        if file_sha256(path) != file.sha256:\n"
-        '            raise _damaged(store, manifest, file, "was altered: its sha256 differs")\n',
-        "",
+        '    return None if file_sha256(path) == file.sha256 else "was altered: its sha256 differs"\n',
+        "    return None\n",
         "An altered file of the right length is trained on.",
     ),
     Wrong(
@@ -78,7 +77,7 @@ _STORE = (
     Wrong(
         "lease-not-renewed",
         "rloop_core/store/lease.py",
-        "                self._beats += 1\n",
+        "                self._heartbeats += 1\n",
         "",
         "A living holder looks silent from another machine, which takes its run.",
     ),
@@ -424,7 +423,7 @@ _PROCESSES = (
     Wrong(
         "cancelled-goes-on",
         "tasks/stages.py",
-        "ensure(stage, iteration, should_stop=lambda: run.stopping)",
+        "ensure(stage, iteration, should_stop=run.stop.is_set)",
         "ensure(stage, iteration, should_stop=lambda: False)",
         "A stage beside one that failed or was cancelled goes on.",
     ),

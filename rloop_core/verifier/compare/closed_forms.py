@@ -35,7 +35,7 @@ _MAX_FACTORIAL = 400
 
 
 def compare_closed_forms(answer: str, gold: str, policies: Policies) -> bool | None:
-    """Return whether two formulas are equal; None when this module cannot parse one of them."""
+    """Return True if two formulas are equal, False if not; None when this module cannot parse one of them."""
     left = _form(answer, policies.mixed_numbers)
     right = _form(gold, policies.mixed_numbers) if left is not None else None
     if left is None or right is None:

@@ -30,7 +30,7 @@ _BASES = {"ten": "10", "two": "2"}
 
 
 def compare(answer: str, gold: str, policies: Policies = DEFAULT) -> bool | None:
-    """Return whether two normalised answers are equal; None when only a math engine can tell."""
+    """Return True if two normalised answers are equal, False if not; None when only the math engine can decide."""
     if answer == gold:
         return True
     left, right = parse_number(answer, policies), parse_number(gold, policies)

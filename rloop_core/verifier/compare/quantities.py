@@ -149,7 +149,7 @@ def split_quantity(text: str, *, weak: bool = False) -> Quantity:
 
 
 def _are_convertible(left: Unit, right: Unit) -> bool | None:
-    """Return whether the units can be converted into each other; None where both are dropped."""
+    """Return True if the units can be converted into each other, False if not; None where both are dropped."""
     if left.words and right.words:
         return left.words <= right.words or right.words <= left.words
     if left.words or right.words:

@@ -151,7 +151,7 @@ class _Comparison:
             if not (is_name(left.parts[0]) and latex_key(left.parts[0]) == latex_key(right.parts[0])):
                 return False
             values = [[self._parse(part) for part in side.parts[1:]] for side in (left, right)]
-            return _all(self.shapes(one, other) for one in values[0] for other in values[1])
+            return _all(self.shapes(first, second) for first in values[0] for second in values[1])
         if set(left.signs) & equal or set(right.signs) & equal:
             return False
         intervals = as_interval(left, self._policies), as_interval(right, self._policies)
@@ -220,7 +220,7 @@ class _Comparison:
     def _ordered(self, left: Sequence[Shape], right: Sequence[Shape]) -> bool | None:
         if len(left) != len(right):
             return False
-        return _all(self.shapes(one, other) for one, other in zip(left, right, strict=True))
+        return _all(self.shapes(first, second) for first, second in zip(left, right, strict=True))
 
     def _as_sets(self, left: Sequence[Shape], right: Sequence[Shape]) -> bool | None:
         """Return True if every entry of each side equals an entry of the other."""
@@ -229,7 +229,7 @@ class _Comparison:
             return not left and not right
         if max(len(left), len(right)) > _MAX_MATCHED:
             return _as_texts(left, self._policies) == _as_texts(right, self._policies)
-        table = [[self.shapes(one, other) for other in right] for one in left]
+        table = [[self.shapes(first, second) for second in right] for first in left]
         rows = _all(_any(row) for row in table)
         columns = _all(_any(row[at] for row in table) for at in range(len(right)))
         return _all((rows, columns))
@@ -240,7 +240,7 @@ class _Comparison:
             return False
         if len(left) > _MAX_MATCHED:
             return _as_texts(left, self._policies, True) == _as_texts(right, self._policies, True)
-        table = [[self.shapes(one, other) for other in right] for one in left]
+        table = [[self.shapes(first, second) for second in right] for first in left]
         if _has_matching([[result is True for result in row] for row in table]):
             return True
         return None if _has_matching([[result is not False for result in row] for row in table]) else False

@@ -187,7 +187,7 @@ def _is_finite(value: Any) -> bool:
 
 def _is_close(left: Any, right: Any, digits: int = _DIGITS) -> bool:
     size = max(abs(left), abs(right))
-    # More digits tell smaller values from zero.
+    # With more digits, smaller values differ from zero.
     noise = min(_NOISE, sympy.Float(10) ** (-digits // 2))
     return bool(abs(left - right) <= size * sympy.Float(10) ** (10 - digits)) or bool(size < noise)
 

@@ -52,20 +52,19 @@ class Template:
     """
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+        self.link, child_link = socket.socketpair()
         # -P: a file in the working directory must not replace a module. PYTHONHASHSEED: hashes must not vary.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "MPMATH_NOGMPY": "1", "SYMPY_GROUND_TYPES": "python"}
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
-        with theirs:
+        with child_link:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, paths, str(theirs.fileno())],
+                [sys.executable, "-P", "-c", _BOOT, paths, str(child_link.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_link.fileno(),),
             )
-        self.link = ours
         self._lock = threading.Lock()
         self.link.settimeout(_START_SECONDS)
         try:
@@ -139,9 +138,9 @@ class Worker:
 
     def _start(self, policies: dict[str, Any], memory_mb: int) -> None:
         self._template = _current_template()
-        self.connection, theirs = socket.socketpair()
-        with theirs:
-            self.pid = self._template.fork(theirs)
+        self.connection, child_link = socket.socketpair()
+        with child_link:
+            self.pid = self._template.fork(child_link)
         self.connection.settimeout(_ANSWER_SECONDS)
         _workers.add(self)
         try:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,14 @@ from benchmarks.organism.measure import MAX_NEW_TOKENS, figures, sample
 from benchmarks.organism.styles import MIXTURE
 from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts
 from benchmarks.organism.tokenizer import build_tokenizer
-from rloop_core.policies import POLICIES, bundled_card, bundled_policy_path
+from rloop_core.policies import POLICIES, bundled_policy_path
 from rloop_core.problems import load_problems
 from rloop_core.results.study.config import load_study, study_runs
 from tests.conftest import ROOT
+
+
+def bundled_card(name: str = "bundled") -> dict[str, Any]:
+    return json.loads((bundled_policy_path(name) / "card.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
