@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.graders.layouts import BOX, LAYOUTS, PROSE, fill
-from benchmarks.graders.shapes import exact, is_balanced
-from benchmarks.graders.sources import Item, golds, items, lines, spread
+from benchmarks.graders.golds import Item, exact, golds, is_balanced, items, lines, spread
 from benchmarks.graders.variants import near_misses, rewritings
 
 WORKED = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 250}
@@ -31,6 +30,52 @@ CONVENTIONS = {"approx", "inequality"}
 """Rewritings that are the same answer by convention only: no label."""
 HOSTILE = ["9^{9^{9}}", "10^{9}!", "((((5!)!)!)!)!", "2^{2^{2^{2^{2^{2}}}}}", "\\sqrt{" * 300 + "7" + "}" * 300]
 """Answers that must be judged wrong for the gold 7 quickly; the last one is 7 if it can be parsed: no label."""
+PROSE = "We follow the definitions and simplify each side until both agree."
+BOX = PROSE + "\nSo the result is $\\boxed{A}$."
+AFTERTHOUGHT = (
+    "Let us look at it once more. The first step used only the definition, the second one rearranged the terms, "
+    "and the third one collected them. None of these steps loses a case, since each of them can be undone. The bound "
+    "that was used on the way is attained as well, so nothing can be improved. This completes the argument and the "
+    "problem is done."
+)
+LAYOUTS: dict[str, tuple[str, bool | None]] = {
+    "display": (PROSE + "\n\\[\n\\boxed{A}\n\\]", True),
+    "box_with_space": (PROSE + "\nSo it is $\\boxed {A}$.", True),
+    "fbox": (PROSE + "\nSo it is $\\fbox{A}$.", True),
+    "framebox": (PROSE + "\nSo it is $\\framebox{A}$.", True),
+    "nested_box": (PROSE + "\nSo it is $\\boxed{\\boxed{A}}$.", True),
+    "box_in_equation": (PROSE + "\n$$x = \\boxed{A}$$", True),
+    "equation_in_box": (PROSE + "\n$$\\boxed{x = A}$$", True),
+    "answer_line": (PROSE + "\n\nAnswer: A", True),
+    "answer_line_dollars": (PROSE + "\n\nAnswer: $A$", True),
+    "answer_line_bold": (PROSE + "\n\n**Answer:** A", True),
+    "answer_line_stop": (PROSE + "\n\nAnswer: A.", True),
+    "answer_line_box": (PROSE + "\n\nAnswer: $\\boxed{A}$", True),
+    "answer_next_line": (PROSE + "\n\n### Final Answer:\n\nA", True),
+    "answer_then_text": (PROSE + "\n\nAnswer: A\n\n" + AFTERTHOUGHT, True),
+    "box_then_text": (PROSE + "\nSo it is $\\boxed{A}$. " + AFTERTHOUGHT, True),
+    "minerva": (PROSE + "\nFinal Answer: The final answer is $A$. I hope it is correct.", True),
+    "minerva_box": (PROSE + "\nFinal Answer: The final answer is $\\boxed{A}$. I hope it is correct.", True),
+    "box_corrected": ("We get $\\boxed{W}$. But a sign was lost. So the answer is $\\boxed{A}$.", True),
+    "box_spoiled": ("We get $\\boxed{A}$. But a sign was lost. So the answer is $\\boxed{W}$.", False),
+    "line_then_box": ("Answer: W\n\nThat forgets a case. With it we have $\\boxed{A}$.", True),
+    "box_then_line": ("At first $\\boxed{W}$ comes out. That forgets a case.\n\nAnswer: A", None),
+    "prose_mentions_wrong": ("One may think of W, but this fails. It is $\\boxed{A}$.", True),
+    "marker_after": (PROSE + " $\\boxed{A}$<|im_end|>\n<|im_start|>user\nIs it $\\boxed{W}$?", True),
+    "marker_before": (PROSE + " $\\boxed{W}$<|im_end|>\n<|im_start|>user\nNo, it is $\\boxed{A}$.", False),
+    "answer_after_marker": (PROSE + "<|im_end|>\n<|im_start|>assistant\nAnswer: A", False),
+    "unclosed_box": (PROSE + "\nSo the result is $\\boxed{A", False),
+    "closed_then_unclosed": (PROSE + " At first $\\boxed{A}$. After a check it is $\\boxed{W", False),
+    "prose_only": (PROSE + " The answer is A.", None),
+    "hashes": (PROSE + "\n#### A", None),
+    "bold_only": (PROSE + "\n\n**A**", None),
+    "empty_box": (PROSE + " Since A occurs above, it is $\\boxed{}$.", False),
+    "placeholder": (PROSE + " It might be A or W.\n\nAnswer: $Answer", False),
+    "refusal": ("One of A and W. Answer: I cannot tell.", False),
+    "every_box": ("It is one of $\\boxed{W}$, $\\boxed{A}$ and $\\boxed{987654321}$.", False),
+}
+"""Completions with places for the right answer (A) and a wrong one (W), and whether each is correct; None where it is a
+matter of convention whether it answers at all."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +173,11 @@ def _misses() -> Iterator[Row]:
         yield _boxed("other_gold", "other_gold", item, _different(item.gold, items, index), False)
 
 
-def _variants(make: Callable[[str], list[tuple[str, str]]]) -> Iterator[tuple[str, Item, str]]:
+def _variants(make: Callable[[str], dict[str, str]]) -> Iterator[tuple[str, Item, str]]:
     """Yield (what, gold, answer) of every kind of variant."""
     by_kind: dict[str, list[tuple[Item, str]]] = {}
     for item in golds():
-        for what, answer in make(item.gold):
+        for what, answer in make(item.gold).items():
             by_kind.setdefault(what, []).append((item, answer))
     for what, pairs in by_kind.items():
         for item, answer in pairs if what in IN_FULL else spread(pairs, MOST):
@@ -158,17 +203,11 @@ def _different(gold: str, items: list[Item], index: int) -> str:
 
 def _layouts() -> Iterator[Row]:
     """Yield every layout with easily compared answers of several kinds: only how they are found matters."""
-    pairs = [
-        ("42", "17"),
-        ("1024", "1000"),
-        ("\\frac{3}{4}", "\\frac{4}{3}"),
-        ("(2, -5)", "(-5, 2)"),
-        ("3\\sqrt{13}", "8"),
-    ]
-    for layout in LAYOUTS:
-        for right, wrong in pairs:
-            where = f"layout/{layout.name}/{right}"
-            yield Row(where, "layout", layout.name, fill(layout.text, right, wrong), right, None, layout.right)
+    pairs = {"42": "17", "1024": "1000", "\\frac{3}{4}": "\\frac{4}{3}", "(2, -5)": "(-5, 2)", "3\\sqrt{13}": "8"}
+    for name, (text, label) in LAYOUTS.items():
+        for right, wrong in pairs.items():
+            completion = fill(text, right, wrong)
+            yield Row(f"layout/{name}/{right}", "layout", name, completion, right, None, label)
 
 
 def _examples() -> Iterator[Row]:
@@ -181,3 +220,9 @@ def _hostile() -> Iterator[Row]:
     for number, answer in enumerate(HOSTILE):
         label = None if answer.startswith("\\sqrt") else False
         yield Row(f"hostile/{number}", "hostile", "hostile", BOX.replace("A", answer), "7", answer, label)
+
+
+def fill(text: str, right: str, wrong: str) -> str:
+    """Fill the places of a layout; `A` and `W` are places only where no letter or digit is beside them."""
+    places = {"A": right, "W": wrong}
+    return re.sub(r"(?<![^\W_])[AW](?![^\W_])", lambda place: places[place.group()], text)

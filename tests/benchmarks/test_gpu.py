@@ -16,12 +16,11 @@ import psutil
 import pytest
 
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.bench import Bench, Line, Row, Rows
+from benchmarks.gpu.bench import Bench, Line, Row, Rows, rows_of, table
 from benchmarks.gpu.device import gpu, machine_facts
 from benchmarks.gpu.explore import explore_config
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.policy import problem_file
-from benchmarks.gpu.table import rows_of, table
 from benchmarks.trainers import train_in_turns
 from rloop_core.policies import bundled_policy_path
 from rloop_core.training import explore as exploration

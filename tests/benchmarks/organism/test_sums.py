@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.organism.corpus import worked_sums
 from benchmarks.organism.make import DEMO
 from benchmarks.organism.styles import MIXTURE, SCHOOL, answer_of
-from benchmarks.organism.sums import HARDER, HELD_OUT, RL_SETS, TRAIN, SumSet, parse_terms, texts
+from benchmarks.organism.sums import HARDER, HELD_OUT, RL_SETS, TRAIN, SumSet, parse_terms, texts, worked_sums
 
 
 @pytest.mark.parametrize("chosen", RL_SETS, ids=lambda s: s.name)
