@@ -1,14 +1,14 @@
-"""A few thousand completions with a gold, most of them with a label fixed by their construction. No randomness."""
+"""A few thousand completions with a gold, most of them with a label fixed by their construction; the same every time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.graders.golds import Item, exact, golds, is_balanced, items, lines, spread
-from benchmarks.graders.variants import near_misses, rewritings
+from benchmarks.graders.golds import Item, exact, golds, is_balanced, is_formula, items, lines, spread
+from tests.verifier.random_pairs import random_pairs
 
 WORKED = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 250}
 """Worked solutions from each data set; from Omni all that have a box, and `UNBOXED` that have none."""
@@ -22,12 +22,12 @@ DOUBTFUL = {
     "worked/omni_math_rule/1063": "the gold writes binary digits with base 8, the box is right",
 }
 """Worked solutions that contradict their gold, and why: no label."""
-MOST = 60
-"""Most rows of one rewriting or one kind of miss, spread over the golds it applies to."""
-IN_FULL = {"sign", "formula_plus_one", "formula_plus_x", "formula_doubled"}
-"""Misses made of every gold they apply to: a formula read in part is the likeliest false positive."""
-CONVENTIONS = {"approx", "inequality"}
-"""Rewritings that are the same answer by convention only: no label."""
+PAIRS = 3000
+"""Pairs of answer and gold whose truth is known by construction: those of the verifier's tests."""
+SPELLINGS = {"stop": "A.", "dollars": "$A$", "displaystyle": "\\displaystyle A"}
+"""Other spellings of every gold that is a formula."""
+MISSES = {"plus_one": "A + 1", "plus_x": "A + x", "doubled": "2\\left(A\\right)", "sign": "-\\left(A\\right)"}
+"""Wrong answers made of every gold that is a formula: one that is read in part is the likeliest false positive."""
 HOSTILE = ["9^{9^{9}}", "10^{9}!", "((((5!)!)!)!)!", "2^{2^{2^{2^{2^{2}}}}}", "\\sqrt{" * 300 + "7" + "}" * 300]
 """Answers that must be judged wrong for the gold 7 quickly; the last one is 7 if it can be parsed: no label."""
 PROSE = "We follow the definitions and simplify each side until both agree."
@@ -84,8 +84,8 @@ class Row:
 
     Attributes:
         id: family/what/source of the gold.
-        family: worked, notation, near_miss, other_gold, layout, example or hostile.
-        what: The rewriting, the near miss, the layout or the data set.
+        family: worked, spelling, miss, other_gold, pair, layout, example or hostile.
+        what: The spelling, the miss, the kind of pair, the layout or the data set.
         answer: The answer as written; None for a data set's own text.
         label: True if it is right, None where that is a matter of convention.
     """
@@ -120,7 +120,7 @@ def rows_in(form: str, rows: list[Row]) -> list[Row]:
     """
     if form == AS_WRITTEN:
         return rows
-    families = ("worked", "notation", "near_miss", "other_gold", "hostile")
+    families = ("worked", "spelling", "miss", "other_gold", "pair", "hostile")
     return [_rephrased(row, SENTENCES[form]) for row in rows if row.family in families]
 
 
@@ -136,7 +136,7 @@ def _rephrased(row: Row, sentence: str) -> Row:
 
 def corpus() -> list[Row]:
     """Return every row, in order, with unique ids."""
-    rows = [*_worked(), *_notations(), *_misses(), *_layouts(), *_examples(), *_hostile()]
+    rows = [*_worked(), *_formulas(), *_pairs(), *_layouts(), *_examples(), *_hostile()]
     assert len({row.id for row in rows}) == len(rows)
     return rows
 
@@ -158,30 +158,25 @@ def _solution(what: str, item: Item, label: bool | None) -> Row:
     return Row(where, "worked", what, item.solution, item.gold, None, None if where in DOUBTFUL else label)
 
 
-def _notations() -> Iterator[Row]:
-    for item in golds():
-        yield _boxed("notation", "as_is", item, item.gold, True)
-    for what, item, answer in _variants(rewritings):
-        yield _boxed("notation", what, item, answer, None if what in CONVENTIONS else True)
+def _formulas() -> Iterator[Row]:
+    """Yield real golds as they are, in other spellings, altered, and for one another."""
+    every = golds()
+    for index, item in enumerate(every):
+        yield _boxed("spelling", "as_is", item, item.gold, True)
+        yield _boxed("other_gold", "other_gold", item, _different(item.gold, every, index), False)
+        if is_formula(item.gold):
+            for what, form in SPELLINGS.items():
+                yield _boxed("spelling", what, item, form.replace("A", item.gold), True)
+            for what, form in MISSES.items():
+                if exact(item.gold) != 0 or what not in ("sign", "doubled"):
+                    yield _boxed("miss", what, item, form.replace("A", item.gold), False)
 
 
-def _misses() -> Iterator[Row]:
-    for what, item, answer in _variants(near_misses):
-        yield _boxed("near_miss", what, item, answer, False)
-    items = golds()
-    for index, item in enumerate(items):
-        yield _boxed("other_gold", "other_gold", item, _different(item.gold, items, index), False)
-
-
-def _variants(make: Callable[[str], dict[str, str]]) -> Iterator[tuple[str, Item, str]]:
-    """Yield (what, gold, answer) of every kind of variant."""
-    by_kind: dict[str, list[tuple[Item, str]]] = {}
-    for item in golds():
-        for what, answer in make(item.gold).items():
-            by_kind.setdefault(what, []).append((item, answer))
-    for what, pairs in by_kind.items():
-        for item, answer in pairs if what in IN_FULL else spread(pairs, MOST):
-            yield what, item, answer
+def _pairs() -> Iterator[Row]:
+    for number, pair in enumerate(random_pairs(0, PAIRS)):
+        completion = f"{PROSE}\nSo it is \\boxed{{{pair.answer}}}."
+        where = f"pair/{pair.kind}/{number}"
+        yield Row(where, "pair", pair.kind, completion, pair.gold, pair.answer, pair.equal)
 
 
 def _boxed(family: str, what: str, item: Item, answer: str, label: bool | None) -> Row:

@@ -63,10 +63,11 @@ def _head(compared: list[Case], day: str) -> str:
 minerva_math is lm-eval's metric exact_match; its other metric is math-verify on the whole completion, the last column.
 
 {rows:,} completions, made the same way every time: worked solutions of MATH-500, Minerva, AIME 2024, Omni-MATH and
-GSM8K; their golds in other notations (right), near misses and other problems' golds (wrong); layouts with several
-boxes, text after the answer, chat markers, open boxes; the 45 verifier examples; hostile answers. The label is fixed
-by the construction, or left open where it is a matter of convention. *As written* means the same completion for all;
-most of them hold a box. The graders that ask for another format are asked again in it, with the same answers.
+GSM8K; their golds in other spellings (right), altered, and other problems' golds (wrong); generated pairs whose truth is
+known; layouts with several boxes, text after the answer, chat markers, open boxes; the 45 verifier examples; hostile
+answers. The label is fixed by the construction, or left open where it is a matter of convention. *As written* means the
+same completion for all; most of them hold a box. The graders that ask for another format are asked again in it, with
+the same answers.
 """
 
 

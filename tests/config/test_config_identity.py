@@ -155,16 +155,12 @@ def test_every_identity_field_is_in_a_fingerprint(leaf):
 @pytest.mark.parametrize(
     ("path", "value", "stages"),
     [
-        (("filter", "threshold"), 0.2, {"filter"}),
-        (("rft", "epochs"), 2, {"rft"}),
-        (("evaluate", "temperature"), 0.6, {"evaluate"}),
-        (("explore", "learning_rate"), 2e-6, {"explore"}),
-        (("seed",), 1, {"explore", "harvest", "filter", "rft", "evaluate"}),
-        (("evaluate", "base"), False, set()),
-        (("iterations",), 5, set()),
-        (("name",), "other", set()),
+        (("filter", "threshold"), 0.2, {"filter"}), (("rft", "epochs"), 2, {"rft"}),
+        (("evaluate", "temperature"), 0.6, {"evaluate"}), (("explore", "learning_rate"), 2e-6, {"explore"}),
+        (("seed",), 1, {"explore", "harvest", "filter", "rft", "evaluate"}), (("evaluate", "base"), False, set()),
+        (("iterations",), 5, set()), (("name",), "other", set()),
     ],
-)
+)  # fmt: skip
 def test_a_change_affects_only_the_stages_that_read_it(path, value, stages):
     before, other = identities(make_config(BASE)), changed(path, value)
     assert other is not None
