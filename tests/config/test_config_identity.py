@@ -195,12 +195,6 @@ def test_adapters_affect_training_stages_and_only_with_a_rank(change):
     assert "lora" not in make_config(none).stage_identity("explore") | make_config(none).stage_identity("rft")
 
 
-def test_dropout_affects_rft_only():
-    before, other = identities(make_config(BASE)), changed(("lora", "dropout"), 0.1)
-    assert other is not None
-    assert {stage for stage in STAGES if identities(other)[stage] != before[stage]} == {"rft"}
-
-
 def test_harvest_depends_on_sampling_settings_only_when_it_samples():
     data = {**BASE, "harvest": {"snapshot_samples": 0}}
     hotter = {**data, "explore": {**BASE["explore"], "temperature": 1.2}, "seed": 5}

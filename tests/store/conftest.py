@@ -6,14 +6,23 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from rloop_core.store import Store
+from rloop_core.store import Manifest, Store, publish
 from tests.disks import small_disk
 from tests.store.faulty_s3 import FaultyS3
 from tests.swift import Swift
+
+
+def published(store: Store, folder: Path, **changes: Any) -> Manifest:
+    """Publish a folder as an artifact: `rft` of the first iteration of `run`, unless a test says otherwise."""
+    values: dict[str, Any] = {"run": "run", "iteration": 0, "stage": "rft", "fingerprint": "f" * 64, "inputs": (),
+                              "identity": {}, "counts": {}, "metrics": {}, "versions": {}, "seed": 1,
+                              "seconds": 1.0}  # fmt: skip
+    return publish(store, folder, **{**values, **changes})
 
 
 @pytest.fixture

@@ -21,50 +21,33 @@ def equal(answer: str, gold: str, policies: Policies = DEFAULT) -> bool:
     return by_engine
 
 
+AGREE = [
+    ("5000 \\text{ m}", "5 \\text{ km}"), ("5 km", "5000 \\mathrm{~m}"), ("90 km/h", "25 \\text{ m/s}"),
+    ("9.8 \\, \\mathrm{m\\,s^{-2}}", "9.8 \\frac{\\text{m}}{\\text{s}^2}"),
+    ("5 \\mathrm{~kg} \\cdot \\mathrm{m}^2/\\mathrm{s}^2", "5 \\text{ J}"),
+    ("1 \\mathrm{ft}^2", "144 \\text{ square inches}"), ("5\\text{ sq. ft.}", "5 \\text{ ft}^2"),
+    ("3\\sqrt{2}\\text{ km}", "3000\\sqrt2 \\text{ m}"), ("\\$5", "5 \\text{ dollars}"),
+    ("50 \\text{ cents}", "\\$0.50"), ("\\$1.2 \\text{ billion}", "1.2\\times10^9"),
+    ("77^\\circ F", "25^{\\circ} \\mathrm{C}"), ("25^\\circ C", "298.15 \\text{ K}"),
+    ("90^\\circ", "\\frac{\\pi}{2}"), ("\\frac{\\pi}{2} \\text{ radians}", "90 \\text{ degrees}"),
+    ("2 \\text{ hours } 30 \\text{ minutes}", "150 \\text{ minutes}"), ("5 \\text{ apples}", "5\\text{ apple}"),
+    ("5 \\text{ people}", "5 \\text{ cm}"), ("5 marbles", "5"), ("12 \\text{ square units}", "12"),
+    ("5 m", "500 \\text{ cm}"),
+]  # fmt: skip
+DIFFER = [
+    ("5 \\text{ m}", "5 \\text{ km}"), ("5 \\text{ m}", "5 \\text{ s}"), ("5 \\text{ m}", "5 \\text{ m}^2"),
+    ("5 \\text{ m/s}", "5 \\text{ s/m}"), ("\\$5", "5 \\text{ euros}"), ("5 \\text{ cents}", "\\$5"),
+    ("5^\\circ", "5 \\text{ rad}"), ("5 \\text{ apples}", "5 \\text{ pears}"),
+    ("10 \\text{ am}", "10 \\text{ pm}"), ("5 \\text{ is not the answer}", "5"),
+    ("\\frac{37}{4} m", "\\frac{37}{4}"), ("3t", "3"), ("5 choose 2", "5"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        ("5000 \\text{ m}", "5 \\text{ km}"),
-        ("5 km", "5000 \\mathrm{~m}"),
-        ("90 km/h", "25 \\text{ m/s}"),
-        ("9.8 \\, \\mathrm{m\\,s^{-2}}", "9.8 \\frac{\\text{m}}{\\text{s}^2}"),
-        ("5 \\mathrm{~kg} \\cdot \\mathrm{m}^2/\\mathrm{s}^2", "5 \\text{ J}"),
-        ("1 \\mathrm{ft}^2", "144 \\text{ square inches}"),
-        ("5\\text{ sq. ft.}", "5 \\text{ ft}^2"),
-        ("3\\sqrt{2}\\text{ km}", "3000\\sqrt2 \\text{ m}"),
-        ("\\$5", "5 \\text{ dollars}"),
-        ("50 \\text{ cents}", "\\$0.50"),
-        ("\\$1.2 \\text{ billion}", "1.2\\times10^9"),
-        ("77^\\circ F", "25^{\\circ} \\mathrm{C}"),
-        ("25^\\circ C", "298.15 \\text{ K}"),
-        ("90^\\circ", "\\frac{\\pi}{2}"),
-        ("\\frac{\\pi}{2} \\text{ radians}", "90 \\text{ degrees}"),
-        ("2 \\text{ hours } 30 \\text{ minutes}", "150 \\text{ minutes}"),
-        ("5 \\text{ apples}", "5\\text{ apple}"),
-        ("5 \\text{ people}", "5 \\text{ cm}"),
-        ("5 marbles", "5"),
-        ("12 \\text{ square units}", "12"),
-        ("5 m", "500 \\text{ cm}"),
-    ],
+    ("answer", "gold", "same"), [*((*pair, True) for pair in AGREE), *((*pair, False) for pair in DIFFER)]
 )
-def test_units_that_agree(answer: str, gold: str) -> None:
-    assert equal(answer, gold)
-    assert equal(gold, answer)
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        ("5 \\text{ m}", "5 \\text{ km}"), ("5 \\text{ m}", "5 \\text{ s}"), ("5 \\text{ m}", "5 \\text{ m}^2"),
-        ("5 \\text{ m/s}", "5 \\text{ s/m}"), ("\\$5", "5 \\text{ euros}"), ("5 \\text{ cents}", "\\$5"),
-        ("5^\\circ", "5 \\text{ rad}"), ("5 \\text{ apples}", "5 \\text{ pears}"),
-        ("10 \\text{ am}", "10 \\text{ pm}"), ("5 \\text{ is not the answer}", "5"),
-        ("\\frac{37}{4} m", "\\frac{37}{4}"), ("3t", "3"), ("5 choose 2", "5"),
-    ],
-)  # fmt: skip
-def test_units_that_differ_and_variables(answer: str, gold: str) -> None:
-    assert not equal(answer, gold)
-    assert not equal(gold, answer)
+def test_units_and_variables(answer: str, gold: str, same: bool) -> None:
+    assert equal(answer, gold) is equal(gold, answer) is same
 
 
 def test_units_ignored_or_required() -> None:
