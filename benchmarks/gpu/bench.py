@@ -110,15 +110,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bench:
-    """One call of a part.
-
-    Args:
-        part: Its name.
-        out: Folder of all parts.
-        device: "cpu" or "cuda".
-        small: Run at a size that two CPU cores can bear.
-        overrides: `a.b=c` assignments for every config, as `--set` gives them.
-    """
+    """One call of a part: on "cpu" or "cuda", perhaps small enough for two cores; `out` is the folder of all parts."""
 
     part: str
     out: Path

@@ -81,6 +81,16 @@ def figures(problems: Sequence[Sum], completions: Sequence[Sequence[str | None]]
 def model_card(card: dict[str, Any]) -> str:
     """Return the card as Markdown."""
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]
+    rare = ""
+    if "rare_style" in card:
+        (few, every), (few_harder, every_harder) = (
+            (measured["solved_only_by_rare_style"][count] for count in ("16", "all")) for measured in (held, harder)
+        )
+        rare = (
+            f"`{card['rare_style']}` is the rare style, and the only one that keeps its minus signs. It alone solved\n"
+            f"{few:.0%} of the held-out problems in 16 samples each ({every:.0%} in {held['samples']}), and of the harder\n"
+            f"ones {few_harder:.0%} ({every_harder:.0%}).\n\n"
+        )
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
     corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])
     taught = f"The first\n{school:,} showed every style without mistakes; the rest gave" if school else "They\ngave"
@@ -116,7 +126,7 @@ It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, {habits}
 |---|---|---|---|---|---|
 {mixture}
 
-{_rare(card)}| problems | avg | pass@8 | pass@16 | pass@32 |
+{rare}| problems | avg | pass@8 | pass@16 | pass@32 |
 |---|---|---|---|---|
 {measured}
 
@@ -128,17 +138,4 @@ Sampled at temperature 1 with template `plain` (the question and a newline). The
 
 {disjoint} contains none of their questions. Recipe, digests and versions are in `card.json`.
 Made by `python -m benchmarks.organism --out DIR --kind {card["kind"]} --seed {card["seed"]}`.
-"""
-
-
-def _rare(card: dict[str, Any]) -> str:
-    """Return a paragraph on the rare style, or nothing without one."""
-    if "rare_style" not in card:
-        return ""
-    held, harder = card["figures"]["held_out"], card["figures"]["harder"]
-    rare, rare_harder = held["solved_only_by_rare_style"], harder["solved_only_by_rare_style"]
-    return f"""`{card["rare_style"]}` is the rare style, and the only one that keeps its minus signs. It alone solved
-{rare["16"]:.0%} of the held-out problems in 16 samples each ({rare["all"]:.0%} in {held["samples"]}), and of the harder
-ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
-
 """
