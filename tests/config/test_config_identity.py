@@ -17,13 +17,10 @@ from rloop_core.store import fingerprint
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 BASE: dict[str, Any] = {
     "problems": {"source": "gsm8k", "params": {"knob": 1}},
-    "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64},
-    "harvest": {"snapshot_samples": 2},
-    "evaluate": {"sets": [{"source": "aime24"}]},
-    "prompt": {"max_tokens": 64},
-    "lora": {"rank": 8},
+    "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64}, "harvest": {"snapshot_samples": 2},
+    "evaluate": {"sets": [{"source": "aime24"}]}, "prompt": {"max_tokens": 64}, "lora": {"rank": 8},
     "placement": {"processes": 2, "scratch": "scratch"},
-}
+}  # fmt: skip
 # Not in any stage's config share, each for its reason.
 ELSEWHERE = {
     ("name",): "says where artifacts are",

@@ -121,22 +121,15 @@ def test_a_key_given_twice_is_refused(load, text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [1, 2", "not valid YAML"),
-        ("a: b: c", "not valid YAML (line 1)"),
-        ("- 1\n- 2", "not a mapping"),
-        ("", "not a mapping"),
-        ("? [a, b]\n: 1", "a key is not a name (line 1"),
+        ("a: [1, 2", "not valid YAML"), ("a: b: c", "not valid YAML (line 1)"), ("- 1\n- 2", "not a mapping"),
+        ("", "not a mapping"), ("? [a, b]\n: 1", "a key is not a name (line 1"),
         ("problems: &p {source: gsm8k, params: *p}", "problems.params: is an alias"),
-        ("x: !!python/object/apply:os.system ['true']", "x: has the tag"),
-        ("x: !!set {a, b}", "x: has the tag"),
-        ("seed: !!int abc", "seed: is not a whole number"),
-        (f"seed: {'9' * 5000}", "seed: has more than 18 digits"),
-        ("problems: " + "[" * 5000, "problems.0.0.0.0"),
-        ("? " * 5000, "a key is not a name (line 1"),
-        ('name: "\\ud800"', "name: holds half a character"),
-        (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
+        ("x: !!python/object/apply:os.system ['true']", "x: has the tag"), ("x: !!set {a, b}", "x: has the tag"),
+        ("seed: !!int abc", "seed: is not a whole number"), (f"seed: {'9' * 5000}", "seed: has more than 18 digits"),
+        ("problems: " + "[" * 5000, "problems.0.0.0.0"), ("? " * 5000, "a key is not a name (line 1"),
+        ('name: "\\ud800"', "name: holds half a character"), (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
     ],
-)
+)  # fmt: skip
 def test_malformed_config_files_are_refused_in_one_line(load, text, said):
     with pytest.raises(ConfigError) as caught:
         load(text)

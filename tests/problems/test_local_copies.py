@@ -15,13 +15,9 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the local copies of the benchmarks are not at hand")
 
 ROWS = {
-    "aime24": 30,
-    "minerva_math": 272,
-    "math500": 500,
-    "gsm8k_test": 1319,
-    "gsm8k_train": 7473,
+    "aime24": 30, "minerva_math": 272, "math500": 500, "gsm8k_test": 1319, "gsm8k_train": 7473,
     "omni_math_rule": 2821,
-}
+}  # fmt: skip
 
 
 def load(name: str) -> ProblemSet:

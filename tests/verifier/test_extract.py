@@ -24,13 +24,9 @@ BOXED = [
     ("if 2 < x and y > |x| then \\boxed{7}", "7", 1),
 ]  # fmt: skip
 UNCLOSED = [
-    "\\boxed{1",
-    "\\boxed{3} and then \\boxed{4",
-    "\\boxed{\\frac{1}{2}",
-    "\\boxed{3} so \\boxed",
-    "\\boxed{}",
+    "\\boxed{1", "\\boxed{3} and then \\boxed{4", "\\boxed{\\frac{1}{2}", "\\boxed{3} so \\boxed", "\\boxed{}",
     "\\boxed{ }",
-]
+]  # fmt: skip
 ANSWER_LINES = [
     ("3 + 4 = 7\nAnswer: 7", "7"),
     ("answer : 7\nfor 3 + 4 is 7", "7"),
@@ -72,13 +68,10 @@ ANSWER_LINES = [
     ("", None),
 ]
 THOUGHTS = [
-    ("<think>\\boxed{3}</think> so \\boxed{4}", "4", 1),
-    ("<think>\\boxed{3}</think> Answer: 4", "4", 0),
-    ("<think>\\boxed{3}</think> It is three.", "3", 1),
-    ("<think>\\boxed{3}</think> so \\boxed{4", None, 1),
-    ("<think>it is \\boxed{3}", "3", 1),
-    ("<think>a</think>\\boxed{3}<think>b</think> done", "3", 1),
-]
+    ("<think>\\boxed{3}</think> so \\boxed{4}", "4", 1), ("<think>\\boxed{3}</think> Answer: 4", "4", 0),
+    ("<think>\\boxed{3}</think> It is three.", "3", 1), ("<think>\\boxed{3}</think> so \\boxed{4", None, 1),
+    ("<think>it is \\boxed{3}", "3", 1), ("<think>a</think>\\boxed{3}<think>b</think> done", "3", 1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("completion", "answer", "boxes"), [*BOXED, *THOUGHTS, *((*pair, 0) for pair in ANSWER_LINES)])
@@ -96,15 +89,10 @@ def test_an_unclosed_or_empty_last_box_is_no_answer(completion: str) -> None:
 @pytest.mark.parametrize(
     "marker",
     [
-        "<|im_end|>",
-        "<|endoftext|>",
-        "</s>",
-        "<end_of_turn>",
-        "<\uff5cend\u2581of\u2581sentence\uff5c>",
-        "<|end▁of▁sentence|>",
-        "[INST]",
+        "<|im_end|>", "<|endoftext|>", "</s>", "<end_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<|end▁of▁sentence|>", "[INST]",
     ],
-)
+)  # fmt: skip
 def test_text_after_a_chat_marker_is_not_the_answer(marker: str) -> None:
     assert cut_at_marker(f"so 6 {marker} tail") == "so 6 "
     assert extract(f"I guess \\boxed{{6}} {marker} user: \\boxed{{7}}")[:2] == ("6", 1)

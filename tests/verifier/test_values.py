@@ -49,14 +49,9 @@ DIFFERENT = [
     ("\\{x : x > 3\\}", "[3,\\infty)"), ("seat", "east"),
 ]  # fmt: skip
 UNDECIDED = [
-    ("1 2", "12"),
-    ("\\frac{1}{0}", "1"),
-    ("\\sin 2x", "2\\sin x\\cos x"),
-    ("2^{n+1}", "2\\cdot 2^n"),
-    ("1/2x", "x/2"),
-    ("f(x)", "g(x)"),
-    ("\\sqrt{3+2\\sqrt{2}}", "1+\\sqrt{2}"),
-]
+    ("1 2", "12"), ("\\frac{1}{0}", "1"), ("\\sin 2x", "2\\sin x\\cos x"), ("2^{n+1}", "2\\cdot 2^n"),
+    ("1/2x", "x/2"), ("f(x)", "g(x)"), ("\\sqrt{3+2\\sqrt{2}}", "1+\\sqrt{2}"),
+]  # fmt: skip
 DECORATED = [
     "\\mathbf{7}", "\\textcolor{red}{7}", "{\\bf 7}", "\\underline{7}", "\\large 7", "7 \\tag{1}", "\\hspace{1cm}7",
     "\\approx 7", "\\text{7}", "{7}", "7\\quad", "\uff17",
