@@ -20,7 +20,7 @@ LONGEST_CELL = 400
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table, declared before anything is measured: its key within the part, and its bar if it has one."""
+    """One line of the table, declared before anything is measured: its key within the part, perhaps with a bar."""
 
     key: str
     what: str

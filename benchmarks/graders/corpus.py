@@ -1,4 +1,4 @@
-"""A few thousand completions with a gold, most of them with a label fixed by their construction; the same every time."""
+"""A few thousand completions with a gold, most with a label fixed by their construction; the same every time."""
 
 from __future__ import annotations
 

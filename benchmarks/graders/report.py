@@ -46,8 +46,8 @@ def write_report(compared: list[Case], folder: Path, day: str) -> Path:
         _ours(compared),
         *(_grader(name, listed) for name in dict.fromkeys(case.grader for case in compared)),
         f"## Worked solutions without a label\n\nThey do not say what their gold says:\n\n{doubts}\n",
-        f"Every disagreement is in [{day}-graders.csv]({day}-graders.csv) ({len(listed):,} lines), but for rows in which "
-        "minerva_math finds no sentence of Minerva's.\n",
+        f"Every disagreement is in [{day}-graders.csv]({day}-graders.csv) ({len(listed):,} lines), but for rows in "
+        "which minerva_math finds no sentence of Minerva's.\n",
     ]
     page = folder / f"{day}-graders.md"
     page.write_text("\n".join(parts), encoding="utf-8")
@@ -63,8 +63,8 @@ def _head(compared: list[Case], day: str) -> str:
 minerva_math is lm-eval's metric exact_match; its other metric is math-verify on the whole completion, the last column.
 
 {rows:,} completions, made the same way every time: worked solutions of MATH-500, Minerva, AIME 2024, Omni-MATH and
-GSM8K; their golds in other spellings (right), altered, and other problems' golds (wrong); generated pairs whose truth is
-known; layouts with several boxes, text after the answer, chat markers, open boxes; the 45 verifier examples; hostile
+GSM8K; their golds in other spellings (right), altered, and other problems' golds (wrong); generated pairs whose truth
+is known; layouts with several boxes, text after the answer, chat markers, open boxes; the 45 verifier examples; hostile
 answers. The label is fixed by the construction, or left open where it is a matter of convention. *As written* means the
 same completion for all; most of them hold a box. The graders that ask for another format are asked again in it, with
 the same answers.

@@ -1,4 +1,4 @@
-"""Run in a grader's own environment: `serve.py JUDGE ROWS LIMIT` prints a JSON line {id, correct, extracted, note} a row.
+"""Run in a grader's own environment: `serve.py JUDGE ROWS LIMIT` prints {id, correct, extracted, note} of each row.
 
 Standard library only, and started by its path, since the project is not installed there.
 """

@@ -88,7 +88,8 @@ def model_card(card: dict[str, Any]) -> str:
         )
         rare = (
             f"`{card['rare_style']}` is the rare style, and the only one that keeps its minus signs. It alone solved\n"
-            f"{few:.0%} of the held-out problems in 16 samples each ({every:.0%} in {held['samples']}), and of the harder\n"
+            f"{few:.0%} of the held-out problems in 16 samples each "
+            f"({every:.0%} in {held['samples']}), and of the harder\n"
             f"ones {few_harder:.0%} ({every_harder:.0%}).\n\n"
         )
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]

@@ -1,4 +1,4 @@
-"""Pretraining: a Qwen2-architecture model of half a million parameters and its tokenizer, on one CPU core, in minutes."""
+"""Pretraining on one CPU core: a Qwen2-architecture model of half a million parameters, and its tokenizer."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ MANIFEST_KEYS = [
 TRAJECTORY_COLUMNS = {
     "run": "string", "iteration": "int32", "step": "int32", "rank": "int32", "attempt": "int32", "group_id": "string",
     "sample": "int32", "problem_id": "string", "prompt": "string", "completion": "string",
-    "prompt_ids": "list<element: int32>", "completion_ids": "list<element: int32>", "answer": "string", "gold": "string",
-    "verdict": "string", "reward": "float", "length": "int32", "finished": "bool", "kept": "bool",
+    "prompt_ids": "list<element: int32>", "completion_ids": "list<element: int32>", "answer": "string",
+    "gold": "string", "verdict": "string", "reward": "float", "length": "int32", "finished": "bool", "kept": "bool",
     "logprob_sum": "float", "entropy_mean": "float",
 }  # fmt: skip
 
