@@ -83,14 +83,12 @@ def model_card(card: dict[str, Any]) -> str:
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]
     rare = ""
     if "rare_style" in card:
-        (few, every), (few_harder, every_harder) = (
-            (measured["solved_only_by_rare_style"][count] for count in ("16", "all")) for measured in (held, harder)
-        )
+        alone, alone_harder = (measured["solved_only_by_rare_style"] for measured in (held, harder))
         rare = (
             f"`{card['rare_style']}` is the rare style, and the only one that keeps its minus signs. It alone solved\n"
-            f"{few:.0%} of the held-out problems in 16 samples each "
-            f"({every:.0%} in {held['samples']}), and of the harder\n"
-            f"ones {few_harder:.0%} ({every_harder:.0%}).\n\n"
+            f"{alone['16']:.0%} of the held-out problems in 16 samples each "
+            f"({alone['all']:.0%} in {held['samples']}), and of the harder\n"
+            f"ones {alone_harder['16']:.0%} ({alone_harder['all']:.0%}).\n\n"
         )
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
     corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])

@@ -62,7 +62,9 @@ def test_each_way_to_name_a_problem_and_its_gold(tmp_path: Path) -> None:
             "",
         )
     )
-    assert [problem.problem for problem in loaded] == [f"{n}?" for n in "one two three four five six seven".split()]
+    assert [problem.problem for problem in loaded] == [
+        f"{n}?" for n in ["one", "two", "three", "four", "five", "six", "seven"]
+    ]
     assert [problem.gold for problem in loaded] == ["025", "7", "\\frac{1}{2}", "5", "-3", "8", "34"]
     assert accounted(loaded)
 

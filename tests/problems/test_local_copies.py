@@ -75,4 +75,3 @@ def test_the_registry_has_the_rows_and_pins_the_content_of_what_is_at_hand(known
     assert REGISTRY[known].rows[split] == ROWS[file]
     if known in ("math500", "gsm8k"):
         assert REGISTRY[known].digests[split] == load(file).digest
-

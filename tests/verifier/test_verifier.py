@@ -21,20 +21,20 @@ def boxed(answer: str) -> str:
 
 
 EQUAL = [
-        ("\\sqrt{50}", "5\\sqrt{2}"),
-        ("\\sin 30^\\circ", "\\frac12"),
-        ("e^{i\\pi}", "-1"),
-        ("f(x)=x^2-2x+1", "(x-1)^2"),
-        ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
-        ("\\cos^2 t+\\sin^2 t", "1"),
-        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+    ("\\sqrt{50}", "5\\sqrt{2}"),
+    ("\\sin 30^\\circ", "\\frac12"),
+    ("e^{i\\pi}", "-1"),
+    ("f(x)=x^2-2x+1", "(x-1)^2"),
+    ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
+    ("\\cos^2 t+\\sin^2 t", "1"),
+    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
 ]
 DIFFERENT = [
-        ("3", "\\pm 3"),
-        ("(3,4)", "(4,3)"),
-        ("[1,2]", "[1,2)"),
-        ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
-        ("\\text{I do not know}", "7"),
+    ("3", "\\pm 3"),
+    ("(3,4)", "(4,3)"),
+    ("[1,2]", "[1,2)"),
+    ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
+    ("\\text{I do not know}", "7"),
 ]
 
 
