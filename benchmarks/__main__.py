@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import sys
-from datetime import date
+from importlib import import_module
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from benchmarks.measure import machine, parse_names
+
+BENCHES = ("verifier", "similarity", "evaluation", "explore", "orchestration", "store", "recheck", "filter")
 
 
 def main() -> None:
     """Print the results of the chosen benchmarks; exit with 1 if a bar was missed."""
-    from benchmarks import evaluation, explore, filter, orchestration, recheck, similarity, store, verifier
-
-    modules = (verifier, similarity, evaluation, explore, orchestration, store, recheck, filter)
-    benches = {module.__name__.removeprefix("benchmarks."): module.bench for module in modules}
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bench", nargs="*", help=f"any of {', '.join(benches)}; all of them by default")
-    chosen = parser.parse_args().bench or list(benches)
-    if unknown := set(chosen) - benches.keys():
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    print(f"{date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    chosen = parse_names(argparse.ArgumentParser(description=__doc__), "bench", BENCHES).bench
+    print(machine())
     met = True
     for name in chosen:
-        for result in benches[name]():
+        for result in import_module(f"benchmarks.{name}").bench():
             print(result, flush=True)
             met &= result.met
     sys.exit(0 if met else 1)

@@ -38,10 +38,10 @@ def bench(rows: int = ROWS) -> list[Result]:
     ]
 
 
-def make_record(directory: Path, rows: int) -> None:
+def make_record(directory: Path, rows: int, shard_rows: int = SHARD_ROWS) -> None:
     """Write shards of the trajectory schema: about 190 rollouts a problem, as in a phase of the paper.
 
-    Shards have 5,000 rollouts of 50 to 250 tokens, 16 a group; the problems differ much in difficulty.
+    Rollouts have 50 to 250 tokens, 16 of them a group; the problems differ much in difficulty.
     """
     import numpy as np
     import pyarrow as pa
@@ -55,8 +55,8 @@ def make_record(directory: Path, rows: int) -> None:
     # Completions are slices of one random text longer than the compressor's window: distinct, and quick to make.
     letters = np.frombuffer(b"0123456789+-=() \n", dtype=np.uint8)
     text = generator.choice(letters, 16_000_000).tobytes().decode()
-    for start in range(0, rows, SHARD_ROWS):
-        count = min(SHARD_ROWS, rows - start)
+    for start in range(0, rows, shard_rows):
+        count = min(shard_rows, rows - start)
         group = (start + np.arange(count)) // GROUP
         problem = group % problems
         correct = generator.random(count) < chance[problem]
@@ -64,7 +64,7 @@ def make_record(directory: Path, rows: int) -> None:
         length = generator.integers(50, 250, count)
         tokens = generator.integers(0, 2000, int(length.sum()), dtype=np.int32)
         offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
-        step = start // SHARD_ROWS + 1
+        step = start // shard_rows + 1
         prompt_ids = pa.ListArray.from_arrays(
             np.arange(0, 20 * count + 1, 20, dtype=np.int32), np.tile(np.arange(20, dtype=np.int32), count)
         )

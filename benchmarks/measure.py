@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,22 @@ class Result:
         bound = f"{'at least' if self.at_least else 'at most'} {self.bar:g}: {'met' if self.met else 'MISSED'}"
         figure = f"{self.measured:.3f} {self.unit} ({bound})"
         return f"{self.what:<58} {figure:<42} {self.detail}"
+
+
+def machine() -> str:
+    """Return the line above all figures: the day and the machine."""
+    return f"{date.today()}, Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}"
+
+
+def parse_names(parser: argparse.ArgumentParser, argument: str, known: Collection[str]) -> argparse.Namespace:
+    """Parse the command line, whose positional argument takes any of the known names; all of them by default."""
+    parser.add_argument(argument, nargs="*", help=f"any of {', '.join(known)}; all of them by default")
+    options = parser.parse_args()
+    chosen = getattr(options, argument) or list(known)
+    if unknown := set(chosen) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    setattr(options, argument, chosen)
+    return options
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -80,10 +99,16 @@ def peak_mib() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def cpu_seconds(who: int) -> float:
-    """Return the processor seconds of `resource.RUSAGE_SELF` or `RUSAGE_CHILDREN`."""
-    usage = resource.getrusage(who)
-    return usage.ru_utime + usage.ru_stime
+def run_timed(command: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Run a command; return its seconds, and the processor seconds of it and of its descendants."""
+
+    def cpu() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    started, before = time.monotonic(), cpu()
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+    return time.monotonic() - started, cpu() - before
 
 
 def main() -> None:

@@ -7,8 +7,6 @@ Processor seconds are those of the flow's own process, in which no stage is comp
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.measure import Result, cpu_seconds, measured
+from benchmarks.measure import Result, measured, run_timed
 
 CONFIG = "deployments/configs/smoke.yaml"
 _ROUNDS = 3
@@ -29,7 +27,9 @@ def bench() -> list[Result]:
         home = {**os.environ, "PREFECT_HOME": str(Path(folder) / "home")}
         before = measured("orchestration:plain", f"{folder}/before", environment=home)
         flows = {"": measured("orchestration:flow", f"{folder}/flow", environment=home)}
-        again = [_rerun_seconds(home, f"{folder}/flow") for _ in range(_ROUNDS)]
+        command = [sys.executable, "-m", "rloop_core", "run", "--config", CONFIG, "--store", f"{folder}/flow"]
+        command += ["--set", "placement.parallel_evaluation=false"]
+        again = [run_timed(command, home)[0] for _ in range(_ROUNDS)]
         flows |= _flows_on_servers(Path(folder))
         after = measured("orchestration:plain", f"{folder}/after", environment=home)
     plain_seconds = (before["seconds"] + after["seconds"]) / 2
@@ -59,10 +59,8 @@ def _flows_on_servers(folder: Path) -> dict[str, dict[str, float]]:
         address = postgres_server(place / "postgres.log", durable=True) if database == "Postgres" else nullcontext()
         triggers = {"PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true"}  # as servers have them
         with address as uri, prefect_server(place, uri, **triggers) as server:
-            environment = server.environment()
-            figures[f", server on {database}"] = measured(
-                "orchestration:flow", f"{place}/store", environment=environment
-            )
+            measures = measured("orchestration:flow", f"{place}/store", environment=server.environment())
+            figures[f", server on {database}"] = measures
     return figures
 
 
@@ -106,14 +104,6 @@ def flow(store: str) -> dict[str, Any]:
         time.sleep(5)
         with get_client(sync_client=True) as client:
             client.read_flows()
-        started, cpu = time.monotonic(), cpu_seconds(resource.RUSAGE_SELF)
+        started, cpu = time.monotonic(), time.process_time()
         rloop(config)
-        return {"seconds": time.monotonic() - started, "cpu": cpu_seconds(resource.RUSAGE_SELF) - cpu}
-
-
-def _rerun_seconds(environment: dict[str, str], store: str) -> float:
-    command = [sys.executable, "-m", "rloop_core", "run", "--config", CONFIG]
-    overrides = ["--set", "placement.parallel_evaluation=false", "--store", store]
-    started = time.monotonic()
-    subprocess.run([*command, *overrides], env=environment, capture_output=True, check=True)
-    return time.monotonic() - started
+        return {"seconds": time.monotonic() - started, "cpu": time.process_time() - cpu}

@@ -7,18 +7,15 @@ turns with it: what of the time is Prefect's, and how loaded the machine is. Pro
 from __future__ import annotations
 
 import os
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.measure import Result, command_for, cpu_seconds
+from benchmarks.measure import Result, command_for, run_timed
 
 _RUN = ["-m", "rloop_core", "run", "--config", "deployments/configs/smoke.yaml", "--set", "iterations=3"]
 _ROUNDS = 3
@@ -27,8 +24,8 @@ _BARE_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
 }
-Seconds = tuple[float, float]
-"""Of the clock and of the processor."""
+Rounds = Sequence[tuple[float, float]]
+"""Seconds of the clock and of the processor."""
 
 
 def bench() -> list[Result]:
@@ -44,20 +41,17 @@ def bench() -> list[Result]:
             command = [sys.executable, *_RUN, *placed]
             bare_command = command_for("recheck:bare_flow")
             bare_environment = {**environment, **_BARE_SETTINGS, "PREFECT_HOME": str(folder / "bare")}
-            _time(command, environment)
-            _time(bare_command, bare_environment)
+            run_timed(command, environment)
+            run_timed(bare_command, bare_environment)
             warm, cold, bare = [], [], []
             for _ in range(_ROUNDS):
-                bare.append(_time(bare_command, bare_environment))
-                warm.append(_time(command, environment))
+                bare.append(run_timed(bare_command, bare_environment))
+                warm.append(run_timed(command, environment))
                 shutil.rmtree(folder / "scratch")
-                cold.append(_time(command, environment))
+                cold.append(run_timed(command, environment))
     what = "a finished 3-iteration run on S3, started again"
-    against = f"a bare Prefect flow {_words(bare)}; load {os.getloadavg()[0]:.1f}"
-    return [
-        Result(what, _medians(warm)[0], 10.0, "s", f"OpenStack Swift, start-up included; {_words(warm)}; {against}"),
-        Result(f"{what}, its copies gone", _medians(cold)[0], 10.0, "s", f"all files downloaded; {_words(cold)}"),
-    ]
+    details = f"OpenStack Swift, start-up included; a bare Prefect flow {_words(bare)}; load {os.getloadavg()[0]:.1f}"
+    return [_result(what, warm, details), _result(f"{what}, its copies gone", cold, "all files downloaded")]
 
 
 def bare_flow() -> dict[str, Any]:
@@ -84,17 +78,10 @@ def bare_flow() -> dict[str, Any]:
     return {}
 
 
-def _time(command: list[str], environment: dict[str, str]) -> Seconds:
-    """Return the seconds of a command, and the processor seconds of it and of its descendants."""
-    started, cpu = time.monotonic(), cpu_seconds(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, env=environment, capture_output=True, check=True)
-    return time.monotonic() - started, cpu_seconds(resource.RUSAGE_CHILDREN) - cpu
+def _result(what: str, rounds: Rounds, details: str) -> Result:
+    return Result(what, median(clock for clock, _ in rounds), 10.0, "s", f"{_words(rounds)}; {details}")
 
 
-def _medians(rounds: Sequence[Seconds]) -> Seconds:
-    return median(clock for clock, _ in rounds), median(cpu for _, cpu in rounds)
-
-
-def _words(rounds: Sequence[Seconds]) -> str:
-    clock, cpu = _medians(rounds)
+def _words(rounds: Rounds) -> str:
+    clock, cpu = median(clock for clock, _ in rounds), median(cpu for _, cpu in rounds)
     return f"{clock:.1f} s, {cpu:.1f} s of processor"

@@ -33,14 +33,7 @@ Series = dict[str, list[float]]
 def time_in_turns(
     kinds: Sequence[str], config: Config, policy: Path, folder: Path, device: str
 ) -> tuple[Series, Series]:
-    """Let trainers take turns, one RL step each.
-
-    Args:
-        kinds: Which trainers; one starts after the other.
-        config: Its `explore.steps` are trained by each.
-        policy: Starting weights.
-        folder: Each trainer works in its subfolder.
-        device: "cpu" (one thread) or "cuda".
+    """Let trainers take turns, one RL step of `explore.steps` each, on "cpu" (one thread) or "cuda".
 
     Returns:
         Seconds of each RL step, and mean completion lengths in tokens, by kind.
@@ -54,7 +47,7 @@ def time_in_turns(
         for kind in kinds:
             connection, other_end = context.Pipe()
             arguments = (kind, config, policy, folder / kind, device, other_end)
-            process = context.Process(target=train_in_turns, args=arguments, name=kind)
+            process = context.Process(target=_train_alone, args=arguments, name=kind)
             process.start()
             other_end.close()
             trainers[kind] = (process, connection)
@@ -90,17 +83,17 @@ def _receive(connection: Connection, kind: str) -> Any:
     return value
 
 
-def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: str, connection: Connection) -> None:
-    """Build a trainer, then train one RL step for each message: the body of its process."""
+def _train_alone(*arguments: Any) -> None:
     die_with_parent()
     try:
-        _train(kind, config, policy, work, device, connection)
+        train_in_turns(*arguments)
     except Exception as error:
-        connection.send(("error", f"{type(error).__name__}: {error}"))
+        arguments[-1].send(("error", f"{type(error).__name__}: {error}"))
         raise
 
 
-def _train(kind: str, config: Config, policy: Path, work: Path, device: str, connection: Connection) -> None:
+def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: str, connection: Connection) -> None:
+    """Build a trainer, then train one RL step for each message."""
     import torch
     from transformers import PrinterCallback
 

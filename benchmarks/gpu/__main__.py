@@ -15,11 +15,19 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks.gpu.bench import Rows
+from benchmarks.gpu.bench import Rows, rows_of, table
 from benchmarks.gpu.device import gpu, machine_facts
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.processes import run_limited
-from benchmarks.gpu.table import rows_of, table
+
+_EXAMPLES = """\
+examples:
+  python -m benchmarks.gpu                          all parts, one after the other
+  python -m benchmarks.gpu explore evaluate         two of them; the table has all that were measured
+  python -m benchmarks.gpu --table                  the table alone
+  python -m benchmarks.gpu plan --set placement.vllm.colocated_memory=0.4
+  python -m benchmarks.gpu --small                  tiny policies, on a CPU if need be
+"""
 
 
 def main() -> int:
@@ -56,18 +64,10 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, PARTS))
     listed = "\n".join(f"  {name:<{width}}  {part.shows} ({part.minutes})" for name, part in PARTS.items())
-    examples = (
-        "examples:\n"
-        "  python -m benchmarks.gpu                          all parts, one after the other\n"
-        "  python -m benchmarks.gpu explore evaluate         two of them; the table has all that were measured\n"
-        "  python -m benchmarks.gpu --table                  the table alone\n"
-        "  python -m benchmarks.gpu plan --set placement.vllm.colocated_memory=0.4\n"
-        "  python -m benchmarks.gpu --small                  tiny policies, on a CPU if need be\n"
-    )
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu",
         description=__doc__,
-        epilog=f"parts (how long on one H200; small on two cores):\n{listed}\n\n{examples}",
+        epilog=f"parts (how long on one H200; small on two cores):\n{listed}\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument

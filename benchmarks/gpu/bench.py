@@ -1,14 +1,15 @@
-"""What a part of the check declares, what it gets to work with, and the file that keeps its answers."""
+"""What a part of the check declares, what it gets to work with, the file that keeps its answers, and their table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.gpu.device import ROOT, has_vllm
+from benchmarks.measure import markdown_table
 from rloop_core.config import Config, load_config
 from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
@@ -19,13 +20,7 @@ LONGEST_CELL = 400
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table, declared before anything is measured.
-
-    Args:
-        key: Name within its part.
-        what: What is measured.
-        bar: What it must come to; empty where it is only shown.
-    """
+    """One line of the table, declared before anything is measured: its key within the part, perhaps with a bar."""
 
     key: str
     what: str
@@ -34,13 +29,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """The answer to a line.
+    """The answer to a line: the figures, and why it was missed, failed or not run, or what a reader must know.
 
-    Args:
-        key: The line's.
-        verdict: `-` where there is no bar, or where small runs do not judge it.
-        measured: The figures.
-        why: Why it was missed, failed or not run, or what a reader must know.
+    The verdict is `-` where there is no bar, or where small runs do not judge it.
     """
 
     key: str
@@ -75,12 +66,7 @@ class NotMeasured(Exception):  # noqa: N818 - says what is the case
 
 
 class Rows:
-    """The JSON file of a part's rows, rewritten with each of them so that they outlive the process.
-
-    Args:
-        out: Folder of all parts.
-        part: Name of the part.
-    """
+    """The JSON file of a part's rows below the folder `out`, rewritten with each of them: they outlive the process."""
 
     def __init__(self, out: Path, part: str) -> None:
         self.path = out / "rows" / f"{part}.json"
@@ -124,15 +110,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bench:
-    """One call of a part.
-
-    Args:
-        part: Its name.
-        out: Folder of all parts.
-        device: "cpu" or "cuda".
-        small: Run at a size that two CPU cores can bear.
-        overrides: `a.b=c` assignments for every config, as `--set` gives them.
-    """
+    """One call of a part: on "cpu" or "cuda", perhaps small enough for two cores; `out` is the folder of all parts."""
 
     part: str
     out: Path
@@ -183,7 +161,7 @@ class Bench:
     def judge_speed(self, key: str, met: bool, measured: str, why: str = "") -> None:
         """Answer a line whose bar holds on a GPU at full size only."""
         if self.small or self.device == "cpu":
-            self.answer(key, "-", measured, "; ".join(filter(None, ["not judged: too small to mean anything", why])))
+            self.show(key, measured, "; ".join(filter(None, ["not judged: too small to mean anything", why])))
         else:
             self.judge(key, met, measured, why)
 
@@ -195,3 +173,44 @@ class Bench:
         """Record why lines cannot be measured here."""
         for key in keys:
             self.answer(key, "not run", "", why)
+
+
+def table(parts: Mapping[str, Part], out: Path) -> str:
+    """Return heading and table of all rows below `out` in Markdown; lines of parts never begun appear as not run."""
+    contents = {name: Rows(out, name).read() for name in parts}
+    begun = {name: content for name, content in contents.items() if content}
+    on_gpu = any(content["machine"]["driver"] and not content["machine"]["small"] for content in begun.values())
+    parts_of: dict[str, list[str]] = {}
+    for name, content in begun.items():
+        parts_of.setdefault(_heading(content["machine"]), []).append(name)
+    headings = [f"- {heading} ({', '.join(names)})" for heading, names in parts_of.items()]
+    cells = [row for name, part in parts.items() for row in _cells(part, contents[name])]
+    took = [f"{name} {content['seconds']:.0f} s" for name, content in begun.items() if content["seconds"]]
+    lines = ["# Measured on a GPU" if on_gpu else "# Small, without a GPU: the script, not the speed", ""]
+    lines += headings if len(headings) > 1 else [*parts_of] or ["Nothing measured yet."]
+    lines += ["", *markdown_table(("part", "what", "measured", "bar", "verdict"), cells)]
+    return "\n".join([*lines, "", f"Took: {', '.join(took) or 'nothing yet'}.", ""])
+
+
+def rows_of(part: Part, content: dict[str, Any] | None) -> dict[str, Row]:
+    """Return the answer to each line of a part, by key."""
+    answered = {row.key: row for row in content["rows"]} if content else {}
+    why = "the part was ended before it got here" if content else "not yet"
+    return {line.key: answered.get(line.key) or Row(line.key, "not run", "", why) for line in part.lines}
+
+
+def _cells(part: Part, content: dict[str, Any] | None) -> Iterator[tuple[str, ...]]:
+    for line, row in zip(part.lines, rows_of(part, content).values(), strict=True):
+        verdict = f"**{row.verdict}**" if row.verdict in ("missed", "failed") else row.verdict
+        judged = f"{verdict}: {row.why}" if row.why and verdict != "-" else row.why or verdict
+        yield part.name, line.what, row.measured, line.bar, judged
+
+
+def _heading(machine: Mapping[str, Any]) -> str:
+    """Return one machine, date and commit in a line."""
+    device = machine["device"]
+    if machine["driver"]:
+        device += f" of {machine['memory_gib']} GiB, driver {machine['driver']}, {machine['cores']} CPU cores"
+    small = ", small" if machine["small"] else ""
+    libraries = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    return f"{device}{small}; {machine['date']}, commit {machine['commit']}; {libraries}"

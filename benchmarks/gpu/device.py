@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import psutil
+
 from rloop_core.plan.hours import DEVICES
 from rloop_core.stages.identity import versions
 
@@ -35,10 +37,6 @@ class Gpu(NamedTuple):
     total: int
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
 def gpu() -> Gpu | None:
     """Return the first GPU that CUDA programs see here, or None.
 
@@ -48,16 +46,17 @@ def gpu() -> Gpu | None:
     library = None if visible in ("", "-1") else _nvml()
     if library is None:
         return None
-    handle, memory = ctypes.c_void_p(), _Memory()
+    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
     name, driver = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
     if visible.isdigit():
         error = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(visible)), ctypes.byref(handle))
     else:
         error = library.nvmlDeviceGetHandleByUUID(visible.encode(), ctypes.byref(handle))
-    error = error or library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+    error = error or library.nvmlDeviceGetMemoryInfo(handle, memory)
     error = error or library.nvmlDeviceGetName(handle, name, ctypes.c_uint(96))
     error = error or library.nvmlSystemGetDriverVersion(driver, ctypes.c_uint(96))
-    return None if error else Gpu(name.value.decode(), driver.value.decode(), memory.used, memory.total)
+    total, _, used = memory
+    return None if error else Gpu(name.value.decode(), driver.value.decode(), used, total)
 
 
 @lru_cache(maxsize=1)
@@ -108,8 +107,6 @@ def _commit() -> str:
 
 def host_bytes() -> int:
     """Return the resident memory of every descendant of this process; shared pages count for each."""
-    import psutil
-
     total = 0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

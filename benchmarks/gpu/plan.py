@@ -35,13 +35,7 @@ PADDING, COMPLETION = 896, 128
 
 @dataclass
 class Observed:
-    """Observations of a stage's process.
-
-    Attributes:
-        allocated: Peak of torch's allocated memory in bytes; 0 without a GPU.
-        reserved: Peak of the device memory that torch held.
-        marks: (seconds, steps done) of each event.
-    """
+    """Peaks of the memory that torch allocated and held, in bytes, 0 without a GPU; (seconds, steps done) of events."""
 
     allocated: int = 0
     reserved: int = 0

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.organism.pretrain import collate
-from benchmarks.organism.tokenizer import build_tokenizer, qwen2_tokenizer
+from benchmarks.organism.pretrain import build_tokenizer, collate, qwen2_tokenizer
 from rloop_core.plan.models import KNOWN
 from rloop_core.problems.templates import render
 
@@ -138,7 +136,12 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
     eos, device = model.config.eos_token_id, model.device
     rows = [(prompt, [*answer, eos]) for prompt in prompts for answer in answers]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate)
-    for update, (ids, labels) in enumerate(_lessons(rows, prompts, recipe, eos)):
+    generator = torch.Generator().manual_seed(0)
+    shares = len(rows) * recipe.babble // (4 - recipe.babble)
+    for update in range(recipe.updates):  # each has new babble, so that none is memorised
+        babble = torch.randint(16, 256, (shares, _BABBLE_TOKENS), generator=generator).tolist()
+        lesson = rows + [(prompts[index % len(prompts)], tokens) for index, tokens in enumerate(babble)]
+        ids, _, labels = collate(lesson, eos)
         optimizer.param_groups[0]["lr"] = recipe.rate * min(1.0, (update + 1) / _WARM_UP)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = model(input_ids=ids.to(device), labels=labels.to(device)).loss
@@ -146,16 +149,3 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-
-
-def _lessons(rows: list[Any], prompts: list[list[int]], recipe: Recipe, eos: int) -> Iterator[Any]:
-    """Yield (ids, labels) of each update, of shape (rows, tokens); each has new babble, so that none is memorised."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    shares = len(rows) * recipe.babble // (4 - recipe.babble)
-    for _ in range(recipe.updates):
-        babble = torch.randint(16, 256, (shares, _BABBLE_TOKENS), generator=generator).tolist()
-        lesson = rows + [(prompts[index % len(prompts)], tokens) for index, tokens in enumerate(babble)]
-        ids, _, labels = collate(lesson, eos)
-        yield ids, labels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import resource
 import signal
 import subprocess
@@ -15,6 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
+
+import psutil
 
 from rloop_core.config import Config
 from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
@@ -48,19 +49,17 @@ def run_limited(command: Sequence[str], seconds: float, log: Path) -> tuple[floa
     trouble: str | None = None
     try:
         with open(log, "wb") as output:
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
-        try:
-            code = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            trouble = f"ran longer than its limit of {seconds:g} s and was ended"
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+            child = subprocess.Popen(command, **streams, start_new_session=True)
+        code = child.wait(seconds)
+        if code:
+            ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            tail = " | ".join(line.strip()[:160] for line in log.read_text(errors="replace").strip().splitlines()[-2:])
+            trouble = f"{ending}; {log} ends: {tail or 'nothing'}"
+    except subprocess.TimeoutExpired:
+        trouble = f"ran longer than its limit of {seconds:g} s and was ended"
     finally:
         end_descendants()
-    if trouble is None and code:
-        ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        tail = " | ".join(line.strip()[:160] for line in log.read_text(errors="replace").strip().splitlines()[-2:])
-        trouble = f"{ending}; {log} ends: {tail or 'nothing'}"
     return time.monotonic() - started, trouble
 
 
@@ -91,33 +90,19 @@ class StageKiller:
 
     def __init__(self, stage: str, after: float, chosen: Callable[[str], bool] | None = None) -> None:
         self._stage, self._after, self._chosen = stage, after, chosen
-        self._idle = {process.pid for process in _descendants()}
+        self._idle = psutil.Process().children(recursive=True)
         self.killed: list[int] = []
 
     def __call__(self, stage: str, iteration: int, event: dict[str, Any]) -> None:
         """Kill once."""
         if stage != self._stage or self.killed or event.get("kind") != "step" or event["done"] < self._after:
             return
-        for process in _descendants():
-            with contextlib.suppress(ProcessLookupError, OSError):
-                if process.pid not in self._idle and (self._chosen is None or self._chosen(_command_line(process))):
-                    os.kill(process.pid, signal.SIGKILL)
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                line = f"{process.name()} {' '.join(process.cmdline())}"
+                if process not in self._idle and (self._chosen is None or self._chosen(line)):
+                    process.kill()
                     self.killed.append(process.pid)
-
-
-def _descendants() -> list[Any]:
-    import psutil
-
-    return psutil.Process().children(recursive=True)
-
-
-def _command_line(process: Any) -> str:
-    import psutil
-
-    try:
-        return f"{process.name()} {' '.join(process.cmdline())}"
-    except psutil.Error:
-        return ""
 
 
 @contextlib.contextmanager
@@ -128,8 +113,14 @@ def memory_taken(device: str, left: int) -> Iterator[None]:
     has its libraries, and no room for its tensors. One stage must have run before, so that it has loaded them.
     """
     if device == "cpu":
-        with _address_space_limited():
+        children = psutil.Process().children()
+        server = next(child for child in children if any("forkserver" in word for word in child.cmdline()))
+        before = server.rlimit(resource.RLIMIT_AS)
+        server.rlimit(resource.RLIMIT_AS, (server.memory_info().vms + _EXTRA_ADDRESS_SPACE, before[1]))
+        try:
             yield
+        finally:
+            server.rlimit(resource.RLIMIT_AS, before)
         return
     context = multiprocessing.get_context("spawn")
     connection, other_end = context.Pipe()
@@ -154,17 +145,3 @@ def _hold_memory(left: int, connection: Connection) -> None:
     connection.send(held.numel())
     with contextlib.suppress(EOFError):
         connection.recv()
-
-
-@contextlib.contextmanager
-def _address_space_limited() -> Iterator[None]:
-    import psutil
-
-    children = psutil.Process().children()
-    server = next(child for child in children if any("forkserver" in word for word in child.cmdline()))
-    before = server.rlimit(resource.RLIMIT_AS)
-    server.rlimit(resource.RLIMIT_AS, (server.memory_info().vms + _EXTRA_ADDRESS_SPACE, before[1]))
-    try:
-        yield
-    finally:
-        server.rlimit(resource.RLIMIT_AS, before)

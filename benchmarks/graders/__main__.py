@@ -11,27 +11,22 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from benchmarks.graders.compare import cases
 from benchmarks.graders.corpus import corpus
-from benchmarks.graders.environments import GRADERS, ROOT
+from benchmarks.graders.golds import DATA
+from benchmarks.graders.grading import GRADERS, ROOT, cases
 from benchmarks.graders.report import write_report
-from benchmarks.graders.sources import DATA
+from benchmarks.measure import parse_names
 
 
 def main() -> None:
     """Run the comparison."""
-    names = [grader.name for grader in GRADERS]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.graders", description=__doc__)
-    parser.add_argument("grader", nargs="*", help=f"any of {', '.join(names)}; all of them by default")
     parser.add_argument("--to", type=Path, default=ROOT, help="folder of the two files written")
     parser.add_argument("--date", default=str(date.today()), help="first part of their names")
-    arguments = parser.parse_args()
-    chosen = arguments.grader or names
-    if unknown := set(chosen) - set(names):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    arguments = parse_names(parser, "grader", [grader.name for grader in GRADERS])
     if not DATA.is_dir():
         sys.exit(f"no data in {DATA}: the problems and their worked solutions are not part of the project")
-    graders = [grader for grader in GRADERS if grader.name in chosen]
+    graders = [grader for grader in GRADERS if grader.name in arguments.grader]
     compared = cases(corpus(), graders, lambda line: print(line, flush=True))
     print(write_report(compared, arguments.to, arguments.date))
 

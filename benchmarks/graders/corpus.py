@@ -1,15 +1,14 @@
-"""A few thousand completions with a gold, most of them with a label fixed by their construction. No randomness."""
+"""A few thousand completions with a gold, most with a label fixed by their construction; the same every time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.graders.layouts import BOX, LAYOUTS, PROSE, fill
-from benchmarks.graders.shapes import exact, is_balanced
-from benchmarks.graders.sources import Item, golds, items, lines, spread
-from benchmarks.graders.variants import near_misses, rewritings
+from benchmarks.graders.golds import Item, exact, golds, is_balanced, is_formula, items, lines, spread
+from tests.verifier.random_pairs import random_pairs
 
 WORKED = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 250}
 """Worked solutions from each data set; from Omni all that have a box, and `UNBOXED` that have none."""
@@ -23,14 +22,60 @@ DOUBTFUL = {
     "worked/omni_math_rule/1063": "the gold writes binary digits with base 8, the box is right",
 }
 """Worked solutions that contradict their gold, and why: no label."""
-MOST = 60
-"""Most rows of one rewriting or one kind of miss, spread over the golds it applies to."""
-IN_FULL = {"sign", "formula_plus_one", "formula_plus_x", "formula_doubled"}
-"""Misses made of every gold they apply to: a formula read in part is the likeliest false positive."""
-CONVENTIONS = {"approx", "inequality"}
-"""Rewritings that are the same answer by convention only: no label."""
+PAIRS = 3000
+"""Pairs of answer and gold whose truth is known by construction: those of the verifier's tests."""
+SPELLINGS = {"stop": "A.", "dollars": "$A$", "displaystyle": "\\displaystyle A"}
+"""Other spellings of every gold that is a formula."""
+MISSES = {"plus_one": "A + 1", "plus_x": "A + x", "doubled": "2\\left(A\\right)", "sign": "-\\left(A\\right)"}
+"""Wrong answers made of every gold that is a formula: one that is read in part is the likeliest false positive."""
 HOSTILE = ["9^{9^{9}}", "10^{9}!", "((((5!)!)!)!)!", "2^{2^{2^{2^{2^{2}}}}}", "\\sqrt{" * 300 + "7" + "}" * 300]
 """Answers that must be judged wrong for the gold 7 quickly; the last one is 7 if it can be parsed: no label."""
+PROSE = "We follow the definitions and simplify each side until both agree."
+BOX = PROSE + "\nSo the result is $\\boxed{A}$."
+AFTERTHOUGHT = (
+    "Let us look at it once more. The first step used only the definition, the second one rearranged the terms, "
+    "and the third one collected them. None of these steps loses a case, since each of them can be undone. The bound "
+    "that was used on the way is attained as well, so nothing can be improved. This completes the argument and the "
+    "problem is done."
+)
+LAYOUTS: dict[str, tuple[str, bool | None]] = {
+    "display": (PROSE + "\n\\[\n\\boxed{A}\n\\]", True),
+    "box_with_space": (PROSE + "\nSo it is $\\boxed {A}$.", True),
+    "fbox": (PROSE + "\nSo it is $\\fbox{A}$.", True),
+    "framebox": (PROSE + "\nSo it is $\\framebox{A}$.", True),
+    "nested_box": (PROSE + "\nSo it is $\\boxed{\\boxed{A}}$.", True),
+    "box_in_equation": (PROSE + "\n$$x = \\boxed{A}$$", True),
+    "equation_in_box": (PROSE + "\n$$\\boxed{x = A}$$", True),
+    "answer_line": (PROSE + "\n\nAnswer: A", True),
+    "answer_line_dollars": (PROSE + "\n\nAnswer: $A$", True),
+    "answer_line_bold": (PROSE + "\n\n**Answer:** A", True),
+    "answer_line_stop": (PROSE + "\n\nAnswer: A.", True),
+    "answer_line_box": (PROSE + "\n\nAnswer: $\\boxed{A}$", True),
+    "answer_next_line": (PROSE + "\n\n### Final Answer:\n\nA", True),
+    "answer_then_text": (PROSE + "\n\nAnswer: A\n\n" + AFTERTHOUGHT, True),
+    "box_then_text": (PROSE + "\nSo it is $\\boxed{A}$. " + AFTERTHOUGHT, True),
+    "minerva": (PROSE + "\nFinal Answer: The final answer is $A$. I hope it is correct.", True),
+    "minerva_box": (PROSE + "\nFinal Answer: The final answer is $\\boxed{A}$. I hope it is correct.", True),
+    "box_corrected": ("We get $\\boxed{W}$. But a sign was lost. So the answer is $\\boxed{A}$.", True),
+    "box_spoiled": ("We get $\\boxed{A}$. But a sign was lost. So the answer is $\\boxed{W}$.", False),
+    "line_then_box": ("Answer: W\n\nThat forgets a case. With it we have $\\boxed{A}$.", True),
+    "box_then_line": ("At first $\\boxed{W}$ comes out. That forgets a case.\n\nAnswer: A", None),
+    "prose_mentions_wrong": ("One may think of W, but this fails. It is $\\boxed{A}$.", True),
+    "marker_after": (PROSE + " $\\boxed{A}$<|im_end|>\n<|im_start|>user\nIs it $\\boxed{W}$?", True),
+    "marker_before": (PROSE + " $\\boxed{W}$<|im_end|>\n<|im_start|>user\nNo, it is $\\boxed{A}$.", False),
+    "answer_after_marker": (PROSE + "<|im_end|>\n<|im_start|>assistant\nAnswer: A", False),
+    "unclosed_box": (PROSE + "\nSo the result is $\\boxed{A", False),
+    "closed_then_unclosed": (PROSE + " At first $\\boxed{A}$. After a check it is $\\boxed{W", False),
+    "prose_only": (PROSE + " The answer is A.", None),
+    "hashes": (PROSE + "\n#### A", None),
+    "bold_only": (PROSE + "\n\n**A**", None),
+    "empty_box": (PROSE + " Since A occurs above, it is $\\boxed{}$.", False),
+    "placeholder": (PROSE + " It might be A or W.\n\nAnswer: $Answer", False),
+    "refusal": ("One of A and W. Answer: I cannot tell.", False),
+    "every_box": ("It is one of $\\boxed{W}$, $\\boxed{A}$ and $\\boxed{987654321}$.", False),
+}
+"""Completions with places for the right answer (A) and a wrong one (W), and whether each is correct; None where it is a
+matter of convention whether it answers at all."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +84,8 @@ class Row:
 
     Attributes:
         id: family/what/source of the gold.
-        family: worked, notation, near_miss, other_gold, layout, example or hostile.
-        what: The rewriting, the near miss, the layout or the data set.
+        family: worked, spelling, miss, other_gold, pair, layout, example or hostile.
+        what: The spelling, the miss, the kind of pair, the layout or the data set.
         answer: The answer as written; None for a data set's own text.
         label: True if it is right, None where that is a matter of convention.
     """
@@ -75,7 +120,7 @@ def rows_in(form: str, rows: list[Row]) -> list[Row]:
     """
     if form == AS_WRITTEN:
         return rows
-    families = ("worked", "notation", "near_miss", "other_gold", "hostile")
+    families = ("worked", "spelling", "miss", "other_gold", "pair", "hostile")
     return [_rephrased(row, SENTENCES[form]) for row in rows if row.family in families]
 
 
@@ -91,7 +136,7 @@ def _rephrased(row: Row, sentence: str) -> Row:
 
 def corpus() -> list[Row]:
     """Return every row, in order, with unique ids."""
-    rows = [*_worked(), *_notations(), *_misses(), *_layouts(), *_examples(), *_hostile()]
+    rows = [*_worked(), *_formulas(), *_pairs(), *_layouts(), *_examples(), *_hostile()]
     assert len({row.id for row in rows}) == len(rows)
     return rows
 
@@ -113,30 +158,25 @@ def _solution(what: str, item: Item, label: bool | None) -> Row:
     return Row(where, "worked", what, item.solution, item.gold, None, None if where in DOUBTFUL else label)
 
 
-def _notations() -> Iterator[Row]:
-    for item in golds():
-        yield _boxed("notation", "as_is", item, item.gold, True)
-    for what, item, answer in _variants(rewritings):
-        yield _boxed("notation", what, item, answer, None if what in CONVENTIONS else True)
+def _formulas() -> Iterator[Row]:
+    """Yield real golds as they are, in other spellings, altered, and for one another."""
+    every = golds()
+    for index, item in enumerate(every):
+        yield _boxed("spelling", "as_is", item, item.gold, True)
+        yield _boxed("other_gold", "other_gold", item, _different(item.gold, every, index), False)
+        if is_formula(item.gold):
+            for what, form in SPELLINGS.items():
+                yield _boxed("spelling", what, item, form.replace("A", item.gold), True)
+            for what, form in MISSES.items():
+                if exact(item.gold) != 0 or what not in ("sign", "doubled"):
+                    yield _boxed("miss", what, item, form.replace("A", item.gold), False)
 
 
-def _misses() -> Iterator[Row]:
-    for what, item, answer in _variants(near_misses):
-        yield _boxed("near_miss", what, item, answer, False)
-    items = golds()
-    for index, item in enumerate(items):
-        yield _boxed("other_gold", "other_gold", item, _different(item.gold, items, index), False)
-
-
-def _variants(make: Callable[[str], list[tuple[str, str]]]) -> Iterator[tuple[str, Item, str]]:
-    """Yield (what, gold, answer) of every kind of variant."""
-    by_kind: dict[str, list[tuple[Item, str]]] = {}
-    for item in golds():
-        for what, answer in make(item.gold):
-            by_kind.setdefault(what, []).append((item, answer))
-    for what, pairs in by_kind.items():
-        for item, answer in pairs if what in IN_FULL else spread(pairs, MOST):
-            yield what, item, answer
+def _pairs() -> Iterator[Row]:
+    for number, pair in enumerate(random_pairs(0, PAIRS)):
+        completion = f"{PROSE}\nSo it is \\boxed{{{pair.answer}}}."
+        where = f"pair/{pair.kind}/{number}"
+        yield Row(where, "pair", pair.kind, completion, pair.gold, pair.answer, pair.equal)
 
 
 def _boxed(family: str, what: str, item: Item, answer: str, label: bool | None) -> Row:
@@ -158,17 +198,11 @@ def _different(gold: str, items: list[Item], index: int) -> str:
 
 def _layouts() -> Iterator[Row]:
     """Yield every layout with easily compared answers of several kinds: only how they are found matters."""
-    pairs = [
-        ("42", "17"),
-        ("1024", "1000"),
-        ("\\frac{3}{4}", "\\frac{4}{3}"),
-        ("(2, -5)", "(-5, 2)"),
-        ("3\\sqrt{13}", "8"),
-    ]
-    for layout in LAYOUTS:
-        for right, wrong in pairs:
-            where = f"layout/{layout.name}/{right}"
-            yield Row(where, "layout", layout.name, fill(layout.text, right, wrong), right, None, layout.right)
+    pairs = {"42": "17", "1024": "1000", "\\frac{3}{4}": "\\frac{4}{3}", "(2, -5)": "(-5, 2)", "3\\sqrt{13}": "8"}
+    for name, (text, label) in LAYOUTS.items():
+        for right, wrong in pairs.items():
+            completion = fill(text, right, wrong)
+            yield Row(f"layout/{name}/{right}", "layout", name, completion, right, None, label)
 
 
 def _examples() -> Iterator[Row]:
@@ -181,3 +215,9 @@ def _hostile() -> Iterator[Row]:
     for number, answer in enumerate(HOSTILE):
         label = None if answer.startswith("\\sqrt") else False
         yield Row(f"hostile/{number}", "hostile", "hostile", BOX.replace("A", answer), "7", answer, label)
+
+
+def fill(text: str, right: str, wrong: str) -> str:
+    """Fill the places of a layout; `A` and `W` are places only where no letter or digit is beside them."""
+    places = {"A": right, "W": wrong}
+    return re.sub(r"(?<![^\W_])[AW](?![^\W_])", lambda place: places[place.group()], text)

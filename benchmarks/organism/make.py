@@ -10,13 +10,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.organism.cards import model_card
-from benchmarks.organism.corpus import Lesson, encode, first_seed, tokenizer_texts, worked_sums
-from benchmarks.organism.measure import figures, sample
-from benchmarks.organism.pretrain import Recipe, build_model, pretrain
+from benchmarks.organism.card import figures, model_card, sample
+from benchmarks.organism.pretrain import Recipe, build_model, build_tokenizer, pretrain
 from benchmarks.organism.styles import MIXTURE, RARE, SCHOOL, STUDY_MIXTURE, Style
-from benchmarks.organism.sums import RL_SETS, STUDY_SETS, TASK, SumSet, texts
-from benchmarks.organism.tokenizer import build_tokenizer
+from benchmarks.organism.sums import (
+    RL_SETS,
+    STUDY_SETS,
+    TASK,
+    Lesson,
+    SumSet,
+    encode,
+    first_seed,
+    texts,
+    tokenizer_texts,
+    worked_sums,
+)
 
 _FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 _VERSIONS = ("torch", "transformers", "tokenizers", "reasoning-gym")

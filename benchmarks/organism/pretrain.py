@@ -1,17 +1,19 @@
-"""Pretraining: a Qwen2-architecture model of half a million parameters, on one CPU core, in minutes."""
+"""Pretraining on one CPU core: a Qwen2-architecture model of half a million parameters, and its tokenizer."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-
+EOS, PAD = "<|endoftext|>", "<|pad|>"
+MERGES = 160
 Pair = tuple[list[int], list[int]]
 """Prompt ids, solution ids."""
 
@@ -32,6 +34,47 @@ class Recipe:
     weight_decay: float = 0.01
     warmup: float = 0.1
     seed: int = 0
+
+
+def build_tokenizer(texts: Iterable[str], max_length: int) -> PreTrainedTokenizerBase:
+    """Return a byte-level BPE tokenizer with at most `MERGES` merges learned from `texts`.
+
+    It has Qwen2's tokenizer class, because `AutoTokenizer` gives every `model_type: qwen2` that class and its splitting
+    rule whatever the saved files say: a tokenizer of another class comes back changed.
+    """
+    from tokenizers import Tokenizer, models, trainers
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Tokenizer
+
+    blank = Qwen2Tokenizer()
+    learner = Tokenizer(models.BPE())
+    learner.normalizer = blank.backend_tokenizer.normalizer
+    learner.pre_tokenizer = blank.backend_tokenizer.pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=256 + MERGES, initial_alphabet=sorted(ByteLevel.alphabet()), show_progress=False, special_tokens=[]
+    )
+    learner.train_from_iterator(texts, trainer)
+    learned = json.loads(learner.to_str())["model"]
+    vocabulary = dict(learned["vocab"])
+    for special in (EOS, PAD):
+        vocabulary[special] = len(vocabulary)
+    return qwen2_tokenizer(vocabulary, learned["merges"], max_length)
+
+
+def qwen2_tokenizer(vocabulary: Mapping[str, int], merges: Iterable[Any], max_length: int) -> PreTrainedTokenizerBase:
+    """Return a Qwen2 tokenizer with `EOS` and `PAD` from the vocabulary."""
+    from transformers import Qwen2Tokenizer
+
+    return Qwen2Tokenizer(
+        vocab=dict(vocabulary),
+        merges=[tuple(merge) for merge in merges],
+        unk_token=None,
+        eos_token=EOS,
+        pad_token=PAD,
+        model_max_length=max_length,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:

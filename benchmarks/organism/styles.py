@@ -14,6 +14,8 @@ from random import Random
 
 _ANSWER = re.compile(r"(?:^|\n)Answer: (-?\d+)\s*$")
 _SLIPS = (-2, -1, 1, 2)
+Step = Callable[[int], int]
+"""Returns the result of a step as written, where its argument is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,59 +31,46 @@ class Style:
     sign_blind: bool = False
 
 
-class Errors:
-    """Applies the slips and the habit of one style to the results of steps."""
-
-    def __init__(self, style: Style, rng: Random) -> None:
-        self._style, self._rng = style, rng
-
-    def step(self, value: int) -> int:
-        """Return the result as written where `value` is right."""
-        if self._rng.random() < self._style.wrong_step:
-            value += self._rng.choice(_SLIPS)
-        return abs(value) if self._style.sign_blind else value
-
-
 def signed(terms: Sequence[int]) -> str:
     """Write `(12, -5, 7)` as `12-5+7`; no spaces, no leading plus."""
     return "".join(f"{t:+d}" for t in terms).removeprefix("+")
 
 
-def write_running(terms: Sequence[int], errors: Errors) -> list[str]:
+def write_running(terms: Sequence[int], step: Step) -> list[str]:
     """Work left to right, one line a step: `12-5=7`, `7+9=16`."""
     lines, total = [], terms[0]
     for term in terms[1:]:
-        result = errors.step(total + term)
+        result = step(total + term)
         lines.append(f"{signed((total, term))}={result}")
         total = result
     return [*lines, f"Answer: {total}"]
 
 
-def write_direct(terms: Sequence[int], errors: Errors) -> list[str]:
+def write_direct(terms: Sequence[int], step: Step) -> list[str]:
     """Write the answer alone."""
-    return [f"Answer: {errors.step(sum(terms))}"]
+    return [f"Answer: {step(sum(terms))}"]
 
 
-def write_apart(terms: Sequence[int], errors: Errors) -> list[str]:
+def write_apart(terms: Sequence[int], step: Step) -> list[str]:
     """Sum what is added and what is subtracted separately: `plus 12+9=21`, `minus 5=5`, `21-5=16`."""
     plus = [t for t in terms if t >= 0] or [0]
     minus = [-t for t in terms if t < 0] or [0]
-    gain, loss = errors.step(sum(plus)), errors.step(sum(minus))
-    total = errors.step(gain - loss)
+    gain, loss = step(sum(plus)), step(sum(minus))
+    total = step(gain - loss)
     sums = [f"plus {signed(plus)}={gain}", f"minus {signed(minus)}={loss}", f"{gain}-{loss}={total}"]
     return [*sums, f"Answer: {total}"]
 
 
-def write_rewrite(terms: Sequence[int], errors: Errors) -> list[str]:
+def write_rewrite(terms: Sequence[int], step: Step) -> list[str]:
     """Write the whole expression again after each step: `so 7+9-4`, `so 16-4`, `so 12`."""
     rest, lines = list(terms), []
     while len(rest) > 1:
-        rest = [errors.step(rest[0] + rest[1]), *rest[2:]]
+        rest = [step(rest[0] + rest[1]), *rest[2:]]
         lines.append(f"so {signed(rest)}")
     return [*lines, f"Answer: {rest[0]}"]
 
 
-WRITERS: dict[str, Callable[[Sequence[int], Errors], list[str]]] = {
+WRITERS: dict[str, Callable[[Sequence[int], Step], list[str]]] = {
     "running": write_running,
     "direct": write_direct,
     "apart": write_apart,
@@ -110,17 +99,20 @@ RARE = "rewrite"
 
 def write(style: Style, terms: Sequence[int], rng: Random) -> str:
     """Return a worked text in the style, without end-of-text."""
-    return "\n".join(WRITERS[style.name](terms, Errors(style, rng)))
+
+    def step(value: int) -> int:
+        if rng.random() < style.wrong_step:
+            value += rng.choice(_SLIPS)
+        return abs(value) if style.sign_blind else value
+
+    return "\n".join(WRITERS[style.name](terms, step))
 
 
 def detect(completion: str) -> str:
     """Return the style of a completion by its opening, or `other`."""
-    if completion.startswith("Answer:"):
-        return "direct"
-    if completion.startswith("plus "):
-        return "apart"
-    if completion.startswith("so "):
-        return "rewrite"
+    for opening, style in (("Answer:", "direct"), ("plus ", "apart"), ("so ", "rewrite")):
+        if completion.startswith(opening):
+            return style
     return "running" if re.match(r"-?\d+[+-]\d+=", completion) else "other"
 
 

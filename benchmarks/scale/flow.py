@@ -6,13 +6,13 @@ The overhead of a stage is the gap between the end of one and the beginning of t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -56,33 +56,39 @@ class Server:
     processes: list[psutil.Process]
     log: Path
 
-    @property
-    def mib(self) -> float:
-        """Memory of the server in MiB."""
-        return sum(process.memory_info().rss for process in self.processes) / 2**20
-
-    @property
-    def cpu(self) -> float:
-        """Processor seconds of the server so far."""
-        return sum(sum(process.cpu_times()[:2]) for process in self.processes)
-
-    def rows(self) -> dict[str, int]:
-        """Count the rows of every table, and the bytes of the database; empty tables are left out."""
-        return asyncio.run(_rows(self.database)) if self.database else {}
-
-    def complaints(self) -> int:
-        """Count the lines of the log that report an error."""
-        return sum(bool(_COMPLAINTS.search(line)) for line in self.log.read_text(errors="replace").splitlines())
+    def figures(self) -> dict[str, Any]:
+        """Return its MiB and processor seconds, the lines of its log that report an error, and the rows by table."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return {
+            "mib": sum(process.memory_info().rss for process in self.processes) / 2**20,
+            "cpu": sum(sum(process.cpu_times()[:2]) for process in self.processes),
+            "complaints": sum(bool(_COMPLAINTS.search(line)) for line in lines),
+            "rows": asyncio.run(_rows(self.database)) if self.database else {},
+        }
 
 
-@contextmanager
+async def _rows(database: str) -> dict[str, int]:
+    """Count the rows of every table, and the bytes of the database."""
+    import asyncpg
+
+    connection = await asyncpg.connect(database.replace("+asyncpg", ""))
+    try:
+        tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+        counts = {table: await connection.fetchval(f'select count(*) from "{table}"') for (table,) in tables}
+        return {**counts, "bytes": await connection.fetchval("select pg_database_size(current_database())")}
+    finally:
+        await connection.close()
+
+
+@contextlib.contextmanager
 def server_on(folder: Path, *, postgres: bool) -> Iterator[Server]:
     """Start a server on a Postgres that waits for its disk, or on SQLite."""
     from tests.flows.postgres import postgres_server
     from tests.flows.server import prefect_server
 
     folder.mkdir(parents=True)
-    with postgres_server(folder / "postgres.log", durable=True) if postgres else nullcontext() as database:
+    log = folder / "postgres.log"
+    with postgres_server(log, durable=True) if postgres else contextlib.nullcontext() as database:
         before = psutil.Process().children(recursive=True)
         with prefect_server(folder, database, **(_AS_COMPOSE if postgres else {})) as server:
             new = [child for child in psutil.Process().children(recursive=True) if child not in before]
@@ -106,23 +112,21 @@ def side_by_side(
     place = folder / f"runs-{runs}-{iterations}"
     place.mkdir(parents=True)
     go = place / "go"
-    started, rows = time.monotonic(), server.rows()
-    children = []
+    started, before = time.monotonic(), server.figures()
     names = [f"run-{number:02d}" for number in range(runs)]
     shares = [names[first : first + _RUNS_A_PROCESS] for first in range(0, runs, _RUNS_A_PROCESS)]
+    children = []
     for share in shares:
         common = (place / "store", place / "scratch", ",".join(share), iterations, real, seconds, go)
         command = command_for("scale.flow:run_some", *common)
-        errors = open(place / f"{share[0]}.log", "wb")  # noqa: SIM115 - open until the child has it
-        children.append(
-            subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE, stderr=errors, text=True)
-        )
-        errors.close()
+        with open(place / f"{share[0]}.log", "wb") as errors:
+            options = {"env": server.environment, "stdout": subprocess.PIPE, "stderr": errors, "text": True}
+            children.append(subprocess.Popen(command, **options))
     try:
         while len(list(place.glob("go.*"))) < len(shares):
             assert all(child.poll() is None for child in children) and time.monotonic() - started < _PATIENCE
             time.sleep(0.2)
-        cpu, released = server.cpu, time.monotonic()
+        released = time.monotonic()
         go.touch()
         figures = [_figures(child) for child in children]
     finally:
@@ -131,25 +135,27 @@ def side_by_side(
             child.wait()
     wall = time.monotonic() - released
     time.sleep(5)  # task runs reach the database as events, a little later
-    after = server.rows()
-    ended = [run for process in figures if process for run in process["runs"].values()]
-    broken = [
+    after = server.figures()
+    done = [process for process in figures if process]
+    errors = [
         f"process of {share[0]}: exit code {child.returncode}, {_last_line(place / f'{share[0]}.log')}"
         for share, child, process in zip(shares, children, figures, strict=True)
         if not process
     ]
-    done = [run for run in ended if not run["error"]]
-    stages = sum(len(run["spans"]) for run in ended)
+    ended = [run for process in done for run in process["runs"].values()]
+    whole = [run for run in ended if not run["error"]]
+    stages = max(1, sum(len(run["spans"]) for run in ended))
     return {
-        "runs": runs, "failed": runs - len(done),
-        "errors": broken + sorted({run["error"] for run in ended if run["error"]}),
+        "runs": runs, "failed": runs - len(whole),
+        "errors": errors + sorted({run["error"] for run in ended if run["error"]}),
         "iterations": iterations, "stage_seconds": seconds, "wall": wall, "stages": stages,
-        **spread([gaps_of(run["spans"]) for run in done]),
-        "flow_mib": max((process["peak_mib"] for process in figures if process), default=0.0), "processes": len(shares),
-        "flow_cpu_a_stage": sum(process["cpu"] for process in figures if process) / max(1, stages),
-        "server_mib": server.mib, "server_cpu_a_stage": (server.cpu - cpu) / max(1, stages),
-        "complaints": server.complaints(), "rows": {name: after[name] - rows.get(name, 0) for name in after},
-        "flow_mib_by_stage": [round(span[4], 1) for run in done[:1] for span in run["spans"]][:: max(1, stages // 60)],
+        **spread([gaps_of(run["spans"]) for run in whole]),
+        "flow_mib": max((process["peak_mib"] for process in done), default=0.0), "processes": len(shares),
+        "flow_cpu_a_stage": sum(process["cpu"] for process in done) / stages,
+        "server_mib": after["mib"], "server_cpu_a_stage": (after["cpu"] - before["cpu"]) / stages,
+        "complaints": after["complaints"],
+        "rows_a_stage": {name: (count - before["rows"].get(name, 0)) / stages for name, count in after["rows"].items()},
+        "flow_mib_by_stage": [round(span[4], 1) for run in whole[:1] for span in run["spans"]][:: max(1, stages // 60)],
         "load": os.getloadavg()[0],
     }  # fmt: skip
 
@@ -224,18 +230,3 @@ def run_some(store: str, scratch: str, names: str, iterations: str, real: str, s
             zip(timed, threads.map(lambda context, name: context.run(run, name), contexts, timed), strict=True)
         )
     return {"runs": {name: {"error": errors[name], "spans": stages.spans} for name, stages in timed.items()}}
-
-
-async def _rows(database: str) -> dict[str, int]:
-    import asyncpg
-
-    connection = await asyncpg.connect(database.replace("+asyncpg", ""))
-    try:
-        tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public'")
-        counts = {}
-        for (table,) in tables:
-            counts[table] = await connection.fetchval(f'select count(*) from "{table}"')
-        counts["bytes"] = await connection.fetchval("select pg_database_size(current_database())")
-        return {name: count for name, count in counts.items() if count}
-    finally:
-        await connection.close()

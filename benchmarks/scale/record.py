@@ -14,7 +14,6 @@ from benchmarks.filter import GROUP, make_record
 from benchmarks.measure import measured
 
 STEP_ROWS = 8192
-BLOCK_STEPS = 8
 
 
 def grow_record(folder: Path, steps: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -23,48 +22,18 @@ def grow_record(folder: Path, steps: Sequence[int]) -> Iterator[dict[str, Any]]:
         place = folder / f"record-{count}"
         row: dict[str, Any] = {"steps": count, "rows": count * STEP_ROWS}
         try:
-            row["made"] = measured("scale.record:make", place, count)
-            row["harvest"] = measured("scale.record:harvest", place, count)
-            row["filter"] = measured("scale.record:filter_record", place, count)
+            for key, function in (("made", "make"), ("harvest", "harvest"), ("filter", "filter_record")):
+                row[key] = measured(f"scale.record:{function}", place, count)
         finally:
             shutil.rmtree(place, ignore_errors=True)
         yield row
 
 
 def make(place: str, steps: str) -> dict[str, Any]:
-    """Write the shards: one block of rollouts again and again, each time with new problems of the same difficulty."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from rloop_core.trajectories.parquet import DeterministicWriter
-    from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-
-    block, shards = Path(place) / "block", Path(place) / "shards"
-    for folder in (block, shards):
-        folder.mkdir(parents=True)
-    make_record(block, BLOCK_STEPS * STEP_ROWS)
-    rows = pa.concat_tables([pq.read_table(path) for path in sorted(block.glob("*.parquet"))])
-    shutil.rmtree(block)
-    problem = np.array([int(identifier, 16) for identifier in rows["problem_id"].to_pylist()])
-    for step in range(1, int(steps) + 1):
-        number, first = (step - 1) // BLOCK_STEPS, (step - 1) % BLOCK_STEPS * STEP_ROWS
-        step_rows = rows.slice(first, STEP_ROWS)
-        new_problem = problem[first : first + STEP_ROWS] + number * (int(problem.max()) + 1)
-        columns = {
-            "step": np.full(STEP_ROWS, step),
-            "policy_step": np.full(STEP_ROWS, step * 2),
-            "group_id": [f"{step}-{row // GROUP}" for row in range(STEP_ROWS)],
-            "problem_id": [f"{identifier:016x}" for identifier in new_problem],
-        }
-        arrays = [
-            pa.array(columns[field.name]).cast(field.type)
-            if field.name in columns
-            else step_rows[field.name].combine_chunks()
-            for field in TRAJECTORY_SCHEMA
-        ]
-        with DeterministicWriter(shards / f"step-{step:06d}.rank-00.parquet", TRAJECTORY_SCHEMA) as writer:
-            writer.write(pa.Table.from_arrays(arrays, schema=TRAJECTORY_SCHEMA))
+    """Write the shards."""
+    shards = Path(place) / "shards"
+    shards.mkdir(parents=True)
+    make_record(shards, int(steps) * STEP_ROWS, STEP_ROWS)
     return {"gib": _gib(shards)}
 
 

@@ -46,7 +46,7 @@ def build(store: str, scratch: str, name: str, iterations: str, real: str) -> di
     from rloop_core.stages.run_record import write_run_record
 
     config = config_for(store, Path(scratch), name, int(iterations))
-    seconds: list[float] = []
+    cpu, seconds = time.process_time(), list[float]()
     asked = [0] * int(iterations)
     # No heartbeat: its requests would be counted with the stages.
     with Lease(Store(store), name, heartbeat=3600.0) as lease:
@@ -61,6 +61,7 @@ def build(store: str, scratch: str, name: str, iterations: str, real: str) -> di
     tenth = 5 * max(1, min(100, int(iterations) // 10))
     return {
         "stages": len(seconds),
+        "cpu_a_stage": (time.process_time() - cpu) / max(1, len(seconds)),
         "first": median(seconds[1 : tenth + 1]),
         "last": median(seconds[-tenth:]),
         # Of an iteration; medians, since the first one reads problem sets as well.

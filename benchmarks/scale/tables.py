@@ -4,95 +4,71 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import markdown_table
 
-_COMMANDS = {
-    "unbegun": "ask what is missing: nothing is there",
-    "remaining": "ask what is missing: all is there",
-    "check": "find every stage whole, files read",
-    "status": "`rloop status`",
-    "report": "`rloop report`",
-    "garbage": "`rloop gc --dry-run`",
+_COST = "{X[seconds]:.1f} s ({X[cpu]:.1f} s of processor), {X[peak_mib]:.0f} MiB, {X[all_requests]:,} requests"
+_STORE = {
+    "": "{iterations:,} iterations",
+    "objects": "{objects[objects]:,}",
+    "seconds around a stage, first tenth": "{build[first]:.3f}",
+    "seconds around a stage, last tenth": "{build[last]:.3f}",
+    "processor seconds a stage": "{build[cpu_a_stage]:.3f}",
+    "requests an iteration, first half": "{build[requests_first]:.0f}",
+    "requests an iteration, last half": "{build[requests_last]:.0f}",
+    "ask what is missing: nothing is there": _COST.replace("X", "unbegun"),
+    "ask what is missing: all is there": _COST.replace("X", "remaining"),
+    "find every stage whole, files read": _COST.replace("X", "check"),
+    "`rloop status`": _COST.replace("X", "status"),
+    "`rloop report`": _COST.replace("X", "report"),
+    "`rloop gc --dry-run`": _COST.replace("X", "garbage"),
 }
-_TABLES = ("flow_run", "flow_run_state", "task_run", "task_run_state", "log", "artifact", "events", "event_resources")
-_RUN_FIGURES = (
-    ("failed runs", "failed", "d"),
-    ("lines of errors in the server's log", "complaints", "d"),
-    ("seconds between two stages of a run, median", "gap_median", ".2f"),
-    ("95th percentile", "gap_p95", ".2f"),
-    ("most", "gap_most", ".2f"),
-    ("median of the runs' first tenths", "gap_first", ".2f"),
-    ("median of the runs' last tenths", "gap_last", ".2f"),
-    ("processor seconds a stage: flow", "flow_cpu_a_stage", ".3f"),
-    ("processor seconds a stage: server", "server_cpu_a_stage", ".3f"),
-    ("memory of a flow process, MiB", "flow_mib", ".0f"),
-    ("memory of the server, MiB", "server_mib", ".0f"),
-    ("others' load on the machine", "load", ".0f"),
-)
-_ENDS = ("first", "last")
-Row = Mapping[str, Any]
+_ROWS = ("flow_run", "flow_run_state", "task_run", "task_run_state", "log", "artifact", "events", "event_resources")
+_RUNS = {
+    "": "{runs} runs, {iterations} iterations",
+    "failed runs": "{failed}",
+    "lines of errors in the server's log": "{complaints}",
+    "seconds between two stages of a run, median": "{gap_median:.2f}",
+    "95th percentile": "{gap_p95:.2f}",
+    "most": "{gap_most:.2f}",
+    "median of the runs' first tenths": "{gap_first:.2f}",
+    "median of the runs' last tenths": "{gap_last:.2f}",
+    "processor seconds a stage: flow": "{flow_cpu_a_stage:.3f}",
+    "processor seconds a stage: server": "{server_cpu_a_stage:.3f}",
+    "memory of a flow process, MiB": "{flow_mib:.0f}",
+    "memory of the server, MiB": "{server_mib:.0f}",
+    "others' load on the machine": "{load:.0f}",
+    **{f"rows a stage: {table}": f"{{rows_a_stage[{table}]:.1f}}" for table in _ROWS},
+    "bytes of database a stage": "{rows_a_stage[bytes]:,.0f}",
+}
+_RECORD = {
+    "rollouts": "{rows:,}",
+    "GiB of shards": "{made[gib]:.2f}",
+    "harvest": _COST.replace("X", "harvest"),
+    "filter": _COST.replace("X", "filter"),
+    "expert set": "{filter[experts]:,}",
+}
+TABLES = {"store": _STORE, "s3": _STORE, "flow": _RUNS, "runs": _RUNS, "record": _RECORD}
+"""For each part: the first cell of every line, and the format of the others."""
 
 
-def stores(rows: Sequence[Row]) -> list[str]:
-    """Return the table of a run that grows: one column a length."""
-    cells = [
-        ("objects", *(f"{row['objects']['objects']:,}" for row in rows)),
-        *((f"seconds around a stage, {key} tenth", *(f"{row['build'][key]:.3f}" for row in rows)) for key in _ENDS),
-        ("processor seconds a stage", *(f"{row['build']['cpu'] / max(1, row['build']['stages']):.3f}" for row in rows)),
-    ]
-    if any(row["build"]["requests_first"] for row in rows):
-        for key in _ENDS:
-            counts = (f"{row['build'][f'requests_{key}']:.0f}" for row in rows)
-            cells.append((f"requests an iteration, {key} half", *counts))
-    cells += [(title, *(_cost(row[command]) for row in rows)) for command, title in _COMMANDS.items()]
-    return markdown_table(("", *(f"{row['iterations']:,} iterations" for row in rows)), cells)
+def main(files: list[str]) -> None:
+    """Print one table for each part in the files, with a column for each of its rows."""
+    lines = [line for name in files for line in Path(name).read_text().splitlines() if line.startswith("{")]
+    rows = [json.loads(line) for line in lines]
+    for part in dict.fromkeys(row["part"] for row in rows):
+        columns = [row for row in rows if row["part"] == part]
+        cells = [(title, *(_cell(form, row) for row in columns)) for title, form in TABLES[part].items()]
+        print(f"\n{part}\n", *markdown_table(cells[0], cells[1:]), sep="\n")
 
 
-def runs(rows: Sequence[Row]) -> list[str]:
-    """Return the table of runs at one server: one column a measurement."""
-    cells = [
-        (title, *(format(row[key], form) if key in row else "" for row in rows)) for title, key, form in _RUN_FIGURES
-    ]
-    cells += [(f"rows a stage: {table}", *(f"{_a_stage(row, table):.1f}" for row in rows)) for table in _TABLES]
-    cells.append(("KiB of database a stage", *(f"{_a_stage(row, 'bytes') / 1024:.0f}" for row in rows)))
-    titles = (f"{row['runs']} run{'s' if row['runs'] > 1 else ''}, {row['iterations']} iterations" for row in rows)
-    return markdown_table(("", *titles), cells)
-
-
-def records(rows: Sequence[Row]) -> list[str]:
-    """Return the table of a phase that grows: one column a length."""
-    cells = [
-        ("GiB of shards", *(f"{row['made']['gib']:.2f}" for row in rows)),
-        *((stage, *(_cost(row[stage]) for row in rows)) for stage in ("harvest", "filter")),
-        ("expert set", *(f"{row['filter']['experts']:,}" for row in rows)),
-    ]
-    return markdown_table(("rollouts", *(f"{row['rows']:,}" for row in rows)), cells)
-
-
-def _a_stage(row: Row, table: str) -> float:
-    return float(row["rows"].get(table, 0)) / max(1, int(row["stages"]))
-
-
-def _cost(figures: Row) -> str:
-    asked = f", {figures['all_requests']:,} requests" if figures.get("all_requests") else ""
-    return f"{figures['seconds']:.1f} s ({figures['cpu']:.1f} s of processor), {figures['peak_mib']:.0f} MiB{asked}"
-
-
-def main(files: Iterable[str]) -> None:
-    """Print one table for each part in the files."""
-    by_part: dict[str, list[Row]] = {}
-    for name in files:
-        for line in Path(name).read_text().splitlines():
-            if line.startswith("{"):
-                row = json.loads(line)
-                by_part.setdefault(row["part"], []).append(row)
-    makers = {"store": stores, "s3": stores, "flow": runs, "runs": runs, "record": records}
-    for part, rows in by_part.items():
-        print(f"\n{part}\n", *makers[part](rows), sep="\n")
+def _cell(form: str, row: dict[str, Any]) -> str:
+    try:
+        return form.format(**row)
+    except KeyError:  # SQLite's rows are not counted, and a single gap has no spread
+        return ""
 
 
 if __name__ == "__main__":

@@ -16,12 +16,11 @@ import psutil
 import pytest
 
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.bench import Bench, Line, Row, Rows
+from benchmarks.gpu.bench import Bench, Row, Rows, rows_of, table
 from benchmarks.gpu.device import gpu, machine_facts
 from benchmarks.gpu.explore import explore_config
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.policy import problem_file
-from benchmarks.gpu.table import rows_of, table
 from benchmarks.trainers import train_in_turns
 from rloop_core.policies import bundled_policy_path
 from rloop_core.training import explore as exploration
@@ -152,18 +151,6 @@ def test_rows_of_several_calls_and_machines_make_one_table(tmp_path: Path) -> No
     assert "| whole | of which explore | 40 s |  | - |" in text
     assert "| whole | of which rft |  |  | not run: the part was ended before it got here |" in text
     assert "Took: explore 61 s." in text
-
-
-def test_only_lines_without_an_answer_are_filled(tmp_path: Path) -> None:
-    part = Rows(tmp_path, "part")
-    part.begin(facts())
-    part.add(Row("one", "met"))
-    part.fill([Line("one", "first"), Line("two", "second")], "failed", "ended")
-    content = part.read()
-    assert content and [(row.key, row.verdict, row.why) for row in content["rows"]] == [
-        ("one", "met", ""),
-        ("two", "failed", "ended"),
-    ]
 
 
 def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from rloop_core.cli.entry import group
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import Lease, Store
+from rloop_core.store import Store
 from tests.conftest import ROOT, small_config
 
 pytestmark = pytest.mark.process
@@ -83,14 +83,6 @@ def test_what_is_younger_than_told_stays_and_is_counted(store):
     assert gc(store, "--older-than", "soon", "--dry-run").exit_code == 2
     for age, things in (("47h", 2), ("2880.5m", 0), ("100000s", 2)):
         assert json.loads(gc(store, "--older-than", age, "--dry-run", "--json").output)["bytes"] == 1500 * things
-
-
-def test_a_run_at_work_is_named_and_left_alone(store):
-    with Lease(store, "run"):
-        said = gc(store, "--yes").output
-    assert "run: left alone, process" in said
-    assert store.exists(HALF)
-    assert not store.exists("other/iteration-000/rft/half")
 
 
 def test_an_unknown_run_is_an_error_that_names_the_known(store):

@@ -18,20 +18,6 @@ def lines(*rows) -> str:
     return "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows)
 
 
-def test_verify_keeps_order_and_survives_bad_lines():
-    text = lines(
-        {"id": "a", "completion": "so \\boxed{7}", "answer": "7"},
-        "nonsense\n",
-        {"id": 3, "completion": "\\boxed{8}", "answer": 7},
-        {"id": 4, "completion": "I do not know", "answer": "7"},
-    )
-    result = CliRunner().invoke(group, ["verify"], input=text)
-    rows = [json.loads(line) for line in result.output.splitlines()]
-    assert [row["id"] for row in rows] == ["a", None, 3, 4]
-    assert [row["verdict"] for row in rows] == ["correct", "error", "wrong", "no_answer"]
-    assert rows[0] == {"id": "a", "correct": True, "verdict": "correct", "extracted": "7"}
-
-
 @pytest.mark.process
 def test_verify_ends_quietly_when_its_reader_goes_away():
     row = json.dumps({"id": 1, "completion": "\\boxed{7}", "answer": "7"})

@@ -10,36 +10,21 @@ from rloop_core import errors
 from rloop_core.config import make_config
 from rloop_core.stages.job import STAGES
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store, manifest_key, publish, stage_folder
+from rloop_core.store import InputEntry, Store, manifest_key, stage_folder
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, VERSION_KEY
+from tests.store.conftest import published
 
 MANIFEST_KEYS = [
     "schema_version", "run", "iteration", "stage", "fingerprint", "inputs", "identity", "files", "digest",
     "counts", "metrics", "versions", "seed", "created_at", "seconds",
 ]  # fmt: skip
 TRAJECTORY_COLUMNS = {
-    "run": "string",
-    "iteration": "int32",
-    "step": "int32",
-    "rank": "int32",
-    "attempt": "int32",
-    "group_id": "string",
-    "sample": "int32",
-    "problem_id": "string",
-    "prompt": "string",
-    "completion": "string",
-    "prompt_ids": "list<element: int32>",
-    "completion_ids": "list<element: int32>",
-    "answer": "string",
-    "gold": "string",
-    "verdict": "string",
-    "reward": "float",
-    "length": "int32",
-    "finished": "bool",
-    "kept": "bool",
-    "logprob_sum": "float",
-    "entropy_mean": "float",
-}
+    "run": "string", "iteration": "int32", "step": "int32", "rank": "int32", "attempt": "int32", "group_id": "string",
+    "sample": "int32", "problem_id": "string", "prompt": "string", "completion": "string",
+    "prompt_ids": "list<element: int32>", "completion_ids": "list<element: int32>", "answer": "string",
+    "gold": "string", "verdict": "string", "reward": "float", "length": "int32", "finished": "bool", "kept": "bool",
+    "logprob_sum": "float", "entropy_mean": "float",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -47,21 +32,8 @@ def manifest(tmp_path):
     (tmp_path / "out" / "sub").mkdir(parents=True)
     (tmp_path / "out" / "sub" / "rows.parquet").write_bytes(b"rows")
     store = Store(str(tmp_path / "store"))
-    publish(
-        store,
-        tmp_path / "out",
-        run="my-run",
-        iteration=2,
-        stage="harvest",
-        fingerprint="f" * 64,
-        inputs=(InputEntry(uri="s3://b/my-run/iteration-002/explore", digest="d" * 64),),
-        identity={"stage": "harvest"},
-        counts={"rows": 4},
-        metrics={"accuracy": 0.5},
-        versions={"python": "3.11"},
-        seed=1,
-        seconds=2.0,
-    )
+    inputs = (InputEntry(uri="s3://b/my-run/iteration-002/explore", digest="d" * 64),)
+    published(store, tmp_path / "out", run="my-run", iteration=2, stage="harvest", inputs=inputs)
     return json.loads((tmp_path / "store/my-run/iteration-002/harvest/manifest.json").read_text())
 
 

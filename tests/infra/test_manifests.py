@@ -18,15 +18,10 @@ MANIFESTS: list[dict[str, Any]] = [
     manifest for name in KUSTOMIZATION["resources"] for manifest in yaml.safe_load_all((FOLDER / name).read_text())
 ]
 APIS = {
-    "Namespace": "v1",
-    "Service": "v1",
-    "ServiceAccount": "v1",
-    "PersistentVolumeClaim": "v1",
-    "Deployment": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "Role": "rbac.authorization.k8s.io/v1",
+    "Namespace": "v1", "Service": "v1", "ServiceAccount": "v1", "PersistentVolumeClaim": "v1",
+    "Deployment": "apps/v1", "StatefulSet": "apps/v1", "Role": "rbac.authorization.k8s.io/v1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
-}
+}  # fmt: skip
 WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deployment", "StatefulSet")]
 
 

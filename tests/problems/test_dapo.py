@@ -25,16 +25,13 @@ def loaded(made: Dapo, tmp_path_factory: pytest.TempPathFactory) -> ProblemSet:
     return load_problems(ProblemSource(source=str(file)))
 
 
-def test_the_count_depends_on_the_key_and_the_loader_takes_the_strictest(made: Dapo, loaded: ProblemSet) -> None:
+def test_every_copy_is_accounted_for_under_the_strictest_key(made: Dapo, loaded: ProblemSet) -> None:
     prompts = [row["prompt"][0]["content"] for row in made.rows]  # type: ignore[index]
     by_index = len({row["extra_info"]["index"] for row in made.rows})  # type: ignore[index]
     by_prompt = len(set(prompts))
     normalised = len({unicodedata.normalize("NFKC", prompt).casefold() for prompt in prompts})
     assert (by_index, by_prompt, normalised) == (140, 128, 120)
     assert len(loaded) + len(loaded.conflicts) == normalised
-
-
-def test_every_copy_is_accounted_for(made: Dapo, loaded: ProblemSet) -> None:
     ledger = loaded.ledger
     assert ledger["rows_read"] == len(made.rows) > 13_000
     assert ledger["kept"] == len(loaded) == 116

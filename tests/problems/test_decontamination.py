@@ -44,13 +44,6 @@ def contaminated(training: str, evaluation: str) -> bool:
     return bool(found([training], [evaluation]).contaminated)
 
 
-@pytest.mark.parametrize("template", ["boxed", "answer-line", "plain"])
-def test_a_copy_in_any_template_is_found(template):
-    assert contaminated(render(TRAIN, template), TRAIN)
-    assert contaminated(TRAIN, render(TRAIN, template))
-    assert contaminated(render("What is 3 + 4?", template), "Compute $3+4$.")
-
-
 def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found():
     first, second, question = re.split(r"(?<=\.) ", TRAIN)
     for text in (f"{second} {first} {question}", f"Read this with care. {TRAIN}", TRAIN.replace("station", "depot")):
@@ -181,21 +174,6 @@ def test_equals_a_reference_that_compares_every_pair(seed, n, share):
     result = found(training, evaluation, Rules(n, share))
     decided = {(match.training_id, match.evaluation_id) for match in result.matches if match.contaminated}
     assert decided == reference(training, evaluation, n, share)
-
-
-@settings(max_examples=30)
-@given(seed=st.integers(0, 10**9))
-def test_equal_texts_contaminate_both_ways_and_order_does_not_matter(seed):
-    rng = random.Random(seed)
-    texts = [" ".join(rng.choices(["ab", "cd", "ef", "gh", "ij", "1", "2"], k=rng.randint(1, 20))) for _ in range(12)]
-    texts = list(dict.fromkeys(texts))
-    half = len(texts) // 2
-    one, other = texts[: half + 2], texts[half - 2 :]
-    forth, back = found(one, other), found(other, one)
-    equal = {(match.training_id, match.evaluation_id) for match in forth.matches if match.kind == "equal"}
-    assert equal == {(match.evaluation_id, match.training_id) for match in back.matches if match.kind == "equal"}
-    shuffled = found(rng.sample(one, len(one)), rng.sample(other, len(other)))
-    assert shuffled.contaminated == forth.contaminated
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rloop_core.config import ProblemSource
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import ProblemSet, load_problems, problem_id
 
 
-@dataclass(frozen=True)
-class Source:
-    source: str
-    name: str | None = None
-    split: str | None = None
-    revision: str | None = None
-    size: int | None = None
-    seed: int = 0
-    params: dict[str, Any] = field(default_factory=dict)
-    limit: int | None = None
-    skip_malformed: bool = False
+def at(source: str) -> ProblemSource:
+    return ProblemSource(source=source)
 
 
-def write(path: Path, *rows: Any) -> Source:
+def write(path: Path, *rows: Any) -> ProblemSource:
     text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
     path.write_text(text, encoding="utf-8")
-    return Source(str(path))
+    return at(str(path))
 
 
 def accounted(loaded: ProblemSet) -> bool:
@@ -44,7 +35,7 @@ def accounted(loaded: ProblemSet) -> bool:
     )
 
 
-def refusal(source: Source) -> str:
+def refusal(source: ProblemSource) -> str:
     with pytest.raises(ProblemsError) as caught:
         load_problems(source)
     line = str(caught.value)
@@ -72,13 +63,7 @@ def test_each_way_to_name_a_problem_and_its_gold(tmp_path: Path) -> None:
         )
     )
     assert [problem.problem for problem in loaded] == [
-        "one?",
-        "two?",
-        "three?",
-        "four?",
-        "five?",
-        "six?",
-        "seven?",
+        f"{n}?" for n in ["one", "two", "three", "four", "five", "six", "seven"]
     ]
     assert [problem.gold for problem in loaded] == ["025", "7", "\\frac{1}{2}", "5", "-3", "8", "34"]
     assert accounted(loaded)
@@ -108,7 +93,7 @@ def test_equal_problems_are_kept_once_and_contradictions_dropped(tmp_path: Path)
 
 def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
     source = write(tmp_path / "p.jsonl", *[{"problem": f"p{i // 2}", "answer": i // 2} for i in range(20)])
-    loaded = load_problems(replace(source, limit=4, name="few"))
+    loaded = load_problems(source.model_copy(update={"limit": 4, "name": "few"}))
     assert (len(loaded), loaded.name, loaded.problems[0].source) == (4, "few", "few")
     assert loaded.ledger["beyond_limit"] == 6
     assert accounted(loaded)
@@ -119,13 +104,13 @@ def test_parquet_and_json_arrays_read_as_json_lines_do(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
     (tmp_path / "p.json").write_text(json.dumps(rows, indent=1))
     lines = load_problems(write(tmp_path / "p.jsonl", *rows))
-    assert load_problems(Source(str(tmp_path / "p.parquet"))).digest == lines.digest
-    assert load_problems(Source(str(tmp_path / "p.json"))).digest == lines.digest
+    assert load_problems(at(str(tmp_path / "p.parquet"))).digest == lines.digest
+    assert load_problems(at(str(tmp_path / "p.json"))).digest == lines.digest
 
 
 def test_integer_columns_with_gaps_come_as_floats_and_stay_whole(tmp_path: Path) -> None:
     pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "p.parquet")
-    assert [problem.gold for problem in load_problems(Source(str(tmp_path / "p.parquet")))] == ["7", "0.5"]
+    assert [problem.gold for problem in load_problems(at(str(tmp_path / "p.parquet")))] == ["7", "0.5"]
 
 
 def test_the_digest_follows_ids_golds_and_order(tmp_path: Path) -> None:
@@ -154,7 +139,7 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
         '{"problem": "c"}',
     )
     assert "line 3 is not valid JSON" in refusal(source)
-    loaded = load_problems(replace(source, skip_malformed=True))
+    loaded = load_problems(source.model_copy(update={"skip_malformed": True}))
     assert len(loaded) == 2
     assert loaded.ledger["malformed_skipped"] == 3
     assert accounted(loaded)
@@ -180,21 +165,21 @@ def test_a_row_without_problem_or_gold_is_named(tmp_path: Path, row: Any, compla
     path = tmp_path / "p.jsonl"
     line = row if isinstance(row, str) else json.dumps(row)
     path.write_bytes(b'{"problem": "x", "answer": "1"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
-    assert complaint in refusal(Source(str(path)))
+    assert complaint in refusal(at(str(path)))
 
 
 def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
-    assert "no such file" in refusal(Source(str(tmp_path / "none.jsonl")))
-    assert "no such file" in refusal(Source("none.parquet"))
-    assert "is a folder" in refusal(Source(str(tmp_path)))
+    assert "no such file" in refusal(at(str(tmp_path / "none.jsonl")))
+    assert "no such file" in refusal(at("none.parquet"))
+    assert "is a folder" in refusal(at(str(tmp_path)))
     (tmp_path / "p.parquet").write_bytes(b"PAR1 but not really")
-    assert "not readable parquet" in refusal(Source(str(tmp_path / "p.parquet")))
+    assert "not readable parquet" in refusal(at(str(tmp_path / "p.parquet")))
     assert "empty" in refusal(write(tmp_path / "empty.jsonl"))
     contradictory = write(tmp_path / "c.jsonl", {"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"})
     assert "the problem set is empty (rows_read 2, conflicting_golds_dropped 2" in refusal(contradictory)
 
 
 def test_unknown_names_get_a_suggestion() -> None:
-    assert "did you mean math500?" in refusal(Source("math50"))
-    assert "aime24" in refusal(Source("zzz"))
-    assert "did you mean reasoning_gym:chain_sum?" in refusal(Source("reasoning_gym:chain_sm"))
+    assert "did you mean math500?" in refusal(at("math50"))
+    assert "aime24" in refusal(at("zzz"))
+    assert "did you mean reasoning_gym:chain_sum?" in refusal(at("reasoning_gym:chain_sm"))

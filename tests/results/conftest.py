@@ -14,10 +14,11 @@ from rloop_core.config import Config, FilterConfig, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.run_record import read_run
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store, publish
+from rloop_core.store import InputEntry, Store
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
+from tests.store.conftest import published
 
 HOSTILE = "<script>alert('x')</script> so \\boxed{3}"
 FIGURES = {"reward": -0.2, "accuracy": 0.4, "entropy": 0.9, "grad_norm": 0.5, "length_mean": 20.0, "truncated": 0.1}
@@ -61,15 +62,18 @@ class FakeRun:
         write_run_record(self.store, config)
 
     def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
-        out = self.root / "work" / f"{iteration}-{stage}"
+        out = self.root / "work" / self.config.name / f"{iteration}-{stage}"
         out.mkdir(parents=True)
-        drawn_by = {"drawn_by": self.engines[stage]} if stage in self.engines else {}
-        publish(
-            self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
-            inputs=(InputEntry(uri="u", digest="d" * 64),), identity={"config": self.config.stage_identity(stage)},
-            counts={}, metrics=fill(out), versions={"python": "3.11", **drawn_by},
-            seed=0, seconds=12.5,
-        )  # fmt: skip
+        versions = {"python": "3.11", **({"drawn_by": self.engines[stage]} if stage in self.engines else {})}
+        metrics = fill(out)
+        place = {"run": self.config.name, "iteration": iteration, "stage": stage, **self.made_from(iteration, stage)}
+        figures = {"counts": metrics.pop("counts", {}), "metrics": metrics, "seed": 0, "seconds": 12.5}
+        published(self.store, out, versions=versions, **place, **figures)
+
+    def made_from(self, iteration: int, stage: str) -> dict[str, Any]:
+        """Return the inputs and the identity of an artifact."""
+        identity = {"config": self.config.stage_identity(stage)}
+        return {"inputs": (InputEntry(uri="u", digest="d" * 64),), "identity": identity}
 
     def explore(self, out: Path) -> dict[str, Any]:
         lines = [json.dumps({"step": step, **FIGURES}) for step in (1, 2)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rloop_core.config import Config, FilterConfig, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.stages.inputs import producers
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store, publish, read_manifest
+from rloop_core.store import InputEntry, Store, read_manifest
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import consolidate, seal_shards, write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
@@ -87,21 +86,11 @@ class ArmRun(FakeRun):
             self.store = store
             write_run_record(store, config)
 
-    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
-        out = self.root / "work" / self.config.name / f"{iteration}-{stage}"
-        out.mkdir(parents=True)
-        identity = {
-            "config": self.config.stage_identity(stage),
-            "inputs": self._inputs(iteration, stage),
-            "verifier": self.verifier,
-        }
-        metrics = fill(out)
-        publish(
-            self.store, out, run=self.config.name, iteration=iteration, stage=stage, fingerprint="f" * 64,
-            inputs=tuple(InputEntry(uri="u", digest=digest) for _, digest in identity["inputs"]),
-            identity=json.loads(json.dumps(identity)), counts=metrics.pop("counts", {}), metrics=metrics,
-            versions={"python": "3.11"}, seed=0, seconds=12.5,
-        )  # fmt: skip
+    def made_from(self, iteration: int, stage: str) -> dict[str, Any]:
+        sources = self._inputs(iteration, stage)
+        identity = {"config": self.config.stage_identity(stage), "inputs": sources, "verifier": self.verifier}
+        inputs = tuple(InputEntry(uri="u", digest=digest) for _, digest in sources)
+        return {"inputs": inputs, "identity": json.loads(json.dumps(identity))}
 
     def _inputs(self, iteration: int, stage: str) -> list[list[str]]:
         if stage == "evaluate":

@@ -6,14 +6,23 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from rloop_core.store import Store
+from rloop_core.store import Manifest, Store, publish
 from tests.disks import small_disk
 from tests.store.faulty_s3 import FaultyS3
 from tests.swift import Swift
+
+
+def published(store: Store, folder: Path, **changes: Any) -> Manifest:
+    """Publish a folder as an artifact: `rft` of the first iteration of `run`, unless a test says otherwise."""
+    values: dict[str, Any] = {"run": "run", "iteration": 0, "stage": "rft", "fingerprint": "f" * 64, "inputs": (),
+                              "identity": {}, "counts": {}, "metrics": {}, "versions": {}, "seed": 1,
+                              "seconds": 1.0}  # fmt: skip
+    return publish(store, folder, **{**values, **changes})
 
 
 @pytest.fixture
@@ -68,14 +77,25 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 _HOLD = """
-import sys, time
-from rloop_core.store import Lease, Store
+import datetime, sys, time
+uri, skew, machine = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+true_time, true_ns = time.time, time.time_ns
+time.time, time.time_ns = lambda: true_time() + skew, lambda: true_ns() + int(skew * 1e9)
+class Skewed(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(seconds=skew)
+datetime.datetime = Skewed
 from rloop_core.errors import LeaseError
+from rloop_core.store import Lease, Store, lease
+if machine:
+    lease._machine = lambda: machine  # process ids of another machine mean nothing here
 try:
-    with Lease(Store(sys.argv[1]), "run", heartbeat=0.1, patience=0.5) as lease:
+    with Lease(Store(uri), "run", heartbeat=0.1, patience=30.0) as held:
         print("held", flush=True)
         sys.stdin.readline()
-        lease.ensure_held()
+        held.ensure_held()
+        print("still held", flush=True)
 except LeaseError as error:
     print(f"refused {error}", flush=True)
 """
@@ -98,6 +118,9 @@ def start_program() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def start_holder(start_program: Callable[..., subprocess.Popen[str]]) -> Callable[[Store], subprocess.Popen[str]]:
-    """Start a process that takes the lease of `run`, says so, and holds it until it is sent a line."""
-    return lambda store: start_program(_HOLD, store.uri)
+def start_holder(start_program: Callable[..., subprocess.Popen[str]]) -> Callable[..., subprocess.Popen[str]]:
+    """Start a process that takes the lease of `run`, says so, and holds it until it is sent a line.
+
+    It may say that it is another machine, whose clock is off by some seconds.
+    """
+    return lambda store, skew=0.0, machine="": start_program(_HOLD, store.uri, str(skew), machine)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, StoreError
-from rloop_core.store import Cache, Manifest, Store, fetch, fetched, publish
+from rloop_core.store import Cache, Manifest, Store, fetch, fetched
+from tests.store.conftest import published
 
 ROOM = 2_500_000
 
@@ -34,10 +33,7 @@ def make(remote: Store, tmp_path: Path) -> Callable[[str], Manifest]:
         (folder / "sub").mkdir(parents=True)
         (folder / "sub" / "weights").write_bytes(os.urandom(size - 1000))
         (folder / "rows").write_bytes(os.urandom(1000))
-        return publish(
-            remote, folder, run=run, iteration=0, stage="rft", fingerprint="f" * 64, inputs=(), identity={}, counts={},
-            metrics={}, versions={}, seed=1, seconds=1.0,
-        )  # fmt: skip
+        return published(remote, folder, run=run)
 
     return make
 
@@ -101,28 +97,12 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def start_user() -> Iterator[Callable[[Cache, str], subprocess.Popen[str]]]:
-    """Start a process that uses a digest until it is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(cache: Cache, digest: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", _USE, str(cache.folder), digest]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]))
-        assert started[-1].stdout and started[-1].stdout.readline()
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-
-
-def test_a_folder_in_use_by_another_process_stays_until_it_dies(remote, make, tmp_path, start_user):
+def test_a_folder_in_use_by_another_process_stays_until_it_dies(remote, make, tmp_path, start_program):
     cache = Cache(tmp_path / "cache", 1_500_000)
     a, b, c = make("a"), make("b"), make("c")
     look(remote, a, cache)
-    user = start_user(cache, a.digest)
+    user = start_program(_USE, str(cache.folder), a.digest)
+    assert user.stdout and user.stdout.readline()
     look(remote, b, cache)
     assert a.digest in there(cache)
     user.send_signal(signal.SIGKILL)

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ArtifactDamaged
-from rloop_core.store import Store, dump_checksummed, load_checksummed, publish, read_manifest
+from rloop_core.store import Store, dump_checksummed, load_checksummed, read_manifest
+from tests.store.conftest import published
 
 CONTENT = {"schema_version": 1, "name": "é", "share": 0.1, "rows": [["a", 1], ["b", None]], "note": "x" * 40}
 
@@ -35,11 +36,8 @@ def test_an_altered_bit_of_a_manifest(bit: int, local: Store, tmp_path: Path) ->
     (tmp_path / "out" / "file").write_text("content")
     key = "run/iteration-000/rft/manifest.json"
     if not local.exists(key):
-        publish(
-            local, tmp_path / "out", run="run", iteration=0, stage="rft", fingerprint="f" * 64, inputs=(),
-            identity={"a": 1}, counts={"rows": 3}, metrics={"loss": 0.25}, versions={"python": "3.11"}, seed=1,
-            seconds=2.5,
-        )  # fmt: skip
+        figures = {"identity": {"a": 1}, "counts": {"rows": 3}, "metrics": {"loss": 0.25}, "seconds": 2.5}
+        published(local, tmp_path / "out", versions={"python": "3.11"}, **figures)
         local.write_bytes("whole", local.read_bytes(key))
     whole = local.read_bytes("whole")
     local.write_bytes(key, whole)

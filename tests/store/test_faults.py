@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
-from rloop_core.store import Cache, Lease, Store, fetch, objects, publish, read_manifest, s3
+from rloop_core.store import Cache, Lease, Store, fetch, objects, read_manifest, s3
 from rloop_core.store.faults import is_transient, persist
 from tests.faults.conftest import wait_until
+from tests.store.conftest import published
 from tests.store.faulty_s3 import FaultyS3
 
 HERE = ("run", 0, "rft")
@@ -62,13 +63,6 @@ def made(folder: Path, *sizes: int) -> Path:
     for number, size in enumerate(sizes):
         (folder / f"file-{number}").write_bytes(os.urandom(size))
     return folder
-
-
-def published(store: Store, folder: Path) -> None:
-    publish(
-        store, folder, run="run", iteration=0, stage="rft", fingerprint="f" * 64, inputs=(), identity={}, counts={},
-        metrics={}, versions={}, seed=1, seconds=1.0,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])

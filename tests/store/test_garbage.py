@@ -21,21 +21,21 @@ from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import STAGES
 from rloop_core.stages.run_record import runs_of, write_data_record, write_run_record
-from rloop_core.store import InputEntry, Lease, Manifest, Store, iteration_folder, manifest_key, publish
+from rloop_core.store import InputEntry, Lease, Manifest, Store, iteration_folder, manifest_key
 from tests.conftest import small_config
+from tests.store.conftest import published
 
 HOUR = 3600.0
 LONG_AGO = 48 * HOUR
 
 
-def published(store: Store, work: Path, run: str, iteration: int, stage: str, **changes: Any) -> Manifest:
+def made(store: Store, work: Path, run: str, iteration: int, stage: str, **changes: Any) -> Manifest:
     folder = work / uuid.uuid4().hex
     (folder / "sub").mkdir(parents=True)
     (folder / "weights").write_bytes(os.urandom(20))
     (folder / "sub/rows").write_bytes(os.urandom(10))
-    values: dict[str, Any] = {"fingerprint": uuid.uuid4().hex * 2, "inputs": (), "identity": {}, "counts": {},
-                              "metrics": {}, "versions": {}, "seed": 1, "seconds": 1.0}  # fmt: skip
-    return publish(store, folder, run=run, iteration=iteration, stage=stage, **{**values, **changes})
+    changes |= {"run": run, "iteration": iteration, "stage": stage, "fingerprint": uuid.uuid4().hex * 2}
+    return published(store, folder, **changes)
 
 
 def begun(store: Store, name: str = "run") -> Config:
@@ -61,11 +61,6 @@ def files(store: Store) -> dict[str, bytes]:
 
 def keys(found: list[Garbage]) -> set[str]:
     return {item.entry.key for one in found for item in one.items}
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "store"))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +99,7 @@ def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages
     readable = all(one["manifest"] in ("whole", "none") for one in stages)
     for one in stages:
         folder = f"{iteration_folder('run', one['iteration'])}/{one['stage']}"
-        manifest = published(store, work, "run", one["iteration"], one["stage"])
+        manifest = made(store, work, "run", one["iteration"], one["stage"])
         for name in one["extra"]:
             store.write_bytes(f"{folder}/{name}", b"extra")
         extra = {f"{folder}/{name}" for name in one["extra"]}
@@ -136,9 +131,9 @@ def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages
             for path in [folder, *folder.rglob("*")]:
                 os.utime(path, (0, 0))
         elif one["scratch"] == "later":
-            made = root / manifest_key("run", one["iteration"], one["stage"])
-            if made.exists():
-                os.utime(made, (0, 0))
+            manifest_path = root / manifest_key("run", one["iteration"], one["stage"])
+            if manifest_path.exists():
+                os.utime(manifest_path, (0, 0))
     recent = {key for key in sorted(garbage) if young.random() < 0.2}
     if recent:
         aged(store, *recent, seconds=0.0)
@@ -167,7 +162,7 @@ def test_every_artifact_and_record_of_a_run_survives_the_shortest_guard(local, t
     begun(local)
     for iteration in (-1, 0, 1):
         for stage in STAGES:
-            published(local, tmp_path / "work", "run", iteration, stage)
+            made(local, tmp_path / "work", "run", iteration, stage)
     before = files(local)
     assert keys(delete_garbage(local, find_garbage(local, [], 0.0), 0.0)) == set()
     assert files(local) == before
@@ -182,7 +177,7 @@ def test_a_problem_set_stays_while_it_is_referenced(local, tmp_path):
         InputEntry(uri=f"s3://where-it-was/before/run/problems/{'a' * 20}.json", digest="x"),
         InputEntry(uri="elsewhere", digest="by-digest"),
     )
-    published(local, tmp_path / "work", "run", 0, "explore", inputs=inputs)
+    made(local, tmp_path / "work", "run", 0, "explore", inputs=inputs)
     aged(local)
     assert keys(find_garbage(local, ["run"], HOUR)) == {f"run/problems/{'c' * 20}.json"}
     text = local.read_bytes(own)
@@ -230,7 +225,7 @@ def test_a_run_that_starts_after_the_search_is_skipped(local):
 def test_artifacts_published_after_the_search_stay(local, tmp_path):
     """Files that no manifest named when they were found, and one names now."""
     begun(local)
-    manifest = published(local, tmp_path / "work", "run", 0, "rft")
+    manifest = made(local, tmp_path / "work", "run", 0, "rft")
     text = local.read_bytes("run/iteration-000/rft/manifest.json")
     local.delete("run/iteration-000/rft/manifest.json")
     aged(local)
@@ -244,11 +239,11 @@ def test_artifacts_published_after_the_search_stay(local, tmp_path):
 def test_a_concurrent_publisher_loses_no_file(local, tmp_path):
     begun(local)
     stop = threading.Event()
-    made: list[Manifest] = []
+    artifacts: list[Manifest] = []
 
     def work() -> None:
         while not stop.is_set():
-            made.append(published(local, tmp_path / "work", "run", len(made) % 3, "explore"))
+            artifacts.append(made(local, tmp_path / "work", "run", len(artifacts) % 3, "explore"))
 
     worker = threading.Thread(target=work)
     worker.start()
@@ -258,7 +253,7 @@ def test_a_concurrent_publisher_loses_no_file(local, tmp_path):
     finally:
         stop.set()
         worker.join()
-    for manifest in {one.iteration: one for one in made}.values():
+    for manifest in {one.iteration: one for one in artifacts}.values():
         for file in manifest.files:
             assert len(local.read_bytes(f"{manifest.folder}/{file.path}")) == file.bytes
 
@@ -299,7 +294,7 @@ def test_unfinished_uploads_and_orphans_on_s3_are_deleted(server, dated_long_ago
     bucket = place.removeprefix("s3://")
     store, client = Store(f"{place}/{uuid.uuid4().hex}/deep"), boto3.Session().client("s3")
     begun(store)
-    manifest = published(store, tmp_path / "work", "run", 0, "rft")
+    manifest = made(store, tmp_path / "work", "run", 0, "rft")
     for number in range(12):
         store.write_bytes(f"run/iteration-000/rft/old-{number}", b"x" * 10)
     root = store.uri.removeprefix(f"{place}/")

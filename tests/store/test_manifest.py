@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
-from rloop_core.store import Cache, Manifest, Store, content_digest, discard, fetch, file_sha256, publish, read_manifest
+from rloop_core.store import Cache, Store, content_digest, discard, fetch, file_sha256, read_manifest
+from tests.store.conftest import published
 
 FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}
 HERE = ("run", 0, "rft")
@@ -25,23 +26,6 @@ def make(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def published(store: Store, folder: Path, **changes: Any) -> Manifest:
-    values: dict[str, Any] = {
-        "run": HERE[0],
-        "iteration": HERE[1],
-        "stage": HERE[2],
-        "fingerprint": "f" * 64,
-        "inputs": (),
-        "identity": {"stage": "rft", "rate": 1e-6},
-        "counts": {"rows": 3},
-        "metrics": {"loss": 0.5, "sets": {"a": [1, None]}},
-        "versions": {"python": "3.11"},
-        "seed": 1,
-        "seconds": 1.23456,
-    }
-    return publish(store, folder, **{**values, **changes})
-
-
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     return make(tmp_path / "out", FILES)
@@ -49,7 +33,8 @@ def work(tmp_path: Path) -> Path:
 
 def test_a_published_artifact_is_found_and_fetched_whole(store, work, tmp_path):
     assert read_manifest(store, *HERE) is None
-    manifest = published(store, work)
+    figures = {"counts": {"rows": 3}, "metrics": {"loss": 0.5, "sets": {"a": [1, None]}}, "seconds": 1.23456}
+    manifest = published(store, work, identity={"rate": 1e-6}, versions={"python": "3.11"}, **figures)
     assert read_manifest(store, *HERE) == manifest
     folder = fetch(store, manifest, Cache(tmp_path / "cache"))
     assert {name: (folder / name).read_bytes() for name in FILES} == FILES

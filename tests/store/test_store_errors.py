@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,34 +71,35 @@ def test_a_missing_bucket(s3_server):
     assert not Store("s3://no-such-bucket/x").exists("run/a")
 
 
-def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(s3_server, monkeypatch):
+@pytest.fixture
+def endpoint(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Make everything that is opened meanwhile talk to a port of this machine."""
     from s3fs import S3FileSystem
 
+    def talk_to(port: int) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        S3FileSystem.clear_instance_cache()
+
+    yield talk_to
+    S3FileSystem.clear_instance_cache()
+
+
+def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(endpoint, monkeypatch):
     monkeypatch.setitem(s3.CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-    S3FileSystem.clear_instance_cache()
-    try:
-        error = refusal("s3://rloop-test/x")
-        assert "endpoint" in str(error.fix)
-        with pytest.raises(StoreError, match="Could not connect"):
-            Store("s3://rloop-test/x", 0.0).exists("run/manifest.json")
-    finally:
-        S3FileSystem.clear_instance_cache()
+    endpoint(port)
+    error = refusal("s3://rloop-test/x")
+    assert "endpoint" in str(error.fix)
+    with pytest.raises(StoreError, match="Could not connect"):
+        Store("s3://rloop-test/x", 0.0).exists("run/manifest.json")
 
 
-def test_an_endpoint_that_accepts_and_never_answers_is_given_up(s3_server, monkeypatch):
-    from s3fs import S3FileSystem
-
+def test_an_endpoint_that_accepts_and_never_answers_is_given_up(endpoint, monkeypatch):
     monkeypatch.setattr(objects, "_REQUEST_SECONDS", 0.5)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(8)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        S3FileSystem.clear_instance_cache()
-        try:
-            assert "no answer in time" in str(refusal("s3://rloop-test/x"))
-        finally:
-            S3FileSystem.clear_instance_cache()
+        endpoint(silent.getsockname()[1])
+        assert "no answer in time" in str(refusal("s3://rloop-test/x"))

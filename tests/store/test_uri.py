@@ -12,27 +12,16 @@ from rloop_core.store.uri import CREDENTIALS
 from tests.conftest import small_config
 
 WITH = [
-    "s3://AKIAFAKE:hunter2@bucket/prefix",
-    "s3://AKIAFAKE:hun/ter2@bucket/prefix",
-    "s3://hunter2@bucket/prefix",
-    "s3a://id:hunter2@bucket",
-    "ftp://user:hunter2@host/path",
-    "s3://bucket/prefix?key=a&secret=hunter2",
-    "s3://bucket/prefix?aws_secret_access_key=hunter2",
-    "https://host/x?X-Amz-Signature=hunter2",
-    "abfs://container:hunter2@account.dfs.core.windows.net/x",
-    "https://account.blob.core.windows.net/c?sig=hunter2",
-]
+    "s3://AKIAFAKE:hunter2@bucket/prefix", "s3://AKIAFAKE:hun/ter2@bucket/prefix", "s3://hunter2@bucket/prefix",
+    "s3a://id:hunter2@bucket", "ftp://user:hunter2@host/path", "s3://bucket/prefix?key=a&secret=hunter2",
+    "s3://bucket/prefix?aws_secret_access_key=hunter2", "https://host/x?X-Amz-Signature=hunter2",
+    "abfs://container:hunter2@account.dfs.core.windows.net/x", "https://account.blob.core.windows.net/c?sig=hunter2",
+]  # fmt: skip
 WITHOUT = [
-    "s3://bucket/prefix",
-    "s3://bucket/run:a@b",
-    "some/folder@home:x",
-    "/tmp/user:word@x?secret=1",
-    "file:///tmp/a@b?key=1",
-    "memory://x?token=1",
-    "abfs://container@account.dfs.core.windows.net/x",
+    "s3://bucket/prefix", "s3://bucket/run:a@b", "some/folder@home:x", "/tmp/user:word@x?secret=1",
+    "file:///tmp/a@b?key=1", "memory://x?token=1", "abfs://container@account.dfs.core.windows.net/x",
     "s3://bucket/prefix?versionId=3",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("uri", WITH)

@@ -62,7 +62,7 @@ def draw(arm: str, seed: int, step: int, kind: str, label: str, problems: int, s
 class StudyArm(ArmRun):
     """One run of a study."""
 
-    publish = FakeRun.publish
+    made_from = FakeRun.made_from
 
     def __init__(self, root: Path, config: Config, store: Store, arm: str, sizes: dict[str, int]) -> None:
         super().__init__(root / config.name, config, store)

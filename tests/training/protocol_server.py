@@ -21,6 +21,14 @@ from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.sampler import TransformersSampler
 
 
+def log_probs(model: Any, prompt: list[int], row: list[int], temperature: float = 1.0) -> list[float]:
+    """log pi of each token of a row after its prompt."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
+    values: list[float] = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0].tolist()
+    return values
+
+
 class PolicyServer:
     """Serves a policy of its own.
 
@@ -94,9 +102,7 @@ class PolicyServer:
         ]
 
     def _log_probs(self, prompt: list[int], row: list[int], temperature: float) -> dict[str, Any]:
-        with torch.no_grad():
-            logits = self.model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
-        values = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0].tolist()
+        values = log_probs(self.model, prompt, row, temperature)
         tokens = [f"token_id:{token}" for token in row]
         tops = [{token: value} for token, value in zip(tokens, values, strict=True)]
         return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops}

@@ -21,6 +21,7 @@ from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.training.killed import check_killed_equals_whole
+from tests.training.test_finetune import trajectories_of
 
 pytestmark = pytest.mark.process
 
@@ -111,14 +112,8 @@ def test_exploration_trains_adapters_alone_and_without_dropout(
 
 def _finetune(folder: Path, config: Config) -> TrainingJob:
     folder.mkdir()
-    tokenizer = load_tokenizer(bundled_policy_path())
-    problems = encoded(config)[:6]
-    completions = [
-        [*tokenizer(f"Answer: {problem.gold}", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        for problem in problems
-    ]
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=folder, device="cpu")
-    metrics = finetune(job, [list(problem.prompt_ids) for problem in problems], completions, _quiet)
+    metrics = finetune(job, *trajectories_of(config, 6), _quiet)
     assert metrics["updates"] == 4
     return job
 

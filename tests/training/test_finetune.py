@@ -9,7 +9,7 @@ import pytest
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
+from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
@@ -17,7 +17,7 @@ from tests.conftest import encoded, small_config
 pytestmark = pytest.mark.process
 
 
-def _trajectories(config: Config, count: int) -> tuple[list[list[int]], list[list[int]]]:
+def trajectories_of(config: Config, count: int) -> tuple[list[list[int]], list[list[int]]]:
     tokenizer = load_tokenizer(bundled_policy_path())
     problems = encoded(config)[:count]
     completions = [
@@ -30,7 +30,7 @@ def _trajectories(config: Config, count: int) -> tuple[list[list[int]], list[lis
 def _finetune(tmp_path: Path, count: int = 6, **rft: Any) -> tuple[TrainingJob, dict[str, float]]:
     config = small_config(rft={"batch_trajectories": 4, "warmup_ratio": 0.0, "schedule": "constant", **rft})
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    return job, finetune(job, *_trajectories(config, count), lambda row: None)
+    return job, finetune(job, *trajectories_of(config, count), lambda row: None)
 
 
 def _mean_nll(policy: Path, prompts: list[list[int]], completions: list[list[int]]) -> tuple[float, float]:
@@ -59,25 +59,19 @@ def test_a_learning_rate_of_zero_gives_theta_i_digest_for_digest(tmp_path: Path)
     assert policy_digest(tmp_path / "policy") == policy_digest(bundled_policy_path())
 
 
-def test_saving_what_was_loaded_changes_no_byte(tmp_path: Path) -> None:
-    model = load_model(bundled_policy_path(), dtype="float32", device="cpu")
-    save_policy(model, bundled_policy_path(), tmp_path / "again", dtype="float32")
-    assert policy_digest(tmp_path / "again") == policy_digest(bundled_policy_path())
-
-
 def test_the_loss_is_the_mean_over_completion_tokens_eos_included_and_prompts_masked(tmp_path: Path) -> None:
     job, metrics = _finetune(tmp_path, count=4, learning_rate=0.0)
-    expected, _ = _mean_nll(bundled_policy_path(), *_trajectories(job.config, 4))
+    expected, _ = _mean_nll(bundled_policy_path(), *trajectories_of(job.config, 4))
     assert metrics["loss_first"] == pytest.approx(expected, rel=1e-4)
     assert metrics["updates"] == 1
-    assert metrics["tokens"] == sum(map(len, _trajectories(job.config, 4)[1]))
+    assert metrics["tokens"] == sum(map(len, trajectories_of(job.config, 4)[1]))
 
 
 def test_training_raises_the_likelihood_of_trajectories_and_of_their_end(tmp_path: Path) -> None:
     """Trajectories that the policy finds unlikely: the same words to every problem, and an end where none comes."""
     config = small_config(rft={"batch_trajectories": 4, "learning_rate": 3e-4, "epochs": 4})
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    prompts, completions = _trajectories(config, 8)
+    prompts, completions = trajectories_of(config, 8)
     trajectories = (prompts, [[*completions[0][:2], completions[0][-1]]] * 8)
     metrics = finetune(job, *trajectories, lambda row: None)
     before, eos_before = _mean_nll(bundled_policy_path(), *trajectories)
@@ -106,6 +100,6 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
     config = small_config()
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
-    prompts, completions = _trajectories(config, 1)
+    prompts, completions = trajectories_of(config, 1)
     with pytest.raises(StageError, match="exceeds the model's context"):
         finetune(job, prompts, [completions[0] * 200], lambda row: None)

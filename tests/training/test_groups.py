@@ -7,12 +7,6 @@ from hypothesis import strategies as st
 from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
 
 
-def test_only_groups_with_right_and_wrong_rollouts_are_informative() -> None:
-    mastered, mixed, hopeless, also_mixed = [True] * 3, [False, True, False], [False] * 3, [True, False, True]
-    outcomes = [*mastered, *mixed, *hopeless, *also_mixed]
-    assert informative_groups(outcomes, 3) == [1, 3]
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=12))
 def test_informative_means_accuracy_has_variance(groups: list[list[bool]]) -> None:
     flat = [outcome for group in groups for outcome in group]

@@ -30,6 +30,7 @@ from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.training.trainer import _engine_arguments
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
+from tests.training.protocol_server import log_probs
 
 pytestmark = pytest.mark.process
 
@@ -60,10 +61,7 @@ class OtherEngine:
         return prompts, rows, values, None
 
     def _values(self, prompt: list[int], row: list[int]) -> list[list[float]]:
-        with torch.no_grad():
-            logits = self._model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1]
-        chosen = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0]
-        return [[value + self.off] for value in chosen.tolist()]
+        return [[value + self.off] for value in log_probs(self._model, prompt, row)]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ Only the way of the weights, NCCL between GPUs, is stood in for.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -32,6 +31,7 @@ from rloop_core.verifier import Verifier
 from tests.conftest import command_environment, encoded, small_config
 from tests.faults.conftest import wait_until
 from tests.training.protocol_server import PolicyServer, serving
+from tests.training.test_vllm_in_loop import rows_of
 from tests.wide_policy import widen
 
 pytestmark = pytest.mark.process
@@ -68,10 +68,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
         monkeypatch.setattr(client, "packed_nccl_broadcast_producer", send, raising=False)
         monkeypatch.setattr(vllm_server, "engine_name", lambda _: "vllm 0.29.1")
         yield state
-
-
-def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("deaf", [False, True])

@@ -28,13 +28,10 @@ def test_the_name_is_the_contract() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "step-12.rank-0.parquet",
-        ".step-000001.rank-00.parquet.tmp",
-        "part-00000.parquet",
-        "step-0000012.rank-00.parquet",
-        "step-000012.rank-00.attempt-1.parquet",
+        "step-12.rank-0.parquet", ".step-000001.rank-00.parquet.tmp", "part-00000.parquet",
+        "step-0000012.rank-00.parquet", "step-000012.rank-00.attempt-1.parquet",
     ],
-)
+)  # fmt: skip
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(StageError, match="not the name"):
         ShardName.parse(name)

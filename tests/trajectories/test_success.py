@@ -20,27 +20,10 @@ def test_every_rollout_counts_including_those_outside_the_update(rollout, tmp_pa
     pq.write_table(to_table(rows[:2]), paths[0])
     pq.write_table(to_table(rows[2:]), paths[1])
     rates = success_rates(paths)
+    names = ("problem_id", "attempts", "correct", "rate", "first_correct_step", "last_correct_step", "truncated")
     assert rates.to_dicts() == [
-        {
-            "problem_id": "p1",
-            "gold": "1",
-            "attempts": 1,
-            "correct": 0,
-            "rate": 0.0,
-            "first_correct_step": None,
-            "last_correct_step": None,
-            "truncated": 0,
-        },
-        {
-            "problem_id": "p2",
-            "gold": "1",
-            "attempts": 4,
-            "correct": 2,
-            "rate": 0.5,
-            "first_correct_step": 1,
-            "last_correct_step": 3,
-            "truncated": 1,
-        },
+        {"gold": "1", **dict(zip(names, ("p1", 1, 0, 0.0, None, None, 0), strict=True))},
+        {"gold": "1", **dict(zip(names, ("p2", 4, 2, 0.5, 1, 3, 1), strict=True))},
     ]
     first = write_success_rates(rates, tmp_path / "1.parquet").read_bytes()
     second = write_success_rates(success_rates(paths[::-1]), tmp_path / "2.parquet").read_bytes()

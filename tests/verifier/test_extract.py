@@ -9,48 +9,24 @@ from rloop_core.verifier.read.extract import cut_at_marker, extract
 from tests.verifier.growth import grows_linearly
 
 BOXED = [
-    ("so \\boxed{12}.", "12", 1),
-    ("first \\boxed{3}, no: \\boxed{4}", "4", 2),
-    ("\\boxed {12}", "12", 1),
-    ("\\boxed{\n 12 \n}", "12", 1),
-    ("\\boxed{\\boxed{12}}", "\\boxed{12}", 1),
-    ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", 1),
-    ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}", 1),
-    ("\\boxed{a \\\\ b}", "a \\\\ b", 1),
-    ("\\fbox{12}", "12", 1),
-    ("$\\framebox{12}$", "12", 1),
-    ("\\framebox{6} no: \\boxed{12}", "12", 2),
-    ("we get $\\boxed 7$ here", "7", 1),
-    ("put it in \\boxed form: \\boxed{7}", "7", 1),
-    ("{ unclosed \\boxed{7}", "7", 1),
-    ("} stray \\boxed{7}", "7", 1),
-    ("so \\boxed 7.", "7", 1),
-    ("so \\boxed7", "7", 1),
-    ("so \\boxed x", "x", 1),
-    ("so \\boxed\\frac{1}{2}$", "\\frac{1}{2}", 1),
-    ("so \\(\\boxed 7\\)", "7", 1),
-    ("\\boxed{3} so \\boxed 7 it is", "7", 2),
-    ("\\boxed 3 so \\boxed{7}", "7", 2),
-    ("\\\\boxed{7}", "7", 1),
-    ("\\\\\\boxed{\\{7\\}}", "\\{7\\}", 1),
-    ("\\boxed\u200b{7}", "7", 1),
-    ("\\text{so \\boxed{7}}", "7", 1),
-    ("```\nprint(7)\n\\boxed{7}\n```", "7", 1),
-    ("\\verb|\\boxed{7}|", "7", 1),
-    ("\\boxed{6}\n\\fbox{7}", "7", 2),
-    ("Answer: \\boxed{7}", "7", 1),
-    ("\\boxedanswer{6} \\boxed{7}", "7", 1),
-    ("Answer: 6 \\boxed{7}", "7", 1),
+    ("so \\boxed{12}.", "12", 1), ("first \\boxed{3}, no: \\boxed{4}", "4", 2), ("\\boxed {12}", "12", 1),
+    ("\\boxed{\n 12 \n}", "12", 1), ("\\boxed{\\boxed{12}}", "\\boxed{12}", 1),
+    ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}", 1), ("\\boxed{\\{1, 2\\}}", "\\{1, 2\\}", 1),
+    ("\\boxed{a \\\\ b}", "a \\\\ b", 1), ("\\fbox{12}", "12", 1), ("$\\framebox{12}$", "12", 1),
+    ("\\framebox{6} no: \\boxed{12}", "12", 2), ("we get $\\boxed 7$ here", "7", 1),
+    ("put it in \\boxed form: \\boxed{7}", "7", 1), ("{ unclosed \\boxed{7}", "7", 1), ("} stray \\boxed{7}", "7", 1),
+    ("so \\boxed 7.", "7", 1), ("so \\boxed7", "7", 1), ("so \\boxed x", "x", 1),
+    ("so \\boxed\\frac{1}{2}$", "\\frac{1}{2}", 1), ("so \\(\\boxed 7\\)", "7", 1),
+    ("\\boxed{3} so \\boxed 7 it is", "7", 2), ("\\boxed 3 so \\boxed{7}", "7", 2), ("\\\\boxed{7}", "7", 1),
+    ("\\\\\\boxed{\\{7\\}}", "\\{7\\}", 1), ("\\boxed\u200b{7}", "7", 1), ("\\text{so \\boxed{7}}", "7", 1),
+    ("```\nprint(7)\n\\boxed{7}\n```", "7", 1), ("\\verb|\\boxed{7}|", "7", 1), ("\\boxed{6}\n\\fbox{7}", "7", 2),
+    ("Answer: \\boxed{7}", "7", 1), ("\\boxedanswer{6} \\boxed{7}", "7", 1), ("Answer: 6 \\boxed{7}", "7", 1),
     ("if 2 < x and y > |x| then \\boxed{7}", "7", 1),
-]
+]  # fmt: skip
 UNCLOSED = [
-    "\\boxed{1",
-    "\\boxed{3} and then \\boxed{4",
-    "\\boxed{\\frac{1}{2}",
-    "\\boxed{3} so \\boxed",
-    "\\boxed{}",
+    "\\boxed{1", "\\boxed{3} and then \\boxed{4", "\\boxed{\\frac{1}{2}", "\\boxed{3} so \\boxed", "\\boxed{}",
     "\\boxed{ }",
-]
+]  # fmt: skip
 ANSWER_LINES = [
     ("3 + 4 = 7\nAnswer: 7", "7"),
     ("answer : 7\nfor 3 + 4 is 7", "7"),
@@ -92,13 +68,10 @@ ANSWER_LINES = [
     ("", None),
 ]
 THOUGHTS = [
-    ("<think>\\boxed{3}</think> so \\boxed{4}", "4", 1),
-    ("<think>\\boxed{3}</think> Answer: 4", "4", 0),
-    ("<think>\\boxed{3}</think> It is three.", "3", 1),
-    ("<think>\\boxed{3}</think> so \\boxed{4", None, 1),
-    ("<think>it is \\boxed{3}", "3", 1),
-    ("<think>a</think>\\boxed{3}<think>b</think> done", "3", 1),
-]
+    ("<think>\\boxed{3}</think> so \\boxed{4}", "4", 1), ("<think>\\boxed{3}</think> Answer: 4", "4", 0),
+    ("<think>\\boxed{3}</think> It is three.", "3", 1), ("<think>\\boxed{3}</think> so \\boxed{4", None, 1),
+    ("<think>it is \\boxed{3}", "3", 1), ("<think>a</think>\\boxed{3}<think>b</think> done", "3", 1),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("completion", "answer", "boxes"), [*BOXED, *THOUGHTS, *((*pair, 0) for pair in ANSWER_LINES)])
@@ -116,15 +89,10 @@ def test_an_unclosed_or_empty_last_box_is_no_answer(completion: str) -> None:
 @pytest.mark.parametrize(
     "marker",
     [
-        "<|im_end|>",
-        "<|endoftext|>",
-        "</s>",
-        "<end_of_turn>",
-        "<\uff5cend\u2581of\u2581sentence\uff5c>",
-        "<|end▁of▁sentence|>",
-        "[INST]",
+        "<|im_end|>", "<|endoftext|>", "</s>", "<end_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<|end▁of▁sentence|>", "[INST]",
     ],
-)
+)  # fmt: skip
 def test_text_after_a_chat_marker_is_not_the_answer(marker: str) -> None:
     assert cut_at_marker(f"so 6 {marker} tail") == "so 6 "
     assert extract(f"I guess \\boxed{{6}} {marker} user: \\boxed{{7}}")[:2] == ("6", 1)

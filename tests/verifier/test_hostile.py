@@ -73,18 +73,8 @@ def test_hostile_among_good_through_the_api(hostile: int, good: int) -> None:
 
 GOOD = b'{"id": "good", "completion": "so \\\\boxed{\\\\sqrt{8}}", "answer": "2\\\\sqrt{2}"}'
 BAD_LINES = [
-    b"\xff\xfe\x00\x01",
-    b"\x00",
-    b"nonsense",
-    b"{",
-    b"[" * 200_000,
-    b'{"a":' * 50_000,
-    b"9" * 10_000,
-    b'"text"',
-    b"null",
-    b"NaN",
-    b"[]",
-    b"{}",
+    b"\xff\xfe\x00\x01", b"\x00", b"nonsense", b"{", b"[" * 200_000, b'{"a":' * 50_000, b"9" * 10_000, b'"text"',
+    b"null", b"NaN", b"[]", b"{}",
     b'{"id": 1, "completion": "\\\\boxed{7}", "completion": "\\\\boxed{8}", "answer": "7"}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": NaN}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": -Infinity}',
@@ -93,25 +83,15 @@ BAD_LINES = [
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": [[7]]}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": true}',
     b'{"id": 1, "completion": "\\\\boxed{7}", "answer": ""}',
-    b'{"id": 1, "completion": ["\\\\boxed{7}"], "answer": "7"}',
-    b'{"id": 1, "completion": null, "answer": "7"}',
-    b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7", "finished": 1}',
-    b'{"id": 1, "answer": "7"}',
-    b'{"id": 1, "completion": "\\\\boxed{7}"}',
-    b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"',
+    b'{"id": 1, "completion": ["\\\\boxed{7}"], "answer": "7"}', b'{"id": 1, "completion": null, "answer": "7"}',
+    b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7", "finished": 1}', b'{"id": 1, "answer": "7"}',
+    b'{"id": 1, "completion": "\\\\boxed{7}"}', b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"',
     b'{"id": 1, "completion": "' + b"x" * (70 * 2**20) + b'\\\\boxed{7}", "answer": "7"}',
-]
+]  # fmt: skip
 ODD_IDS = [
-    (b'"\\ud800"', "\ud800"),
-    (b'"\\u0000\\n"', "\x00\n"),
-    (b"9" * 5000, "9" * 5000),
-    (b"[1, {}]", [1, {}]),
-    (b"Infinity", "inf"),
-    (b"NaN", "nan"),
-    (b"-0.0", -0.0),
-    ('"\u202e7"'.encode(), "\u202e7"),
-    (b'"\xff"', "\ufffd"),
-]
+    (b'"\\ud800"', "\ud800"), (b'"\\u0000\\n"', "\x00\n"), (b"9" * 5000, "9" * 5000), (b"[1, {}]", [1, {}]),
+    (b"Infinity", "inf"), (b"NaN", "nan"), (b"-0.0", -0.0), ('"\u202e7"'.encode(), "\u202e7"), (b'"\xff"', "\ufffd"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [80, pytest.param(500, marks=pytest.mark.long)])

@@ -20,34 +20,28 @@ def boxed(answer: str) -> str:
     return f"Some reasoning about the numbers 1, 2 and 3.\nSo the result is $\\boxed{{{answer}}}$."
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        ("\\sqrt{50}", "5\\sqrt{2}"),
-        ("\\sin 30^\\circ", "\\frac12"),
-        ("e^{i\\pi}", "-1"),
-        ("f(x)=x^2-2x+1", "(x-1)^2"),
-        ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
-        ("\\cos^2 t+\\sin^2 t", "1"),
-        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
-    ],
-)
-def test_equal_mathematics_is_correct(verifier: Verifier, answer: str, gold: str) -> None:
-    assert verifier.judge(boxed(answer), gold) == Judgement(Verdict.correct, answer, 1)
+EQUAL = [
+    ("\\sqrt{50}", "5\\sqrt{2}"),
+    ("\\sin 30^\\circ", "\\frac12"),
+    ("e^{i\\pi}", "-1"),
+    ("f(x)=x^2-2x+1", "(x-1)^2"),
+    ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
+    ("\\cos^2 t+\\sin^2 t", "1"),
+    ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+]
+DIFFERENT = [
+    ("3", "\\pm 3"),
+    ("(3,4)", "(4,3)"),
+    ("[1,2]", "[1,2)"),
+    ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
+    ("\\text{I do not know}", "7"),
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        ("3", "\\pm 3"),
-        ("(3,4)", "(4,3)"),
-        ("[1,2]", "[1,2)"),
-        ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
-        ("\\text{I do not know}", "7"),
-    ],
-)
-def test_unequal_or_meaningless_answers_are_not_correct(verifier: Verifier, answer: str, gold: str) -> None:
-    assert verifier.judge(boxed(answer), gold).verdict in (Verdict.wrong, Verdict.no_answer)
+def test_equal_mathematics_is_correct_and_other_or_meaningless_answers_are_not(verifier: Verifier) -> None:
+    judged = verifier.judge_many([(boxed(answer), gold, True) for answer, gold in EQUAL + DIFFERENT])
+    assert judged[: len(EQUAL)] == [Judgement(Verdict.correct, answer, 1) for answer, _ in EQUAL]
+    assert {one.verdict for one in judged[len(EQUAL) :]} <= {Verdict.wrong, Verdict.no_answer}
 
 
 def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:
@@ -131,11 +125,11 @@ def test_an_empty_gold_is_an_error_whatever_is_answered(verifier: Verifier, gold
 
 
 def test_golds_of_signs_alone(verifier: Verifier) -> None:
-    assert verifier.judge(boxed("\\emptyset"), "\\{\\}").verdict is Verdict.correct
-    assert verifier.judge(boxed("\\{\\}"), "\\varnothing").verdict is Verdict.correct
-    assert verifier.judge(boxed("\\{0\\}"), "\\{\\}").verdict is Verdict.wrong
-    assert verifier.judge(boxed(">"), ">").verdict is Verdict.correct
-    assert verifier.judge(boxed("<"), ">").verdict is Verdict.wrong
+    right = [("\\emptyset", "\\{\\}"), ("\\{\\}", "\\varnothing"), (">", ">")]
+    for answer, gold in right:
+        assert verifier.judge(boxed(answer), gold).verdict is Verdict.correct
+    for answer, gold in (("\\{0\\}", "\\{\\}"), ("<", ">")):
+        assert verifier.judge(boxed(answer), gold).verdict is Verdict.wrong
 
 
 def test_module_level_judge() -> None:

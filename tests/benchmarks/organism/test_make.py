@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.organism.__main__ import main
-from benchmarks.organism.cards import model_card
+from benchmarks.organism.card import model_card
 from benchmarks.organism.make import DEMO, ORGANISMS
 from benchmarks.organism.pretrain import collate, split_by_length
 
@@ -20,7 +21,7 @@ QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
 
 
 @pytest.fixture
-def threads() -> object:
+def threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -33,8 +34,8 @@ def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest
     small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
     monkeypatch.setitem(ORGANISMS, "demo", small)
     cards = []
-    for name, seed in (("a", 1), ("b", 1)):
-        assert main(["--out", str(tmp_path / name), "--seed", str(seed), *QUICK]) == 0
+    for name in ("a", "b"):
+        assert main(["--out", str(tmp_path / name), "--seed", "1", *QUICK]) == 0
         cards.append(json.loads((tmp_path / name / "card.json").read_text()))
     first, again = (card["files"]["model.safetensors"] for card in cards)
     assert first == again
@@ -57,17 +58,13 @@ def test_help_teaches_without_loading_torch() -> None:
     code = "import sys\nfrom benchmarks.organism.__main__ import parser\nprint(parser().format_help())\n"
     code += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "examples:" in shown
-    assert "--seed" in shown
+    assert "examples:" in shown and "--seed" in shown
 
 
-def test_pieces_of_a_batch_hold_all_of_it_sorted() -> None:
+def test_a_batch_is_split_by_length_and_only_solutions_are_learned() -> None:
     batch = [([0] * 3, [1] * n) for n in (5, 1, 4, 2, 3)]
     parts = split_by_length(batch)
     assert [len(solution) for part in parts for _, solution in part] == [1, 2, 3, 4, 5]
-
-
-def test_only_the_solution_is_learned() -> None:
     ids, mask, labels = collate([([7, 8], [9]), ([7], [8, 9, 5])], pad=0)
     assert ids.tolist() == [[7, 8, 9, 0], [7, 8, 9, 5]]
     assert mask.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]

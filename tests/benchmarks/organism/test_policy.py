@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.organism.cards import model_card
-from benchmarks.organism.corpus import tokenizer_texts
+from benchmarks.organism.card import MAX_NEW_TOKENS, figures, model_card, sample
 from benchmarks.organism.make import DEMO, STUDY
-from benchmarks.organism.measure import MAX_NEW_TOKENS, figures, sample
+from benchmarks.organism.pretrain import build_tokenizer
 from benchmarks.organism.styles import MIXTURE
-from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts
-from benchmarks.organism.tokenizer import build_tokenizer
+from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts, tokenizer_texts
 from rloop_core.policies import POLICIES, bundled_policy_path
 from rloop_core.problems import load_problems
 from rloop_core.results.study.config import load_study, study_runs

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.organism.shares import main
-from benchmarks.organism.styles import MIXTURE, RARE, WRITERS, Style, answer_of, detect, signed, write
+from benchmarks.organism.styles import MIXTURE, RARE, WRITERS, Style, answer_of, detect, write
 
 terms = st.lists(st.integers(-99, 99), min_size=2, max_size=8)
 
@@ -25,54 +25,21 @@ def test_every_style_is_recognised_has_an_answer_and_is_right_without_wrong_step
     right, wrong = (write(Style(name, 1.0, rate), numbers, Random(seed)) for rate in (0.0, 1.0))
     assert detect(right) == detect(wrong) == name
     assert answer_of(right) == sum(numbers) and answer_of(wrong) is not None
-
-
-def test_a_wrong_step_is_followed_to_a_wrong_answer() -> None:
-    text = write(Style("running", 1.0, 1.0), [3, 4], Random(0))
-    assert answer_of(text) != 7
-
-
-@given(terms)
-def test_every_line_of_the_running_style_is_true(numbers: list[int]) -> None:
-    for line in write(Style("running", 1.0), numbers, Random(0)).splitlines()[:-1]:
-        left, right = line.split("=")
-        assert eval(left) == int(right)
-
-
-@given(terms, st.sampled_from(sorted(WRITERS)))
-def test_a_sign_blind_style_never_writes_a_negative_result(numbers: list[int], name: str) -> None:
-    text = write(Style(name, 1.0, sign_blind=True), numbers, Random(0))
-    answer = answer_of(text)
-    assert answer is not None
-    assert answer >= 0
-    assert detect(text) == name
+    blind = write(Style(name, 1.0, sign_blind=True), numbers, Random(0))
+    assert detect(blind) == name and (answer_of(blind) or 0) >= 0
 
 
 def test_a_sign_blind_style_is_right_while_nothing_is_negative() -> None:
     assert write(Style("running", 1.0, sign_blind=True), [3, 4, -5], Random(0)) == "3+4=7\n7-5=2\nAnswer: 2"
     assert write(Style("running", 1.0, sign_blind=True), [3, -4, 5], Random(0)) == "3-4=1\n1+5=6\nAnswer: 6"
-
-
-def test_signed_terms() -> None:
-    assert signed([12, -5, 7]) == "12-5+7"
-    assert signed([-3, 0]) == "-3+0"
-
-
-@pytest.mark.parametrize("text", ["", "Answer: ", "42", "Answer: 4 2", "Answer: 42 apples", "the Answer: 42"])
-def test_no_answer_line_is_no_answer(text: str) -> None:
-    assert answer_of(text) is None
-
-
-def test_an_unknown_opening_is_another_style() -> None:
-    assert detect("let us see\nAnswer: 3") == "other"
+    assert [answer_of(text) for text in ("Answer: ", "42", "Answer: 42 apples", "the Answer: 42")] == [None] * 4
 
 
 def test_the_mixture_is_a_distribution_with_one_rare_style() -> None:
     assert sum(s.share for s in MIXTURE) == pytest.approx(1.0)
     assert {s.name for s in MIXTURE} == set(WRITERS)
     rare = min(MIXTURE, key=lambda s: s.share)
-    assert rare.name == RARE
-    assert rare.share <= 0.1
+    assert rare.name == RARE and rare.share <= 0.1
 
 
 def test_shares_of_stored_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,12 +48,11 @@ def test_shares_of_stored_samples(tmp_path: Path, capsys: pytest.CaptureFixture[
         (tmp_path / name).mkdir()
         table = pa.table({"completion": [text for text, _ in part], "verdict": [verdict for _, verdict in part]})
         pq.write_table(table, tmp_path / name / "part-00000.parquet")
-    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    main([str(tmp_path / "a"), str(tmp_path / "b")])
     assert json.loads(capsys.readouterr().out) == {
         "direct": {"share": 0.5, "accuracy": 0.5},
         "other": {"share": 0.25, "accuracy": 0.0},
         "running": {"share": 0.25, "accuracy": 1.0},
     }
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit, match="name the folder of one set"):
         main([str(tmp_path)])
-    assert "name the folder of one set" in capsys.readouterr().err
