@@ -103,13 +103,14 @@ def show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from rloop_core.evaluation.metrics import metrics_of
+
     table = Table(title=Text(title), title_justify="left", show_edge=False, pad_edge=False)
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")
-    for name, value in summary.items():
-        if isinstance(value, dict) and "low" in value:
-            table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
+    for name, value in metrics_of(summary).items():
+        table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     out = console()
     out.print(table)
     facts = [

@@ -8,10 +8,11 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.curves import overfitting
 from rloop_core.results.compare.figures import draw, paper_figures
+from rloop_core.results.compare.table import stored_rows
+from rloop_core.results.study.comparability import config_differences
 from rloop_core.stages.run_record import write_run_record
 from tests.results.paired import changed, make_pair, pair_config
 
@@ -86,7 +87,7 @@ def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_pat
             compare_runs(pair[0].store, *names, tmp_path)
     found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, force=True)
     assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.transitions[0].blocks.intervals["inter"].value == 0
+    assert found.transitions[0].blocks.forgetting[0].difference.value == 0
 
 
 @pytest.mark.parametrize("field", ABLATIONS)
@@ -105,7 +106,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     ]
     assert found.arms[1].restarts is (field != "explore.start")
     assert found.table.row(found.transitions[0].label, "tiny \N{MINUS SIGN} ablated").kind == "difference"
-    assert overfitting(found.arms) is None  # the paper's Figure 1 is of vanilla RL
+    assert overfitting(found.record, stored_rows(found.record)) is None  # the paper's Figure 1 is of vanilla RL
 
 
 @pytest.mark.process
