@@ -92,7 +92,8 @@ class MetricTable:
         metrics = [metric for metric in self.metrics if metric != "pass@1"]
         lines = []
         for row in self.rows:
-            line = [escape(row.name), *self._texts(row, metrics)]
+            about = f" ({escape(row.about)})" if row.about else ""
+            line = [f"{escape(row.name)}{about}", *self._texts(row, metrics)]
             lines.append([f"**{cell}**" if cell else "" for cell in line] if row.kind == DIFFERENCE else line)
         table = markdown_table([f"{escape(self.label)}, %", *metrics], lines, numbers=True)
         return f"{table}\n\n{self.basis}\n"

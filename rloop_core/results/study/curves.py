@@ -36,7 +36,6 @@ THETA: dict[str, Any] = {
 }  # fmt: skip
 """Marker of a policy after RFT."""
 
-_DOTTED = "Dotted: RLoop starts anew from its refined policy."
 _REWARD = {"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}
 _ROLLOUTS = "All recorded rollouts of each RL step."
 _WINDOW = 5
@@ -207,7 +206,8 @@ def step_curves(record: StudyRecord, name: str) -> Picture | None:
         for key, run in record.arms.items()
         for row in run.steps
     ]
-    return picture(figure, name, title, f"{caption} {_DOTTED}", columns, rows)
+    dotted = f"Dotted: {record.titles[record.main]} starts anew from its refined policy."
+    return picture(figure, name, title, f"{caption} {dotted}", columns, rows)
 
 
 def _draw_steps(
