@@ -126,6 +126,18 @@ def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
         compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
 
 
+def test_forced_arms_with_other_numbers_of_samples_are_compared_by_what_both_have(tmp_path):
+    config = changed(pair_config(1), "evaluate", snapshots=False)
+    arms = make_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))
+    for arm in arms:
+        arm.finish()
+    table = compare_runs(arms[0].store, *NAMES, tmp_path, force=True).table
+    rows = {name: table.row("held-out <b>", name).cells for name in ("RL", "RLoop", "RLoop \N{MINUS SIGN} RL")}
+    assert [list(cells)[:2] for cells in rows.values()] == [["avg@3", "pass@2"], *[["avg@4", "pass@2"]] * 2]
+    gain = rows["RLoop"]["avg@4"].value - rows["RL"]["avg@3"].value
+    assert rows["RLoop \N{MINUS SIGN} RL"]["avg@4"].value == pytest.approx(gain)
+
+
 def test_equal_methods_are_noted_as_chance(tmp_path):
     arms = make_pair(tmp_path, pair_config(1), pair_config(1).model_copy(update={"name": "again"}))
     notes = compare_runs(arms[0].store, "tiny", "again", tmp_path).notes

@@ -93,7 +93,7 @@ def overfitting(record: StudyRecord, steps: Steps) -> Picture | None:
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         for axis, metric, shown in zip(axes[1:], shown_metrics(of_set.values()), names, strict=False):
             shown.add(metric)
-            points = [(policy.step, row.cells[metric].value) for policy, row in of_set.items()]
+            points = [(policy.step, ends_of(row.cells[metric])[0]) for policy, row in of_set.items()]
             axis.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=marker_size(len(points)),
                       label=plain(label))  # fmt: skip
             step, value = max(points, key=lambda point: point[1])

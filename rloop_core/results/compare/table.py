@@ -9,13 +9,11 @@ from itertools import combinations
 import numpy as np
 
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.bootstrap import Interval
 from rloop_core.evaluation.metrics import Floats, metrics_of
 from rloop_core.results.study.arms import Checkpoint
-from rloop_core.results.study.intervals import Effect
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
 from rloop_core.results.study.table import Steps, effects_row, rows_table
-from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table, difference_name, ends_of
+from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table, difference_name
 
 AVERAGE = "Avg"
 _MEAN = (
@@ -121,12 +119,13 @@ def stored_rows(record: StudyRecord) -> Steps:
     """Return every policy's metrics with the intervals that its evaluation has stored."""
 
     def row(label: str, arm: str, policy: Policy, one: Checkpoint) -> Row:
-        cells = {name: Effect.of_interval(Interval(*ends_of(cell))) for name, cell in metrics_of(one.summary).items()}
+        cells = metrics_of(one.summary)
         return Row(label, arm, POLICY, cells, len(one.outcomes), (arm,), policy.label, record.seeds)
 
-    steps: Steps = {label: {} for label in record.sets}
-    for label, arms in steps.items():
-        for arm, seed in record.arms:
-            of_arm = record.checkpoints(label, arm, seed)
-            arms[arm] = {policy: row(label, arm, policy, one) for policy, one in of_arm.items()}
-    return steps
+    return {
+        label: {
+            arm: {policy: row(label, arm, policy, one) for policy, one in record.checkpoints(label, arm, seed).items()}
+            for arm, seed in record.arms
+        }
+        for label in record.sets
+    }

@@ -20,6 +20,7 @@ from rloop_core.results.analysis.transitions import (
     histories,
     transitions,
 )
+from rloop_core.results.report.trajectories import batches_of
 from rloop_core.results.study.arms import Arm, Checkpoint
 from rloop_core.results.study.forgetting import BLOCKS, Forgetting, forgetting
 from rloop_core.results.study.record import StudyRecord
@@ -209,16 +210,9 @@ def _solutions(
 def _rows(checkpoint: Checkpoint, problem_ids: frozenset[str], column: str) -> tuple[Any, dict[str, list[int]]]:
     """Return one column of a checkpoint's samples of these problems, and each problem's places in it."""
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    wanted = pa.array(sorted(problem_ids))
-    kept = []
-    for path in checkpoint.files:
-        with pq.ParquetFile(path) as file:
-            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=["problem_id", column])
-            kept += [batch.filter(pc.is_in(batch["problem_id"], value_set=wanted)) for batch in batches]
-    table = pa.Table.from_batches(kept)
+    columns = ("problem_id", column)
+    table = pa.Table.from_batches(list(batches_of(checkpoint.files, columns, _BATCH_ROWS, problem_ids)))
     places: dict[str, list[int]] = {}
     for place, problem in enumerate(table["problem_id"].to_pylist()):
         places.setdefault(problem, []).append(place)

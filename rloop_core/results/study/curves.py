@@ -136,7 +136,7 @@ def curves(
 
     def draw(axis: Any, label: str, metric: str) -> None:
         for arm, look in zip(record.pair, LOOKS, strict=True):
-            of_arm, restarts = steps[label][arm], record.restarts(arm)
+            of_arm, restarts = steps[label][arm], any(run.restarts for run in record.runs(arm))
             for seed in record.seeds if len(record.seeds) > 1 else ():
                 policies = list(record.checkpoints(label, arm, seed))
                 means = [record.means(label, arm, seed, policy)[metric] for policy in policies]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES, Interval, intervals_over_sets
+from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES, intervals_over_sets
 from rloop_core.evaluation.metrics import Floats
 
 _CELLS_AT_ONCE = 1 << 20  # of a block of resamples: 8 MB a table, however many resamples there are
@@ -43,12 +43,6 @@ class Effect:
     crossed: Range | None
     seeds: Range | None
     by_seed: tuple[float, ...]
-
-    @classmethod
-    def of_interval(cls, interval: Interval) -> Effect:
-        """Return the mean over problems of a single seed."""
-        ends = (interval.low, interval.high)
-        return cls(interval.value, *ends, ends, None, (interval.value,))
 
     @property
     def sign(self) -> int:

@@ -108,10 +108,6 @@ class StudyRecord:
         """Return the runs of an arm that have begun."""
         return [run for (name, _), run in self.arms.items() if name == arm]
 
-    def restarts(self, arm: str) -> bool:
-        """Return True if each RL phase of an arm starts from the refined policy."""
-        return any(run.restarts for run in self.runs(arm))
-
     def checkpoints(self, label: str, arm: str, seed: int) -> dict[Policy, Checkpoint]:
         """Return a run's evaluated policies on a set, in the order of training."""
         return self.evaluated.get((label, arm, seed), {})
@@ -148,7 +144,7 @@ class StudyRecord:
         return {metric: np.stack([table[metric] for table in tables]) for metric in tables[0]}
 
     def differences(self, label: str, first: Side, second: Side, seeds: Sequence[int]) -> dict[str, Floats]:
-        """Return the first minus the second by metric, paired by seed and problem.
+        """Return the first minus the second by metric of the first, paired by seed and problem.
 
         Raises:
             StageError: The two are not over the same problems; says how they differ.
@@ -156,8 +152,9 @@ class StudyRecord:
         for seed in seeds:
             policies = [self.evaluated[label, side.arm, seed][side.policies[seed]] for side in (first, second)]
             check_same_problems(*(policy.outcomes.problem_ids for policy in policies))
-        ours, theirs = (self.values(label, side, seeds) for side in (first, second))
-        return {metric: ours[metric] - theirs[metric] for metric in ours if metric in theirs}
+        theirs = {_kind(metric): values for metric, values in self.values(label, second, seeds).items()}
+        ours = self.values(label, first, seeds)
+        return {metric: own - theirs[_kind(metric)] for metric, own in ours.items() if _kind(metric) in theirs}
 
     def means(self, label: str, arm: str, seed: int, policy: Policy) -> dict[str, float]:
         """Return one policy's mean values by metric."""
@@ -207,6 +204,11 @@ class StudyRecord:
                     name = self.arms[arm, seed].run.name
                     self.notes.append(f"{name}, {policy.label} on {label} has other {why} than most: left out.")
                     del runs[arm, seed][policy]
+
+
+def _kind(metric: str) -> str:
+    """Return what a metric is compared with: avg@4 with avg@5 too, both are means, but pass@4 with pass@4 alone."""
+    return metric if metric.startswith("pass@") else metric.partition("@")[0]
 
 
 @dataclass(frozen=True)
