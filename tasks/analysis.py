@@ -8,7 +8,7 @@ from prefect.logging import get_run_logger
 
 from rloop_core.config import Config
 from rloop_core.results.compare.comparison import compare_runs
-from rloop_core.results.compare.curves import curves
+from rloop_core.results.compare.figures import figure_4
 from rloop_core.results.compare.write import write_comparison
 from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
@@ -26,10 +26,8 @@ def compare_arms(run: str, vanilla: str, store: str) -> str:
     page = write_comparison(comparison)
     for note in comparison.notes:
         get_run_logger().warning(note)
-    table = comparison.table.to_table()
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    publish_table(f"{run}-{vanilla}-compare", rows, f"Table 1 of {page}")
-    if picture := curves(comparison.arms):
+    publish_table(f"{run}-{vanilla}-compare", comparison.table.to_table().to_dicts(), f"Table 1 of {page}")
+    if picture := figure_4(comparison.record):
         publish_figure(f"{run}-{vanilla}-compare-figure", picture, picture.title)
     return str(page)
 

@@ -14,9 +14,10 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run, task_run
 
+from rloop_core.evaluation.metrics import metrics_of
 from rloop_core.printable import without_secrets
+from rloop_core.results.page import image_uri
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.page import image_uri
 from rloop_core.store import Manifest
 from tasks.session import RunSession
 
@@ -118,8 +119,7 @@ def metric_rows(label: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             "value": f"{metric['value']:.2%}",
             "95 % interval": f"{metric['low']:.2%} to {metric['high']:.2%}",
         }
-        for name, metric in summary.items()
-        if isinstance(metric, dict) and "low" in metric
+        for name, metric in metrics_of(summary).items()
     ]
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient
 
+from rloop_core.results.page import image_uri
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
-from rloop_core.results.report.page import image_uri
 from rloop_core.results.report.selection import read_selected
 from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.results.run_record import RunRecord, read_run
@@ -63,7 +63,7 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
     parts = [
         f"## {escape_markdown(record.name)}",
         escape_markdown(sentence),
-        "\n".join(table.to_markdown(escape_markdown) for table in evaluation_tables(rows)),
+        "\n".join(table.shown().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
         f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** `{uri}`",

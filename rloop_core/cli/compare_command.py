@@ -66,15 +66,14 @@ def command(
     for objection in comparison.objections:
         click.echo(f"forced: {objection}", err=True)
     if as_json:
-        table = comparison.table.to_table()
         print_json(
             {
                 "comparison": str(page),
                 "files": sorted(str(path) for path in page.parent.iterdir()),
                 "objections": comparison.objections,
-                "compute": comparison.compute.equality,
+                "compute": comparison.equality,
                 "notes": comparison.notes,
-                "table": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+                "table": comparison.table.to_table().to_dicts(),
             }
         )
     else:

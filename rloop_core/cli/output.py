@@ -103,10 +103,11 @@ def plain_table(*columns: str, right: Iterable[str] = (), title: str = "") -> An
 
 def show_metrics(title: str, summary: Mapping[str, Any]) -> None:
     """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
+    from rloop_core.evaluation.metrics import metrics_of
+
     table = plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title)
-    for name, value in summary.items():
-        if isinstance(value, dict) and "low" in value:
-            table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
+    for name, value in metrics_of(summary).items():
+        table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
     facts = [f"{summary[name]:,} {name}" for name in ("problems", "samples")]
     facts.append(f"{summary['truncated']:.1%} truncated")
     if summary.get("mean_length"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -133,9 +133,12 @@ def _show(outcome: Mapping[str, Any]) -> None:
     """Print the tables, the notes, the report's path, and how much was computed."""
     from rich.text import Text
 
+    from rloop_core.results.progress import duration
+    from rloop_core.results.report.evaluation import EvaluationRow, evaluation_tables
+
     out = console()
-    for label in dict.fromkeys(row["problem_set"] for row in outcome["evaluation"]):
-        out.print(_table(label, [row for row in outcome["evaluation"] if row["problem_set"] == label]))
+    for table in evaluation_tables([EvaluationRow(**row) for row in outcome["evaluation"]]):
+        out.print(table.shown().to_terminal())
         out.print()
     if outcome["selected"]:
         out.print(Text(f"selected: {outcome['selected_in_words']}"))
@@ -148,33 +151,6 @@ def _show(outcome: Mapping[str, Any]) -> None:
     if outcome["report"]:
         out.print(Text(f"report: {outcome['report']}"))
     out.print(f"total: {duration(outcome['seconds'])}")
-
-
-def _table(label: str, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Return a table of one problem set: a row per policy, then the paired difference of the last one to the base."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from rloop_core.results.tables import percent_interval
-
-    def cells(values: Mapping[str, Any], sign: str = "") -> list[Text]:
-        return [Text(percent_interval(values[name], sign) if values.get(name) else "") for name in metrics]
-
-    first, last = rows[0], rows[-1]
-    caption = (
-        f"{first['problems']} problems, {first['samples']:,} samples a policy; [95 % bootstrap interval over problems]"
-    )
-    table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
-    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
-    table.add_column("%")
-    for name in metrics:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(row["policy"], *cells(row["metrics"]))
-    if last["differences"]:
-        table.add_section()
-        table.add_row(f"{last['policy']} - base", *cells(last["differences"], "+"), style="bold")
-    return table
 
 
 class BarWatcher(Watcher):

@@ -34,11 +34,6 @@ class Interval:
         return asdict(self)
 
 
-def interval(values: npt.ArrayLike, *, seed: int = 0) -> Interval:
-    """Return the interval of one value a problem (shape [problems]); see `intervals_over_sets`."""
-    return intervals(np.asarray(values, dtype=np.float64)[None, ...], seed=seed)[0]
-
-
 def intervals(values: npt.ArrayLike, *, seed: int = 0) -> list[Interval]:
     """Return the intervals of several metrics on the same problems (shape [metrics, problems])."""
     return intervals_over_sets([values], seed=seed)

@@ -42,6 +42,12 @@ def headline_metrics(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*ordered[:1], *[name for name in ordered if name.startswith("pass@")][-1:]]))
 
 
+def metrics_of(summary: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the metrics of a summary, each {value, low, high}, in the order of `metric_order`."""
+    names = [name for name, value in summary.items() if isinstance(value, dict) and "low" in value]
+    return {name: summary[name] for name in sorted(names, key=metric_order)}
+
+
 def checked_counts(n: npt.ArrayLike, c: npt.ArrayLike) -> tuple[Counts, Counts]:
     """Return `n` and `c` broadcast to one shape, as signed integers (unsigned ones would wrap in n - c).
 

@@ -8,16 +8,16 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.evaluation.selection import BIASED
-from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, snapshot_rows
+from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, snapshot_rows
 from rloop_core.results.report.selection import Selected
 from rloop_core.results.run_record import RunRecord
-from rloop_core.results.tables import markdown_code, markdown_table, markdown_text, percent_interval
+from rloop_core.results.tables import POLICY, markdown_code, markdown_table, markdown_text
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, fetch
 
 HUB_PREFIX = "hub:"
@@ -216,19 +216,16 @@ def _description(run: RunRecord, policy: StoredPolicy) -> str:
 
 
 def _evaluation(rows: Sequence[EvaluationRow], biased: Collection[str]) -> str:
-    """Return a Markdown table of base and policy on every set; the policy's values on `biased` sets are marked."""
+    """Return a Markdown table of base and policy for each set; the policy's values on `biased` sets are marked."""
     if not rows:
         return "This policy was not evaluated in the run."
-    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
-    lines = []
-    for row in rows:
-        mark = f" ({BIASED})" if row.problem_set in biased and row.iteration >= 0 else ""
-        cells = [percent_interval(row.metrics[name]) if name in row.metrics else "" for name in metrics]
-        lines.append(
-            [f"{markdown_text(row.problem_set)} ({row.problems})", f"{markdown_text(row.policy)}{mark}", *cells]
-        )
-    table = markdown_table(("problems", "policy", *metrics), lines)
-    return f"{table}\n\nIn percent, with 95 % bootstrap intervals over problems."
+    tables = [table.shown() for table in evaluation_tables(rows)]
+    for place, table in enumerate(tables):
+        if table.label in biased:
+            policies = [row for row in table.rows if row.kind == POLICY]  # the difference would be biased too
+            marked = [row if row.name == "base" else replace(row, about=BIASED) for row in policies]
+            tables[place] = replace(table, rows=marked)
+    return "\n".join(table.to_markdown(markdown_text) for table in tables)
 
 
 _LOADING = """```python

@@ -90,6 +90,15 @@ def panels(
     return figure, [axis for row in axes for axis in row]
 
 
+def grid(count: int, most_columns: int, **options: Any) -> tuple[Any, list[Any]]:
+    """Return a figure and `count` panels in rows of at most `most_columns`; surplus panels are hidden."""
+    columns = min(most_columns, count)
+    figure, axes = panels(-(-count // columns), columns, **options)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes
+
+
 def picture(
     figure: Any, name: str, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Picture:
@@ -106,6 +115,12 @@ def _rendered(figure: Any, **options: Any) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, **options)
     return out.getvalue()
+
+
+def add_legend(figure: Any, axis: Any, columns: int = 2) -> None:
+    """Place the legend of one axis above the figure."""
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
 
 
 def percent_axis(axis: Any, which: str = "y") -> None:

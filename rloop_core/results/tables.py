@@ -1,4 +1,4 @@
-"""Tables of numbers as CSV and Markdown, and how reports write numbers."""
+"""Tables of numbers as CSV, Markdown, HTML (parts.html.j2) and on the terminal, and how reports write numbers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import csv
 import html
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+POLICY, DIFFERENCE = "policy", "difference"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,93 @@ class Table:
         writer.writerow(self.columns)
         writer.writerows(self.rows)
         return text.getvalue()
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary by column for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy of an arm, or the difference of two, on one problem set or on the mean over sets.
+
+    Attributes:
+        set: The problem set.
+        name: "base", an arm's title, or one minus another.
+        kind: `policy`, `hindsight` (chosen by its own evaluation), or `difference`.
+        cells: Value, low and high by metric, as attributes or as keys; avg@n first, then pass@k with rising k, then
+            majority@n. Shares, as fractions.
+        problems: Number of problems that it rests on.
+        arms: The arm, or the two arms of the difference; the base that is subtracted is the arm's own.
+        policy: Label of the policy; for a difference the first one's.
+        seeds: Seeds that it rests on.
+        about: What a reader should know.
+    """
+
+    set: str
+    name: str
+    kind: str
+    cells: Mapping[str, Any]
+    problems: int
+    arms: tuple[str, ...] = ()
+    policy: str = ""
+    seeds: tuple[int, ...] = ()
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """Policies and differences on one problem set: a line each, a column a metric.
+
+    Attributes:
+        label: The problem set.
+        rows: Its rows; differences come last.
+        basis: What they rest on, in words.
+        claim: Name of the difference that stands out.
+    """
+
+    label: str
+    rows: Sequence[Row]
+    basis: str
+    claim: str = ""
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that any row has."""
+        return list(dict.fromkeys(metric for row in self.rows for metric in row.cells))
+
+    def _texts(self, row: Row, metrics: Sequence[str]) -> list[str]:
+        sign = "+" if row.kind == DIFFERENCE else ""
+        return [percent_interval(row.cells[metric], sign) if metric in row.cells else "" for metric in metrics]
+
+    def to_markdown(self, escape: Callable[[str], str]) -> str:
+        """Return Markdown with differences in bold; pass@1 is avg@n, and left out. `escape` makes names harmless."""
+        metrics = [metric for metric in self.metrics if metric != "pass@1"]
+        lines = []
+        for row in self.rows:
+            about = f" ({escape(row.about)})" if row.about else ""
+            line = [f"{escape(row.name)}{about}", *self._texts(row, metrics)]
+            lines.append([f"**{cell}**" if cell else "" for cell in line] if row.kind == DIFFERENCE else line)
+        table = markdown_table([f"{escape(self.label)}, %", *metrics], lines, numbers=True)
+        return f"{table}\n\n{self.basis}\n"
+
+    def to_terminal(self) -> Any:
+        """Return a rich table with differences in a section of their own; a minus sign is written as a hyphen."""
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid(title=Text(self.label), title_justify="left", caption=Text(self.basis), caption_justify="left")
+        grid.add_column("%")
+        for metric in self.metrics:
+            grid.add_column(metric, justify="right")
+        before = POLICY
+        for row in self.rows:
+            if row.kind == DIFFERENCE != before:
+                grid.add_section()
+            before = row.kind
+            texts = map(Text, (row.name.replace("\N{MINUS SIGN}", "-"), *self._texts(row, self.metrics)))
+            grid.add_row(*texts, style="bold" if row.name == self.claim else "")
+        return grid
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
@@ -47,10 +136,23 @@ def markdown_code(value: str) -> str:
     return f"<code>{escaped}</code>"
 
 
-def percent_interval(metric: Mapping[str, float], sign: str = "") -> str:
-    """Return "31.2 [9.4, 53.1]", in percent; with `+` as `sign` for differences."""
-    value, low, high = (f"{100 * metric[name]:{sign}.1f}" for name in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]"
+def percent_interval(cell: Any, sign: str = "") -> str:
+    """Return "31.2 [9.4, 53.1]", in percent; with `+` as `sign` for differences. See `Row` for the cell."""
+    value, *ends = ends_of(cell)
+    interval = "" if None in ends else f" [{', '.join(f'{100 * end:{sign}.1f}' for end in ends)}]"
+    return f"{100 * value:{sign}.1f}{interval}"
+
+
+def ends_of(cell: Any) -> tuple[Any, Any, Any]:
+    """Return value, low and high of a cell of a `Row`; low and high are None where there is no interval."""
+    if isinstance(cell, Mapping):
+        return cell["value"], cell["low"], cell["high"]
+    return cell.value, cell.low, cell.high
+
+
+def difference_name(first: str, second: str) -> str:
+    """Return the name of a difference's row."""
+    return f"{first} \N{MINUS SIGN} {second}"
 
 
 def share(value: float | None) -> str:

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation import bootstrap
-from rloop_core.evaluation.bootstrap import interval, intervals, intervals_over_sets
+from rloop_core.evaluation.bootstrap import Interval, intervals, intervals_over_sets
+
+
+def interval(values: np.ndarray, seed: int = 0) -> Interval:
+    return intervals([values], seed=seed)[0]
+
 
 VALUES = st.lists(st.integers(0, 32), min_size=2, max_size=60).map(lambda hits: np.array(hits) / 32)
 

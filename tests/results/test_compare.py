@@ -9,22 +9,24 @@ import re
 from itertools import combinations, pairwise
 from statistics import fmean as mean
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.evaluation.bootstrap import interval
+from rloop_core.evaluation.bootstrap import intervals
 from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs
-from rloop_core.results.compare.curves import step_curves
 from rloop_core.results.compare.figures import Figures
 from rloop_core.results.compare.matrices import similarity_curves
 from rloop_core.results.compare.page import render
 from rloop_core.results.compare.transitions import set_transitions
 from rloop_core.results.compare.write import write_comparison
-from rloop_core.results.report.page import image_uri
+from rloop_core.results.page import image_uri
+from rloop_core.results.study.curves import step_curves
+from rloop_core.results.study.forgetting import BLOCKS
 from rloop_core.stages.run_record import DataRecord, SetRecord, write_run_record
 from tests.results.conftest import report_text
 from tests.results.paired import (
@@ -82,7 +84,7 @@ def test_table_1_and_its_paired_differences_by_brute_force(compared, pair):
             found = rows[label, CLAIM, name]
             by_set[label] = mean(a) - mean(b)
             assert float(found["value"]) == pytest.approx(by_set[label], abs=1e-12)
-            expected = interval([x - y for x, y in zip(a, b, strict=True)], seed=pair[0].config.seed)
+            (expected,) = intervals([[x - y for x, y in zip(a, b, strict=True)]], seed=pair[0].config.seed)
             assert [float(found[end]) for end in ("low", "high")] == pytest.approx([expected.low, expected.high])
         average = rows["Avg", CLAIM, name]
         assert float(average["value"]) == pytest.approx(mean(list(by_set.values())), abs=1e-12)
@@ -91,7 +93,7 @@ def test_table_1_and_its_paired_differences_by_brute_force(compared, pair):
 
 @pytest.mark.parametrize(("rule", "needed"), [("any", 1), ("at-least-2", 2), ("majority", 3)])
 def test_forgetting_its_blocks_and_histories_by_brute_force(compared, rule, needed):
-    one = set_transitions(*compared.arms, SolvedRule(rule), 0)[0]
+    one = set_transitions(compared.record, SolvedRule(rule))[0]
     label, problems = one.label, range(SETS[one.label])
     steps = [(i, s) for i in range(ITERATIONS) for s in range(1, PHASE + 1)]
     last = ITERATIONS * PHASE
@@ -101,17 +103,22 @@ def test_forgetting_its_blocks_and_histories_by_brute_force(compared, rule, need
         "rloop": [[correct("rloop", i, s, label, p) >= needed for p in problems] for i, s in steps],
         "vanilla": [[correct(*place, label, p) >= needed for p in problems] for place in vanilla],
     }
-    means = {}
+    means, cells = {}, {}
     for arm, table in solved.items():
-        cells = {(i, j): mean([a and not b for a, b in zip(table[i], table[j], strict=True)])
+        cells[arm] = {(i, j): mean([a and not b for a, b in zip(table[i], table[j], strict=True)])
                  for i, j in combinations(range(len(steps)), 2)}  # fmt: skip
-        same = [value for (i, j), value in cells.items() if steps[i][0] == steps[j][0]]
-        other = [value for (i, j), value in cells.items() if steps[i][0] != steps[j][0]]
+        same = [value for (i, j), value in cells[arm].items() if steps[i][0] == steps[j][0]]
+        other = [value for (i, j), value in cells[arm].items() if steps[i][0] != steps[j][0]]
         means[arm] = (mean(same), mean(other))
-    assert one.blocks.observed.vanilla == pytest.approx(means["vanilla"])
-    assert one.blocks.observed.rloop == pytest.approx(means["rloop"])
-    for place, name in enumerate(("intra", "inter")):
-        assert one.blocks.intervals[name].value == pytest.approx(means["vanilla"][place] - means["rloop"][place])
+    rows = {(row.path, row.arm): row for row in one.blocks.forgetting}
+    assert set(rows) == {(path, arm) for path in BLOCKS for arm in ("RLoop", "RL")}
+    for place, path in enumerate(BLOCKS):
+        ours, theirs = rows[path, "RLoop"], rows[path, "RL"]
+        assert ours.observed.value == pytest.approx(means["rloop"][place])
+        assert theirs.observed.value == pytest.approx(means["vanilla"][place])
+        assert ours.difference.value == pytest.approx(means["vanilla"][place] - means["rloop"][place])
+    assert one.blocks.observed[0, 3] == pytest.approx(cells["vanilla"][0, 3] - cells["rloop"][0, 3])
+    assert np.isnan(one.blocks.observed[1, 0])
     assert one.blocks.steps == [1, 2, 3, 4] and one.blocks.equal == PHASE
     assert [checkpoint.label for checkpoint in one.arms[0].checkpoints] == [
         "base", "step 1", "step 2", "theta_1", "step 3", "step 4", "theta_2"
@@ -123,7 +130,7 @@ def test_forgetting_its_blocks_and_histories_by_brute_force(compared, rule, need
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
 def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, unit):
-    one = set_transitions(*compared.arms, SolvedRule(), 0, unit)[0]
+    one = set_transitions(compared.record, SolvedRule(), unit)[0]
     places = {checkpoint.label: place for place, checkpoint in enumerate(one.arms[0].checkpoints)}
 
     def grams(step, problem):
@@ -149,7 +156,7 @@ def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, unit):
 
 def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(compared, monkeypatch):
     monkeypatch.setattr("rloop_core.results.compare.transitions.SIMILARITY_PROBLEMS", 4)
-    found = set_transitions(*compared.arms, SolvedRule(), 0)
+    found = set_transitions(compared.record, SolvedRule())
     assert [one.similarity_problems for one in found] == [4, 3]
     assert [one.arms[0].similarity.problems for one in found] == [4, 3]
     assert "over 4 problems drawn from 7" in similarity_curves(found[0], "x").caption
@@ -233,7 +240,7 @@ def test_every_figure_of_the_paper_is_named_and_led_to(page):
 
 
 def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(compared, monkeypatch):
-    drawn = Figures([step_curves(compared.arms, name) for name in ("figure-1-reward", "figure-6-gradients")])
+    drawn = Figures([step_curves(compared.record, name) for name in ("figure-1-reward", "figure-6-gradients")])
     room = sum(len(image_uri(one)) for one in drawn.every) - 1
     monkeypatch.setattr("rloop_core.results.compare.page.PICTURE_BYTES", room)
     text = render(compared, drawn)
@@ -242,7 +249,7 @@ def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(compared
 
 
 def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(compared):
-    rows = {one["quantity"]: one for one in csv.DictReader(io.StringIO(compared.compute.table.to_csv()))}
+    rows = {one["quantity"]: one for one in csv.DictReader(io.StringIO(compared.compute.to_csv()))}
     policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE + 1}
     for arm, count in policies.items():
         assert float(rows["rollouts of evaluation"][arm]) == count * SAMPLES * sum(SETS.values())
@@ -266,8 +273,8 @@ def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):
     assert [block.label for block in table.blocks][:2] == [label, f"{label}, without 1 contaminated"]
     for policy in ("base", "RL", "RLoop"):
         expected = mean([count / SAMPLES for count in counts(policy, label)[1:]])
-        assert table.blocks[1].problems == SETS[label] - 1
-        assert table.row(table.blocks[1].label, policy).cells["avg@4"]["value"] == pytest.approx(expected)
+        row = table.row(table.blocks[1].label, policy)
+        assert row.problems == SETS[label] - 1 and row.cells["avg@4"].value == pytest.approx(expected)
 
 
 def test_an_unknown_rule_run_or_folder(compared, pair, tmp_path):
@@ -301,7 +308,7 @@ def test_equal_pairs_give_equal_pages(compared, pair, page, tmp_path):
     assert render(compared, Figures()) == render(again, Figures())
     text = page.read_text()
     name = "set-01-figure-5b-similarity"
-    for drawn in (step_curves(again.arms, "figure-1-reward"), similarity_curves(again.transitions[1], name)):
+    for drawn in (step_curves(again.record, "figure-1-reward"), similarity_curves(again.transitions[1], name)):
         assert image_uri(drawn) in text and drawn.png == (page.parent / f"{drawn.name}.png").read_bytes()
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.curves import overfitting
 from rloop_core.results.compare.figures import draw, paper_figures
+from rloop_core.results.compare.table import stored_rows
+from rloop_core.results.study.comparability import config_differences
 from rloop_core.stages.run_record import write_run_record
 from tests.results.paired import changed, make_pair, pair_config
 
@@ -86,7 +87,7 @@ def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_pat
             compare_runs(pair[0].store, *names, tmp_path)
     found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, force=True)
     assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.transitions[0].blocks.intervals["inter"].value == 0
+    assert found.transitions[0].blocks.forgetting[0].difference.value == 0
 
 
 @pytest.mark.parametrize("field", ABLATIONS)
@@ -105,7 +106,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     ]
     assert found.arms[1].restarts is (field != "explore.start")
     assert found.table.row(found.transitions[0].label, "tiny \N{MINUS SIGN} ablated").kind == "difference"
-    assert overfitting(found.arms) is None  # the paper's Figure 1 is of vanilla RL
+    assert overfitting(found.record, stored_rows(found.record)) is None  # the paper's Figure 1 is of vanilla RL
 
 
 @pytest.mark.process
@@ -123,6 +124,18 @@ def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
     arms = make_pair(tmp_path, pair_config(1), other)
     with pytest.raises(ConfigError, match="seed differs: 0 against 3"):
         compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
+
+
+def test_forced_arms_with_other_numbers_of_samples_are_compared_by_what_both_have(tmp_path):
+    config = changed(pair_config(1), "evaluate", snapshots=False)
+    arms = make_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))
+    for arm in arms:
+        arm.finish()
+    table = compare_runs(arms[0].store, *NAMES, tmp_path, force=True).table
+    rows = {name: table.row("held-out <b>", name).cells for name in ("RL", "RLoop", "RLoop \N{MINUS SIGN} RL")}
+    assert [list(cells)[:2] for cells in rows.values()] == [["avg@3", "pass@2"], *[["avg@4", "pass@2"]] * 2]
+    gain = rows["RLoop"]["avg@4"].value - rows["RL"]["avg@3"].value
+    assert rows["RLoop \N{MINUS SIGN} RL"]["avg@4"].value == pytest.approx(gain)
 
 
 def test_equal_methods_are_noted_as_chance(tmp_path):

@@ -6,9 +6,9 @@ import numpy as np
 
 from rloop_core.evaluation.outcomes import Outcomes
 from rloop_core.results.analysis.transitions import transitions
-from rloop_core.results.compare.arms import Checkpoint
 from rloop_core.results.compare.matrices import transition_matrices
 from rloop_core.results.compare.transitions import ArmTransitions, SetTransitions
+from rloop_core.results.study.arms import Checkpoint
 
 
 def test_what_chance_alone_would_forget_is_not_marked() -> None:

@@ -11,7 +11,6 @@ from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.outcomes import Outcomes
 from rloop_core.results.analysis.transitions import (
     SolvedRule,
-    differential,
     histories,
     transitions,
     transitions_of_counts,
@@ -81,28 +80,11 @@ def outcomes(*correct: int, n: int = 4) -> Outcomes:
     return Outcomes.from_counts([f"p{place}" for place in range(len(correct))], n, correct)
 
 
-def test_differential_blocks() -> None:
-    # Problem p0 is forgotten at the last step by vanilla RL only.
-    steps = [outcomes(1, 1), outcomes(1, 1), outcomes(1, 1), outcomes(1, 0)]
-    vanilla = transitions([*steps[:3], outcomes(0, 0)])
-    rloop = transitions(steps)
-    result = differential(vanilla, rloop, [0, 0, 1, 1])
-    assert np.isnan(result.matrix[1, 0])
-    assert result.matrix[0, 3] == 0.5
-    # Within iterations are cells (0, 1) and (2, 3), across them (0, 2), (0, 3), (1, 2) and (1, 3).
-    assert result.rloop == pytest.approx((0.25, 0.25)) and result.vanilla == pytest.approx((0.5, 0.5))
-    assert differential(transitions(steps[:1]), transitions(steps[:1]), [0]).rloop == (None, None)
-
-
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(StageError, match="different problems"):
         transitions([outcomes(1, 1), outcomes(1)])
     with pytest.raises(StageError, match="no evaluated checkpoint"):
         transitions([])
-    with pytest.raises(StageError, match="checkpoints"):
-        differential(transitions([outcomes(1)]), transitions([outcomes(1)] * 2), [0])
-    with pytest.raises(StageError, match="different"):
-        differential(transitions([outcomes(1)]), transitions([outcomes(1, 1)]), [0])
     with pytest.raises(ConfigError, match="use any, majority"):
         SolvedRule("at-least-0")
 

@@ -17,7 +17,7 @@ from rloop_core.cli.entry import group
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StageError, StoreError
 from rloop_core.problems import load_problems, loading
-from rloop_core.results.report.page import fill_template
+from rloop_core.results.page import fill_template
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import delete_garbage, find_garbage
 from rloop_core.stages.remote import RemoteStage
@@ -190,7 +190,7 @@ def test_files_of_the_store_follow_the_umask(tmp_path):
 
 
 def test_a_page_escapes_characters_that_hide_or_reorder_text(tmp_path, monkeypatch):
-    from rloop_core.results.report import page
+    from rloop_core.results import page
 
     (tmp_path / "page.j2").write_text("{{ text }}{{ markup }}")
     monkeypatch.setattr(page, "__file__", str(tmp_path / "page.py"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bootstrap import intervals
+from rloop_core.evaluation.bootstrap import intervals, intervals_over_sets
 from rloop_core.results.study.intervals import crossed_effects, seed_effect
 
 TABLES = arrays(np.float64, st.tuples(st.just(1), st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1, 1))
@@ -26,6 +26,22 @@ def test_with_one_seed_it_is_the_bootstrap_over_problems():
         assert found.crossed == pytest.approx((plain.low, plain.high), abs=1e-12)
         assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=1e-12)
         assert found.seeds is None and found.by_seed == pytest.approx((plain.value,))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_of_several_sets_it_is_the_effect_on_their_mean(seeds):
+    random = np.random.default_rng(6)
+    sets = [random.random((2, seeds, problems)) for problems in (20, 5)]
+    for place, found in enumerate(crossed_effects(*sets, seed=7)):
+        by_seed = np.mean([values[place].mean(axis=1) for values in sets], axis=0)
+        assert found.by_seed == pytest.approx(by_seed) and found.low <= found.value <= found.high
+        if seeds == 1:
+            plain = intervals_over_sets([values[:, 0] for values in sets], seed=7)[place]
+            assert (found.value, found.low, found.high) == (plain.value, plain.low, plain.high)
+        else:  # one set drawn twice varies less than alone
+            alone, twice = crossed_effects(sets[0])[place], crossed_effects(sets[0], sets[0])[place]
+            assert twice.value == pytest.approx(alone.value)
+            assert twice.crossed[1] - twice.crossed[0] < alone.crossed[1] - alone.crossed[0]
 
 
 def test_percentiles_are_those_of_every_possible_resample():

@@ -13,8 +13,8 @@ from rich.console import Console
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import study_runs
+from rloop_core.results.study.curves import step_curves
 from rloop_core.results.study.figures import draw as draw_pictures
-from rloop_core.results.study.figures import training
 from rloop_core.results.study.findings import findings
 from rloop_core.results.study.intervals import crossed_effects
 from rloop_core.results.study.page import render
@@ -219,7 +219,7 @@ def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_pa
     again = findings(make_config(SEEDS), remote, found.page, tmp_path)
     assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
     assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
-    drawn = training(again.record)
+    drawn = step_curves(again.record, "training")
     assert drawn.png == (found.page.parent / "training.png").read_bytes()
     assert drawn.table.to_csv() == (found.page.parent / "training.csv").read_text()
     assert not list(tmp_path.rglob("*.safetensors"))

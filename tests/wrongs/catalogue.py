@@ -405,7 +405,7 @@ _FIGURES = (
     ),
     Wrong(
         "report-unescaped",
-        "rloop_core/results/report/page.py",
+        "rloop_core/results/page.py",
         "autoescape=True",
         "autoescape=False",
         "A completion runs scripts in the reader's browser.",

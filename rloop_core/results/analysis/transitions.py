@@ -153,50 +153,6 @@ def _percentile(chances: Matrix, mass: float) -> int:
     return int(np.searchsorted(np.cumsum(distribution), mass * (1 - 1e-12)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Differential:
-    """Forgetting of vanilla RL minus that of RLoop (paper section 5.4, figure 5a); positive if RLoop forgets less.
-
-    Attributes:
-        matrix: Shape [T, T]; nan but in cells i < j (an earlier against a later checkpoint).
-        vanilla: Means of vanilla RL's own forgetting over the cells (within one iteration, across iterations); None if
-            there are no such cells.
-        rloop: The same means of RLoop's own forgetting.
-    """
-
-    matrix: Matrix
-    vanilla: tuple[float | None, float | None]
-    rloop: tuple[float | None, float | None]
-
-
-def differential(vanilla: Transitions, rloop: Transitions, iterations: Sequence[int]) -> Differential:
-    """Compare two arms checkpoint by checkpoint.
-
-    Args:
-        vanilla: Matrices of vanilla RL.
-        rloop: Matrices of RLoop at the same RL steps.
-        iterations: RLoop's iteration of each checkpoint, length T.
-
-    Raises:
-        StageError: The arms differ in checkpoints, problems or rule.
-    """
-    if vanilla.forgetting.shape != rloop.forgetting.shape or len(iterations) != len(rloop.forgetting):
-        raise StageError(
-            f"the arms have {len(vanilla.forgetting)} and {len(rloop.forgetting)} checkpoints", field="analysis"
-        )
-    if (vanilla.rule, vanilla.problems) != (rloop.rule, rloop.problems):
-        raise StageError("the arms were evaluated on different problems or by different rules", field="analysis")
-    later = np.triu(np.ones(rloop.forgetting.shape, dtype=bool), k=1)
-    same = np.equal.outer(iterations, iterations)
-
-    def means(matrix: Matrix) -> tuple[float | None, float | None]:
-        within, across = matrix[later & same], matrix[later & ~same]
-        return (float(within.mean()) if within.size else None, float(across.mean()) if across.size else None)
-
-    difference = np.where(later, vanilla.forgetting - rloop.forgetting, np.nan)
-    return Differential(difference, means(vanilla.forgetting), means(rloop.forgetting))
-
-
 @dataclass(frozen=True, slots=True)
 class History:
     """One problem over the checkpoints.

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.results.analysis.transitions import SolvedRule
-from rloop_core.results.compare.arms import Arm, read_arms
-from rloop_core.results.compare.comparability import method_notes, objections, refuse, version_notes
-from rloop_core.results.compare.compute import Compute, compute
 from rloop_core.results.compare.table import TableOne, table_one
 from rloop_core.results.compare.trajectories import Cases, collect_cases
 from rloop_core.results.compare.transitions import SetTransitions, Unit, set_transitions
 from rloop_core.results.report.lineage import Lineage, lineage_of
 from rloop_core.results.report.selection import Selected, read_selected
 from rloop_core.results.run_record import ledgers, read_run
+from rloop_core.results.study.arms import Arm, read_arms, shared_sets
+from rloop_core.results.study.comparability import method_notes, objections, refuse, version_notes
+from rloop_core.results.study.compute import compute
+from rloop_core.results.study.record import StudyRecord
+from rloop_core.results.tables import Table
 from rloop_core.store import Store
 
 
@@ -25,13 +27,14 @@ class Comparison:
 
     Attributes:
         arms: RLoop, then what it is compared with.
+        record: The two as a study of one seed.
         rule: What counts as solved.
-        seed: Of the bootstrap, and of the problems drawn for similarity.
         objections: Why the arms are not comparable; empty unless the comparison was forced.
         table: Table 1.
         selected: The checkpoint that each arm's config chooses, if it chooses one.
         transitions: Learning, forgetting, similarity and histories, by set.
-        compute: What each arm cost, and whether that is equal.
+        compute: What each arm cost.
+        equality: Which of the costs are equal and which not, a sentence each.
         ledgers: Each arm's filter reports, by iteration.
         cases: Trajectories of both final policies side by side.
         lineages: Where each arm's last policy comes from.
@@ -39,13 +42,14 @@ class Comparison:
     """
 
     arms: tuple[Arm, Arm]
+    record: StudyRecord
     rule: str
-    seed: int
     objections: list[str]
     table: TableOne
     selected: tuple[Selected | None, ...]
     transitions: list[SetTransitions]
-    compute: Compute
+    compute: Table
+    equality: list[str]
     ledgers: tuple[dict[int, dict[str, Any]], ...]
     cases: Cases
     lineages: tuple[Lineage, ...]
@@ -84,17 +88,19 @@ def compare_runs(
     against = objections(*runs)
     if against and not force:
         raise refuse(*runs, against)
-    seed = runs[0].config.seed if seed is None else seed
     arms = read_arms(*runs)
+    record = _one_seed(arms, runs[0].config.seed if seed is None else seed)
+    costs, equality = compute(arms)
     comparison = Comparison(
         arms=arms,
+        record=record,
         rule=rule.name,
-        seed=seed,
         objections=against,
-        table=table_one(*arms, seed),
-        transitions=set_transitions(*arms, rule, seed, similarity_unit),
+        table=table_one(record),
+        transitions=set_transitions(record, rule, similarity_unit),
         selected=tuple(map(read_selected, runs)),
-        compute=compute(arms),
+        compute=costs,
+        equality=equality,
         cases=collect_cases(*arms, rule),
         lineages=tuple(map(lineage_of, runs)),
         ledgers=tuple(map(ledgers, runs)),
@@ -107,3 +113,12 @@ def compare_runs(
     notes += [*method_notes(*runs), *version_notes(*runs), *table.notes]
     notes += [note for of_set in comparison.transitions for note in of_set.notes]
     return replace(comparison, notes=list(dict.fromkeys(notes)))
+
+
+def _one_seed(arms: tuple[Arm, Arm], seed: int) -> StudyRecord:
+    """Return two arms as a study of one seed, on the sets on which both are evaluated; `seed` is of the bootstrap."""
+    (ours, theirs), place = arms, arms[0].run.config.seed
+    titles, runs = {arm.title: arm.title for arm in arms}, {(arm.title, place): arm for arm in arms}
+    record = StudyRecord(ours.title, theirs.title, titles, (place,), runs, resampling=seed, under_way=True)
+    record.sets = shared_sets(ours, theirs)
+    return record

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rloop_core.results.compare.comparison import Comparison
-from rloop_core.results.compare.curves import by_iteration, curves, overfitting, step_curves
+from rloop_core.results.compare.curves import by_iteration, overfitting
 from rloop_core.results.compare.matrices import differential_matrix, similarity_curves, transition_matrices
+from rloop_core.results.compare.table import stored_rows
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report.figures import funnel
+from rloop_core.results.study.curves import curves, step_curves
+from rloop_core.results.study.record import StudyRecord
 
 _SNAPSHOTS = "evaluated snapshots (explore.snapshot_every, evaluate.snapshots=true)"
 _PAPER = (
@@ -43,14 +46,14 @@ class Figures:
 
 def draw(comparison: Comparison) -> Figures:
     """Draw every figure that there are numbers for."""
-    arms = comparison.arms
+    record, steps = comparison.record, stored_rows(comparison.record)
     overall = (
-        overfitting(arms),
-        step_curves(arms, "figure-1-reward"),
-        by_iteration(arms),
-        curves(arms),
-        step_curves(arms, "figure-5c-entropy"),
-        step_curves(arms, "figure-6-gradients"),
+        overfitting(record, steps),
+        step_curves(record, "figure-1-reward"),
+        by_iteration(record, steps),
+        figure_4(record),
+        step_curves(record, "figure-5c-entropy"),
+        step_curves(record, "figure-6-gradients"),
     )
     by_set = {}
     for place, of_set in enumerate(comparison.transitions):
@@ -62,10 +65,16 @@ def draw(comparison: Comparison) -> Figures:
         by_set[of_set.label] = [picture for picture in pictures if picture]
     experts = [
         replace(picture, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {picture.title}")
-        for place, (arm, ledgers) in enumerate(zip(arms, comparison.ledgers, strict=True))
+        for place, (arm, ledgers) in enumerate(zip(comparison.arms, comparison.ledgers, strict=True))
         if (picture := funnel(ledgers))
     ]
     return Figures([picture for picture in overall if picture], by_set, experts)
+
+
+def figure_4(record: StudyRecord) -> Picture | None:
+    """Draw accuracy and pass@k of both arms over RL steps."""
+    title = "Figure 4. Accuracy and pass@k over RL steps, both arms"
+    return curves(record, stored_rows(record), "figure-4-curves", title)
 
 
 def paper_figures(figures: Figures) -> list[dict[str, Any]]:

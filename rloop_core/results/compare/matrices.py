@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rloop_core.results.analysis.transitions import Matrix
-from rloop_core.results.compare.arms import Checkpoint
-from rloop_core.results.compare.curves import LOOKS, THETA, marker_size, phases
 from rloop_core.results.compare.transitions import ArmTransitions, SetTransitions
 from rloop_core.results.plotting import INK, Picture, panels, percent_axis, picture, plain, styled
+from rloop_core.results.study.arms import Checkpoint
+from rloop_core.results.study.curves import LOOKS, THETA, marker_size, phases
 
 _WRITTEN = 10  # up to so many checkpoints the cells are large enough for a number
 _TICKS = 12
@@ -71,7 +71,7 @@ def differential_matrix(of_set: SetTransitions, name: str) -> Picture | None:
     if of_set.blocks is None:
         return None
     blocks, (ours, theirs) = of_set.blocks, of_set.titles
-    matrices = {"found": blocks.observed.matrix, "by chance": blocks.chance.matrix}
+    matrices = {"found": blocks.observed, "by chance": blocks.chance}
     most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for matrix in matrices.values()))
     figure, axes = panels(1, 2, width=7.2, height=2.9)
     names = [str(step) for step in blocks.steps]

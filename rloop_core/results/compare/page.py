@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rloop_core.results.analysis.transitions import History
-from rloop_core.results.compare.arms import Arm
-from rloop_core.results.compare.comparability import config_differences
 from rloop_core.results.compare.comparison import Comparison
-from rloop_core.results.compare.compute import compute_cells
 from rloop_core.results.compare.figures import Figures, paper_figures
-from rloop_core.results.compare.table import AVERAGE, TableOne, difference_name
+from rloop_core.results.compare.table import AVERAGE, TableOne
 from rloop_core.results.compare.trajectories import Cases
 from rloop_core.results.compare.transitions import SetTransitions
+from rloop_core.results.page import fill_template, image_uri
 from rloop_core.results.report.lineage import lineage_section
-from rloop_core.results.report.page import fill_template, image_uri
 from rloop_core.results.report.trajectories import Sample, samples_of
+from rloop_core.results.study.arms import Arm
+from rloop_core.results.study.comparability import config_differences
+from rloop_core.results.study.compute import compute_cells
+from rloop_core.results.study.table import headline_cards
+from rloop_core.results.tables import Row, difference_name
 
 PICTURE_BYTES = 3_000_000
 """Most bytes of the page that pictures take; with the trajectories it stays below 5 MB."""
@@ -47,21 +49,20 @@ def render(comparison: Comparison, figures: Figures) -> str:
         script=Markup(script),  # noqa: S704 (the project's own text)
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         arms=comparison.arms,
-        configs=[json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False) for run in runs],
         lineages=[lineage_section(run, one) for run, one in zip(runs, comparison.lineages, strict=True)],
         ablation=ours.run.config.arm == theirs.run.config.arm,
         claim=claim,
-        cards=_cards(comparison.table, claim),
-        average=AVERAGE,
+        cards=headline_cards(_headlines(comparison.table, claim)),
         selected=[(arm.title, one) for arm, one in zip(comparison.arms, comparison.selected, strict=True) if one],
         figures=figures,
         paper=paper_figures(figures),
         outside=_outside(figures),
         sets=[_set_section(of_set, figures, comparison.arms) for of_set in comparison.transitions],
-        kinds=KINDS,
+        titles=[arm.title for arm in comparison.arms],
+        kinds=["problems", *KINDS],
         cases=_case_section(comparison.cases),
-        compute=compute_cells(comparison.compute.table),
-        differences=config_differences(*runs),
+        compute=compute_cells(comparison.compute),
+        differences=list(map(astuple, config_differences(*runs))),
     )
 
 
@@ -75,27 +76,19 @@ def _outside(figures: Figures) -> set[str]:
     return names
 
 
-def _cards(table: TableOne, claim: str) -> list[dict[str, Any]]:
-    """Return the paired difference in avg@n and in pass@k of the greatest k: of the mean over sets, or of each set."""
-    cards = []
-    for block in [block for block in table.blocks if block.label == AVERAGE] or table.blocks[:2]:
-        if row := table.row(block.label, claim):
-            passes = [name for name in row.cells if name.startswith("pass@")]
-            label = "mean over sets" if block.label == AVERAGE else block.label
-            cards += [
-                {"set": label, "metric": metric, "cell": row.cells[metric], "seeds": None}
-                for metric in dict.fromkeys([*list(row.cells)[:1], *passes[-1:]])
-            ]
-    return cards
+def _headlines(table: TableOne, claim: str) -> list[Row]:
+    """Return the paired difference of the mean over sets, or of each of the first sets."""
+    if average := table.row(AVERAGE, claim):
+        return [replace(average, set="mean over sets")]
+    return [row for block in table.blocks[:2] if (row := table.row(block.label, claim))]
 
 
 def _set_section(of_set: SetTransitions, figures: Figures, arms: tuple[Arm, Arm]) -> dict[str, Any]:
     """Return one problem set's figures, forgetting and histories."""
-    kinds = [(arm.title, arm.kinds()) for arm in of_set.arms]
     return {
         "label": of_set.label,
         "pictures": figures.by_set.get(of_set.label, []),
-        "kinds": [(title, [counts.get(kind, 0) for kind in KINDS]) for title, counts in kinds],
+        "kinds": [[arm.title, *(f"{arm.kinds().get(kind, 0):,}" for kind in KINDS)] for arm in of_set.arms],
         "blocks": of_set.blocks,
         "problems": of_set.problems,
         "histories": _histories(of_set, arms),
@@ -158,7 +151,7 @@ def _case_section(cases: Cases) -> dict[str, Any]:
             }
             for case in cases.cases
         ],
-        "found": [(place, fate, count, cases.shown(place, fate)) for (place, fate), count in cases.found.items()],
+        "found": [(*kind, f"{count:,}", cases.shown(*kind)) for kind, count in cases.found.items()],
     }
 
 

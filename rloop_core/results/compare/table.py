@@ -1,54 +1,25 @@
-"""Table 1: base, RL and RLoop on every problem set, with intervals and paired differences."""
+"""Table 1: base, RL and RLoop on every problem set: the table of a study of two arms and one seed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.bootstrap import intervals_over_sets
-from rloop_core.evaluation.metrics import Floats
-from rloop_core.evaluation.outcomes import compare, problem_values, summarise
-from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
-from rloop_core.results.tables import Table
+from rloop_core.evaluation.metrics import Floats, metrics_of
+from rloop_core.results.study.arms import Checkpoint
+from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
+from rloop_core.results.study.table import Steps, effects_row, rows_table
+from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table, difference_name
 
 AVERAGE = "Avg"
-Cells = dict[str, dict[str, float]]
-Policies = dict[str, Checkpoint]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One policy, or the difference of two, on one set; or the mean over sets.
-
-    Attributes:
-        name: "base", "RL", "RLoop", "RLoop - RL".
-        policy: Label of the policy; empty for a difference.
-        cells: Metric to {value, low, high}; avg@n first, then pass@k with rising k, then majority@n.
-        kind: `policy`, or `difference` for a paired difference.
-    """
-
-    name: str
-    policy: str
-    cells: Cells
-    kind: str = "policy"
-
-
-@dataclass(frozen=True)
-class Block:
-    """The rows of one problem set, or of the mean over sets."""
-
-    label: str
-    problems: int
-    rows: list[Row]
-
-    @property
-    def metrics(self) -> list[str]:
-        """Names of the metrics that any row has."""
-        return list(dict.fromkeys(metric for row in self.rows for metric in row.cells))
+_MEAN = (
+    "The mean of the sets' values: every set counts alike, whatever its size. Problems are resampled within each set."
+)
+Sides = dict[str, Side]
 
 
 @dataclass
@@ -60,7 +31,7 @@ class TableOne:
         notes: What could not be computed, and why.
     """
 
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MetricTable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def row(self, label: str, name: str) -> Row | None:
@@ -70,105 +41,91 @@ class TableOne:
 
     def to_table(self) -> Table:
         """Return the table in long form, for CSV."""
-        columns = ("set", "row", "policy", "metric", "value", "low", "high", "difference", "problems")
-        rows = [
-            (block.label, row.name, row.policy, metric, cell["value"], cell["low"], cell["high"],
-             row.kind == "difference", block.problems)
-            for block in self.blocks for row in block.rows for metric, cell in row.cells.items()
-        ]  # fmt: skip
-        return Table("table-1", columns, tuple(rows))
+        return rows_table("table-1", [row for block in self.blocks for row in block.rows], by_seed=False)
 
 
-def difference_name(first: str, second: str) -> str:
-    """Return the name of a difference's row."""
-    return f"{first} \N{MINUS SIGN} {second}"
-
-
-def table_one(ours: Arm, theirs: Arm, seed: int) -> TableOne:
-    """Build the table from the stored samples, with each set's own k of pass@k as RLoop's config has them.
-
-    Args:
-        ours: RLoop.
-        theirs: Vanilla RL.
-        seed: Of the bootstrap.
-    """
-    table = TableOne()
-    policies = {label: _policies(ours, theirs, label) for label in shared_sets(ours, theirs)}
-    # 1 is left out, for pass@1 is avg@n.
-    wanted = {label: sorted({k for k in ours.run.config.evaluate.of(label).k if k > 1}) for label in policies}
-    for label, of_set in policies.items():
-        _add_set(table, label, of_set, wanted[label], seed)
-        known = ours.run.data.known(label) if ours.run.data else frozenset()
-        if known and not any(known.issuperset(policy.outcomes.problem_ids) for policy in of_set.values()):
-            count = len(known.intersection(next(iter(of_set.values())).outcomes.problem_ids))
-            _add_set(table, f"{label}, without {count} contaminated", of_set, wanted[label], seed, known)
-    if len(policies) > 1:
-        shared = set.intersection(*map(set, wanted.values()))
-        names = [name for name in ("base", theirs.title, ours.title) if all(name in one for one in policies.values())]
-        _add_average(table, list(policies.values()), names, sorted(shared), seed)
+def table_one(record: StudyRecord) -> TableOne:
+    """Build the table from the stored samples; a set that training holds a part of comes without that part too."""
+    table, data = TableOne(), record.runs(record.main)[0].run.data
+    by_set = {label: _sides(record, label) for label in record.sets}
+    for label, sides in by_set.items():
+        _add_block(table, record, label, {label: sides})
+        known = data.known(label) if data else frozenset()
+        ids = [_problem_ids(record, label, side) for side in sides.values()]
+        if known and ids and not any(map(known.issuperset, ids)):
+            title = f"{label}, without {len(known.intersection(ids[0]))} contaminated"
+            _add_block(table, record, title, {label: sides}, known)
+    if len(by_set) > 1:
+        _add_block(table, record, AVERAGE, by_set)
     return table
 
 
-def _policies(ours: Arm, theirs: Arm, label: str) -> Policies:
-    base = ours.base(label) or theirs.base(label)
-    policies = {"base": base, theirs.title: theirs.final(label), ours.title: ours.final(label)}
-    return {name: policy for name, policy in policies.items() if policy is not None}
+def _sides(record: StudyRecord, label: str) -> Sides:
+    """Return the base, and what the reference and the main arm end with, of those that are evaluated."""
+    bases = [base for arm in record.pair if (base := record.at(label, arm, BASE)).policies]
+    ends = {arm: record.final_side(label, arm) for arm in reversed(record.pair)}
+    sides = {"base": bases[0], **ends} if bases else ends
+    return {name: side for name, side in sides.items() if side.policies}
 
 
-def _add_set(
+def _problem_ids(record: StudyRecord, label: str, side: Side) -> tuple[str, ...]:
+    (seed,) = record.seeds
+    return record.evaluated[label, side.arm, seed][side.policies[seed]].outcomes.problem_ids
+
+
+def _add_block(
     table: TableOne,
-    label: str,
-    policies: Policies,
-    ks: Sequence[int],
-    seed: int,
+    record: StudyRecord,
+    title: str,
+    by_set: Mapping[str, Sides],
     left_out: frozenset[str] = frozenset(),
 ) -> None:
-    """Add a row for each policy and for each later one minus an earlier one; the paper's claim comes last."""
-    outcomes = {
-        name: policy.outcomes.without(left_out) if left_out else policy.outcomes for name, policy in policies.items()
-    }
-    rows = []
-    for name, of_policy in outcomes.items():
-        summary = summarise(of_policy, [k for k in ks if k <= of_policy.n.min()], seed=seed)
-        cells = {metric: value for metric, value in summary.items() if isinstance(value, dict)}
-        rows.append(Row(name, policies[name].label, cells))
-    for second, first in combinations(outcomes, 2):
-        possible = [k for k in ks if k <= min(outcomes[first].n.min(), outcomes[second].n.min())]
-        try:
-            differences = compare(outcomes[first], outcomes[second], possible, seed=seed)
-        except RLoopError as error:
-            table.notes.append(f"{first} and {second} cannot be compared on {label}: {error}")
-            continue
-        cells = {name: {key: cell[key] for key in ("value", "low", "high")} for name, cell in differences.items()
-                 if isinstance(cell, dict)}  # fmt: skip
-        rows.append(Row(difference_name(first, second), "", cells, "difference"))
-    table.blocks.append(Block(label, len(next(iter(outcomes.values()))), rows))
+    """Add a row for each policy and for each later one minus an earlier one; the paper's claim comes last.
 
+    Of several sets the rows are means over the sets, of the policies and metrics that every set has.
+    """
+    names = [name for name in next(iter(by_set.values())) if all(name in sides for sides in by_set.values())]
+    rows: list[Row | None] = []
 
-def _add_average(table: TableOne, sets: list[Policies], names: list[str], ks: Sequence[int], seed: int) -> None:
-    """Add the mean of the sets' values, of the metrics that every set has."""
-    if not names:
-        return
-    possible = [k for k in ks if all(k <= of_set[name].outcomes.n.min() for of_set in sets for name in names)]
-    values = {name: [problem_values(of_set[name].outcomes, possible) for of_set in sets] for name in names}
-    every = [of_set for by_set in values.values() for of_set in by_set]
-    metrics = [metric for metric in every[0] if all(metric in of_set for of_set in every)]
-    if not any(metric.startswith("avg@") for metric in metrics):
-        table.notes.append(f"{AVERAGE} has no avg@n: the sets have different numbers of samples.")
-    if not metrics:
-        return
+    def kept(label: str, side: Side, values: Mapping[str, Floats]) -> dict[str, Floats]:
+        columns = np.array([problem not in left_out for problem in _problem_ids(record, label, side)], dtype=bool)
+        return {metric: own[:, columns] for metric, own in values.items()}
 
-    def cells(tables: list[Floats]) -> Cells:
-        means = intervals_over_sets(tables, seed=seed)
-        return {metric: mean.to_dict() for metric, mean in zip(metrics, means, strict=True)}
-
-    stacked = {
-        name: [np.stack([of_set[metric] for metric in metrics]) for of_set in by_set] for name, by_set in values.items()
-    }
-    rows = [Row(name, "", cells(tables)) for name, tables in stacked.items()]
+    for name in names:
+        sides = [(label, of_set[name]) for label, of_set in by_set.items()]
+        values = [kept(label, side, record.values(label, side, record.seeds)) for label, side in sides]
+        policy = sides[0][1].policies[record.seeds[0]].label if len(sides) == 1 else ""
+        rows.append(effects_row(record, title, name, POLICY, values, (name,), policy, record.seeds))
     for second, first in combinations(names, 2):
-        if all(of_set[first].outcomes.problem_ids == of_set[second].outcomes.problem_ids for of_set in sets):
-            differences = [a - b for a, b in zip(stacked[first], stacked[second], strict=True)]
-            rows.append(Row(difference_name(first, second), "", cells(differences), "difference"))
-    problems = sum(len(next(iter(of_set.values())).outcomes) for of_set in sets)
-    table.blocks.append(Block(AVERAGE, problems, rows))
+        try:
+            values = [
+                kept(label, of_set[first], record.differences(label, of_set[first], of_set[second], record.seeds))
+                for label, of_set in by_set.items()
+            ]
+        except RLoopError as error:
+            table.notes.append(f"{first} and {second} cannot be compared on {title}: {error}")
+            continue
+        name = difference_name(first, second)
+        rows.append(effects_row(record, title, name, DIFFERENCE, values, (first, second), "", record.seeds))
+    present = [row for row in rows if row]
+    if present:
+        basis = _MEAN if title == AVERAGE else f"{present[0].problems:,} problems."
+        table.blocks.append(MetricTable(title, present, basis))
+        if not any(metric.startswith("avg@") for metric in present[0].cells):
+            table.notes.append(f"{title} has no avg@n: the sets have different numbers of samples.")
+
+
+def stored_rows(record: StudyRecord) -> Steps:
+    """Return every policy's metrics with the intervals that its evaluation has stored."""
+
+    def row(label: str, arm: str, policy: Policy, one: Checkpoint) -> Row:
+        cells = metrics_of(one.summary)
+        return Row(label, arm, POLICY, cells, len(one.outcomes), (arm,), policy.label, record.seeds)
+
+    return {
+        label: {
+            arm: {policy: row(label, arm, policy, one) for policy, one in record.checkpoints(label, arm, seed).items()}
+            for arm, seed in record.arms
+        }
+        for label in record.sets
+    }

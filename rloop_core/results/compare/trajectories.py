@@ -10,9 +10,9 @@ from html import escape
 
 from rloop_core.errors import RLoopError
 from rloop_core.results.analysis.transitions import History, SolvedRule, histories
-from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
 from rloop_core.results.report.trajectories import Sample, samples_of
 from rloop_core.results.run_record import RunRecord, success_counts
+from rloop_core.results.study.arms import Arm, Checkpoint, shared_sets
 from rloop_core.trajectories import EXPERTS_FILE
 
 PAGE_BYTES = 1_500_000

@@ -10,20 +10,20 @@ from typing import Any, Literal
 import numpy as np
 
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.bootstrap import Interval, interval
 from rloop_core.evaluation.outcomes import check_same_problems
 from rloop_core.results.analysis.similarity import Similarity, Units, similarity, words
 from rloop_core.results.analysis.transitions import (
-    Differential,
     History,
     Matrix,
     SolvedRule,
     Transitions,
-    differential,
     histories,
     transitions,
 )
-from rloop_core.results.compare.arms import Arm, Checkpoint, shared_sets
+from rloop_core.results.report.trajectories import batches_of
+from rloop_core.results.study.arms import Arm, Checkpoint
+from rloop_core.results.study.forgetting import BLOCKS, Forgetting, forgetting
+from rloop_core.results.study.record import StudyRecord
 
 Unit = Literal["words", "tokens"]
 """`words` of the text, separated by white space; `tokens` as the policy sampled them, the end of sequence too."""
@@ -63,29 +63,21 @@ class Blocks:
     """Forgetting of both arms at the same RL steps.
 
     Attributes:
-        steps: RL steps, the rows and columns of the matrix.
+        steps: RL steps, the rows and columns of the matrices.
         iterations: RLoop's iteration of each.
-        observed: The differential matrix and the arms' means.
+        observed: Forgetting of the second arm minus that of the first, shape [steps, steps]; nan but from an earlier to
+            a later step. Positive where RLoop forgets less.
         chance: The same of the arms' nulls: what chance alone would give.
-        intervals: `intra` and `inter`: the mean difference with its 95 % interval, paired over problems.
+        forgetting: Means over the cells within and across iterations, paired over problems: a row an arm and block.
         equal: At how many of the steps the arms' weights are equal, byte for byte.
     """
 
     steps: list[int]
     iterations: list[int]
-    observed: Differential
-    chance: Differential
-    intervals: dict[str, Interval]
+    observed: Matrix
+    chance: Matrix
+    forgetting: list[Forgetting]
     equal: int
-
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return (name, vanilla RL, by chance, RLoop, by chance, interval of the difference) of each block."""
-        sides = ((self.observed.vanilla, self.chance.vanilla), (self.observed.rloop, self.chance.rloop))
-        return [
-            (name, *(means[place] for side in sides for means in side), self.intervals[name])
-            for place, name in enumerate(("intra", "inter"))
-            if name in self.intervals
-        ]
 
 
 @dataclass
@@ -113,24 +105,23 @@ class SetTransitions:
     notes: list[str] = field(default_factory=list)
 
 
-def set_transitions(ours: Arm, theirs: Arm, rule: SolvedRule, seed: int, unit: Unit = "words") -> list[SetTransitions]:
+def set_transitions(record: StudyRecord, rule: SolvedRule, unit: Unit = "words") -> list[SetTransitions]:
     """Analyse every set that both arms are evaluated on; what cannot be had becomes a note.
 
     Args:
-        ours: RLoop.
-        theirs: What it is compared with.
+        record: RLoop and what it is compared with; its seed of the bootstrap draws the problems for similarity too.
         rule: What counts as solved.
-        seed: Of the bootstrap, and of the problems drawn for similarity.
         unit: What similarity compares pairs of.
     """
     analysed = []
-    for label in shared_sets(ours, theirs):
+    ours, theirs = (record.runs(arm)[0] for arm in record.pair)
+    for label in record.sets:
         notes: list[str] = []
         ids = ours.checkpoints[label][0].outcomes.problem_ids
-        drawn = _drawn_problems(ids, seed)
+        drawn = _drawn_problems(ids, record.resampling)
         arms = [one for arm in (ours, theirs) if (one := _of_arm(arm, label, rule, drawn, unit, notes))]
         try:
-            blocks = _blocks(ours, theirs, label, rule, seed, notes)
+            blocks = _blocks(record, label, rule, notes)
         except RLoopError as error:
             notes.append(f"The arms' forgetting on {label} cannot be compared: {error}")
             blocks = None
@@ -158,7 +149,8 @@ def _of_arm(
     return ArmTransitions(arm.title, checkpoints, moved, alike, told, arm.restarts)
 
 
-def _blocks(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int, notes: list[str]) -> Blocks | None:
+def _blocks(record: StudyRecord, label: str, rule: SolvedRule, notes: list[str]) -> Blocks | None:
+    ours, theirs = (record.runs(arm)[0] for arm in record.pair)
     by_step = [{checkpoint.step: checkpoint for checkpoint in arm.snapshots(label)} for arm in (ours, theirs)]
     steps = sorted(by_step[0].keys() & by_step[1].keys())
     if len(steps) < 2:
@@ -174,36 +166,15 @@ def _blocks(ours: Arm, theirs: Arm, label: str, rule: SolvedRule, seed: int, not
     mine, other = ([of_arm[step] for step in steps] for of_arm in by_step)
     check_same_problems(mine[0].outcomes.problem_ids, other[0].outcomes.problem_ids)
     rloop, vanilla = (transitions([checkpoint.outcomes for checkpoint in side], rule) for side in (mine, other))
-    iterations = [checkpoint.iteration for checkpoint in mine]
-    difference = _lost(other, rule) - _lost(mine, rule)
+    later = np.triu(np.ones(rloop.forgetting.shape, dtype=bool), k=1)
     return Blocks(
         steps,
-        iterations,
-        differential(vanilla, rloop, iterations),
-        differential(_null(vanilla), _null(rloop), iterations),
-        _intervals(difference, iterations, seed),
+        [checkpoint.iteration for checkpoint in mine],
+        np.where(later, vanilla.forgetting - rloop.forgetting, np.nan),
+        np.where(later, vanilla.null - rloop.null, np.nan),
+        forgetting(record, rule, [label], BLOCKS),
         sum(_weights(ours, a) == _weights(theirs, b) != "" for a, b in zip(mine, other, strict=True)),
     )
-
-
-def _null(moved: Transitions) -> Transitions:
-    """Put the null in the place of what was observed, so that both are averaged alike."""
-    return Transitions(moved.rule, moved.problems, moved.null.T, moved.null, moved.null, moved.null_high)
-
-
-def _lost(checkpoints: Sequence[Checkpoint], rule: SolvedRule) -> Matrix:
-    """Return 1 where a problem was solved at i and not at j, else 0; shape [T, T, problems]."""
-    solved = np.stack([rule(one.outcomes.n, one.outcomes.c) for one in checkpoints])
-    return (solved[:, None] & ~solved[None, :]).astype(np.float64)
-
-
-def _intervals(difference: Matrix, iterations: Sequence[int], seed: int) -> dict[str, Interval]:
-    """Return the mean over cells within, and across, iterations; problems are resampled."""
-    later = np.triu(np.ones(difference.shape[:2], dtype=bool), k=1)
-    belongs = np.asarray(iterations)
-    same = belongs[:, None] == belongs[None, :]
-    cells = {"intra": later & same, "inter": later & ~same}
-    return {name: interval(difference[mask].mean(axis=0), seed=seed) for name, mask in cells.items() if mask.any()}
 
 
 def _weights(arm: Arm, checkpoint: Checkpoint) -> str:
@@ -239,16 +210,9 @@ def _solutions(
 def _rows(checkpoint: Checkpoint, problem_ids: frozenset[str], column: str) -> tuple[Any, dict[str, list[int]]]:
     """Return one column of a checkpoint's samples of these problems, and each problem's places in it."""
     import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    wanted = pa.array(sorted(problem_ids))
-    kept = []
-    for path in checkpoint.files:
-        with pq.ParquetFile(path) as file:
-            batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=["problem_id", column])
-            kept += [batch.filter(pc.is_in(batch["problem_id"], value_set=wanted)) for batch in batches]
-    table = pa.Table.from_batches(kept)
+    columns = ("problem_id", column)
+    table = pa.Table.from_batches(list(batches_of(checkpoint.files, columns, _BATCH_ROWS, problem_ids)))
     places: dict[str, list[int]] = {}
     for place, problem in enumerate(table["problem_id"].to_pylist()):
         places.setdefault(problem, []).append(place)

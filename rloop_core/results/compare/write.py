@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
-from rloop_core.errors import StoreError
 from rloop_core.results.compare.comparison import Comparison
 from rloop_core.results.compare.figures import draw
 from rloop_core.results.compare.page import render
-from rloop_core.results.plotting import Picture
+from rloop_core.results.page import default_folder, writable_folder, write_files
 from rloop_core.results.report.lineage import artifact_table
 from rloop_core.results.report.trajectories import EXPERTS_NAME, write_expert_keys
+from rloop_core.results.study.forgetting import forgetting_table
 from rloop_core.results.tables import Table
 
 HTML_FILE = "compare.html"
@@ -27,16 +25,15 @@ def write_comparison(comparison: Comparison, out: Path | None = None) -> Path:
         StoreError: The folder cannot be written.
     """
     ours, theirs = (arm.run for arm in comparison.arms)
-    if out is None and ours.store.is_local:
-        out = ours.store.local_path(f"{ours.name}/compare-{theirs.name}")
-    out = out or Path(".rloop/reports") / f"{ours.name}+{theirs.name}"
+    out = out or default_folder(ours.store, [ours.name, theirs.name], f"compare-{theirs.name}")
     with writable_folder(out):
         figures = draw(comparison)
+        forgotten = [one for of_set in comparison.transitions if of_set.blocks for one in of_set.blocks.forgetting]
         tables = (
             comparison.table.to_table(),
             _histories_table(comparison),
-            _forgetting_table(comparison),
-            comparison.compute.table,
+            forgetting_table(comparison.record.titles, forgotten),
+            comparison.compute,
             _lineage_table(comparison),
         )
         lineages = ",\n".join(lineage.to_json() for lineage in comparison.lineages)
@@ -45,31 +42,6 @@ def write_comparison(comparison: Comparison, out: Path | None = None) -> Path:
         write_expert_keys(refined.values(), out / EXPERTS_NAME)
         write_files(out, figures.every, [table for table in tables if table.rows], texts)
     return out / HTML_FILE
-
-
-@contextmanager
-def writable_folder(out: Path) -> Iterator[None]:
-    """Make a folder before the work that fills it, so that a bad one is known at once.
-
-    Raises:
-        StoreError: The folder, or a file in it, cannot be written.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        fix = "name a writable folder with --out"
-        raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
-
-
-def write_files(out: Path, pictures: Iterable[Picture], tables: Iterable[Table], texts: Mapping[str, str]) -> None:
-    """Write pictures as PNG and CSV, tables as CSV, and texts by file name into a folder that exists."""
-    for picture in pictures:
-        picture.write(out, "")
-    for table in tables:
-        (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
-    for name, text in texts.items():
-        (out / name).write_text(text, encoding="utf-8")
 
 
 def _histories_table(comparison: Comparison) -> Table:
@@ -81,19 +53,6 @@ def _histories_table(comparison: Comparison) -> Table:
         for one in arm.histories
     ]
     return Table("histories", ("set", "arm", "problem_id", "kind", "history", "correct"), tuple(rows))
-
-
-def _forgetting_table(comparison: Comparison) -> Table:
-    """Mean forgetting within and across iterations, beside chance: one row a set and block."""
-    ours, theirs = (arm.title for arm in comparison.arms)
-    columns = ("set", "block", theirs, f"{theirs} by chance", ours, f"{ours} by chance", "difference", "low", "high")
-    rows = [
-        (of_set.label, *cells, interval.value, interval.low, interval.high)
-        for of_set in comparison.transitions
-        if of_set.blocks
-        for *cells, interval in of_set.blocks.rows()
-    ]
-    return Table("forgetting", columns, tuple(rows))
 
 
 def _lineage_table(comparison: Comparison) -> Table:

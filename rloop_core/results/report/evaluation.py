@@ -5,15 +5,15 @@ If training holds problems of an evaluation set, the set appears a second time, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError
-from rloop_core.evaluation.metrics import headline_metrics, metric_order
+from rloop_core.evaluation.metrics import headline_metrics, metrics_of
 from rloop_core.results.run_record import RunRecord, sample_files, stored_evaluation
-from rloop_core.results.tables import Table, markdown_table, percent_interval
+from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table
 from rloop_core.store import BASE_ITERATION
 
 Metrics = dict[str, dict[str, float]]
@@ -76,24 +76,15 @@ class EvaluationTable:
         """avg@n and the pass@k of the greatest k, of the last policy."""
         return headline_metrics(self.rows[-1].metrics)
 
-    def to_markdown(self, escape: Callable[[str], str]) -> str:
-        """Return the table with the last policy's difference to the base in bold, and a line on what it rests on.
-
-        pass@1 is avg@n, and left out. `escape` makes free text harmless.
-        """
-        names = [name for name in self.metrics if name != "pass@1"]
-        lines = [[escape(row.policy), *_cells(row.metrics, names)] for row in self.rows]
+    def shown(self) -> MetricTable:
+        """Return the policies with the last one's difference to the base, as Markdown and terminals show them."""
         first, last = self.rows[0], self.rows[-1]
+        rows = [Row(self.label, row.policy, POLICY, row.metrics, row.problems) for row in self.rows]
+        claim = f"{last.policy} - base"
         if last.differences:
-            gains = (f"**{cell}**" if cell else "" for cell in _cells(last.differences, names, "+"))
-            lines.append([f"**{escape(last.policy)} - base**", *gains])
-        table = markdown_table([f"{escape(self.label)}, %", *names], lines, numbers=True)
+            rows.append(Row(self.label, claim, DIFFERENCE, last.differences, last.problems))
         basis = f"{first.problems} problems, {first.samples:,} samples a policy"
-        return f"{table}\n\n{basis}; 95 % bootstrap intervals over problems.\n"
-
-
-def _cells(metrics: Mapping[str, Mapping[str, float]], names: Sequence[str], sign: str = "") -> list[str]:
-    return [percent_interval(metrics[name], sign) if name in metrics else "" for name in names]
+        return MetricTable(self.label, rows, f"{basis}; [95 % bootstrap interval over problems]", claim)
 
 
 def evaluation_tables(rows: Sequence[EvaluationRow]) -> list[EvaluationTable]:
@@ -196,8 +187,7 @@ def _outcomes(run: RunRecord, iteration: int, label: str) -> Any:
 def _row(
     run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any
 ) -> EvaluationRow:
-    metrics = {name: value for name, value in summary.items() if isinstance(value, dict) and "low" in value}
-    metrics = {name: metrics[name] for name in sorted(metrics, key=metric_order)}
+    metrics = metrics_of(summary)
     return EvaluationRow(
         problem_set=label,
         iteration=iteration,

@@ -11,6 +11,8 @@ from rloop_core.results.plotting import (
     MARKERS,
     MUTED,
     Picture,
+    add_legend,
+    grid,
     panels,
     percent_axis,
     picture,
@@ -85,7 +87,7 @@ def _by_step(
     shown = [curve for curve in curves if any(row.get(curve[0]) is not None for row in steps)]
     if not shown:
         return None
-    figure, axes = _grid(len(shown), 2, sharex=True)
+    figure, axes = grid(len(shown), 2, sharex=True)
     by_iteration: dict[int, list[Mapping[str, Any]]] = {row["iteration"]: [] for row in steps}
     for row in steps:
         by_iteration[row["iteration"]].append(row)
@@ -121,7 +123,7 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     if not rows:
         return None
     tables = evaluation_tables(rows)
-    figure, axes = _grid(len(tables), 2, height=3.0, sharey=True)
+    figure, axes = grid(len(tables), 2, height=3.0, sharey=True)
     # pass@1 is avg@n by definition: drawn, it would only hide the other. majority@n is in the table.
     names = [name for row in rows for name in row.metrics if name != "pass@1" and not name.startswith("majority@")]
     metrics = list(dict.fromkeys(names))
@@ -140,8 +142,7 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
         axis.set_xticks(places, [policies[place] for place in places])
         axis.set_title(plain(table.label))
         percent_axis(axis)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=min(6, len(labels)))
+    add_legend(figure, axes[0], min(6, len(metrics)))
     numbers = [
         (row.problem_set, row.policy, name, value["value"], value["low"], value["high"])
         for row in rows
@@ -203,7 +204,7 @@ def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Pic
         numbers.append((iteration, "never solved", "", unsolved[iteration]))
         numbers += [(iteration, f"{edges[i]:.2f}", f"{edges[i + 1]:.2f}", n) for i, n in enumerate(counts[iteration])]
     drawn = _chosen(list(rates))
-    figure, axes = _grid(len(drawn), 3, height=2.4, sharey=True)
+    figure, axes = grid(len(drawn), 3, height=2.4, sharey=True)
     colours = [COLOURS[1] if right <= threshold + 1e-9 else COLOURS[0] for right in edges[1:]]
     bars = {"width": 0.05, "align": "edge", "edgecolor": "white", "linewidth": 0.6}
     for axis, iteration in zip(axes, drawn, strict=False):
@@ -249,15 +250,6 @@ def seconds(rows: Sequence[tuple[int, str, float]]) -> Picture | None:
         "As each stage took in the attempt that finished it. An evaluation may have run beside the next exploration."
     ) + _left_out(by_iteration)
     return picture(figure, "seconds", "Seconds by stage", caption, ("iteration", "stage", "seconds"), rows)
-
-
-def _grid(count: int, most_columns: int, **options: Any) -> tuple[Any, list[Any]]:
-    """Return a figure and `count` panels in rows of at most `most_columns`; surplus panels are hidden."""
-    columns = min(most_columns, count)
-    figure, axes = panels(-(-count // columns), columns, **options)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    return figure, axes
 
 
 def _colour(place: int) -> str:

@@ -187,7 +187,7 @@ def _shards(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def lineage_section(run: RunRecord, lineage: Lineage) -> dict[str, Any]:
-    """Return what the template's macros `chain` and `artifacts` show."""
+    """Return what the macro `origin` of the pages shows."""
     table = artifact_table(run)
     return {
         "links": [
@@ -198,7 +198,10 @@ def lineage_section(run: RunRecord, lineage: Lineage) -> dict[str, Any]:
         "broken": lineage.broken,
         "experts": sum(link.facts.get("trajectories", 0) for link in lineage.links if link.stage == "filter"),
         "command": f"rloop report {run.name} --store {run.store.uri} --rollout {KEY_FORM}",
-        "artifacts": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        "artifacts": table.to_dicts(),
+        "versions": {name: sorted(numbers) for name, numbers in sorted(run.versions.items())},
+        "drawn_by": run.drawn_by,
+        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
     }
 
 

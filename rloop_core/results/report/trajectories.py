@@ -100,24 +100,25 @@ def _of_each_verdict(files: Sequence[Path], origin: str, each: int) -> list[Samp
     return [sample for verdict in sorted(by_verdict) for sample in by_verdict[verdict].values()]
 
 
-def _rows(files: Sequence[Path], problem_ids: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield rows one at a time, only those of `problem_ids` if given."""
+def batches_of(
+    files: Sequence[Path], columns: Sequence[str], rows: int, problem_ids: Collection[str] | None = None
+) -> Iterator[Any]:
+    """Yield Arrow record batches of parquet files, at most `rows` at a time; only those of `problem_ids` if given."""
     import pyarrow as pa
     import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
     wanted = None if problem_ids is None else pa.array(sorted(problem_ids), pa.string())
     for path in files:
-        for batch in _batches(path, _SAMPLE_COLUMNS, 512):
-            if wanted is not None:
-                batch = batch.filter(pc.is_in(batch["problem_id"], value_set=wanted))
-            yield from batch.to_pylist()
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+                yield batch if wanted is None else batch.filter(pc.is_in(batch["problem_id"], value_set=wanted))
 
 
-def _batches(path: Path, columns: Sequence[str], rows: int) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(batch_size=rows, columns=list(columns))
+def _rows(files: Sequence[Path], problem_ids: Collection[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield rows one at a time, only those of `problem_ids` if given."""
+    for batch in batches_of(files, _SAMPLE_COLUMNS, 512, problem_ids):
+        yield from batch.to_pylist()
 
 
 def _sample(row: dict[str, Any], origin: str, characters: int) -> Sample:
@@ -140,7 +141,7 @@ def expert_keys(run: RunRecord, iteration: int) -> Iterator[Any]:
     """Yield the keys of an iteration's expert set as Arrow record batches with the columns `KEY_COLUMNS`."""
     for path in run.files(iteration, "filter", EXPERTS_FILE):
         check_schema(path)
-        yield from _batches(path, KEY_COLUMNS, 8_192)
+        yield from batches_of([path], KEY_COLUMNS, 8_192)
 
 
 def count_experts(run: RunRecord, iteration: int) -> dict[str, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core import __version__
-from rloop_core.errors import StoreError
 from rloop_core.problems.decontamination import Match
+from rloop_core.results.page import default_folder, fill_template, writable_folder, write_files
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, long_table
 from rloop_core.results.report.lineage import Lineage, artifact_table, lineage_of, lineage_section
-from rloop_core.results.report.page import fill_template
 from rloop_core.results.report.selection import Selected, read_selected
 from rloop_core.results.report.trajectories import EXPERTS_NAME, Sample, sample_trajectories, write_expert_keys
 from rloop_core.results.run_record import RunRecord, ledgers, read_run, rl_steps, success_rate_lists
@@ -51,13 +49,6 @@ class RunReport:
     lineage: Lineage
 
 
-def default_folder(store: Store, runs: Sequence[str]) -> Path:
-    """Return `<store>/<run>/report` for one run in a local store, else `.rloop/reports/<run>[+<run>]`."""
-    if store.is_local and len(runs) == 1:
-        return store.local_path(f"{runs[0]}/report")
-    return Path(".rloop/reports") / "+".join(runs)
-
-
 def write_report(
     store: Store, runs: Sequence[str | RunRecord], out: Path | None, cache: Path, *, keep_current: bool = False
 ) -> Path:
@@ -66,7 +57,7 @@ def write_report(
     Args:
         store: The object store.
         runs: Their names, or the runs as just read.
-        out: Folder; None takes `default_folder`.
+        out: Folder; None takes `<store>/<run>/report` for one run, see `default_folder`.
         cache: Folder for copies of files of remote stores.
         keep_current: Leave a report alone that shows these very artifacts already.
 
@@ -74,19 +65,15 @@ def write_report(
         StoreError: There is no such run, or the folder cannot be written.
     """
     records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
-    out = out or default_folder(store, [record.name for record in records])
+    out = out or default_folder(store, [record.name for record in records], "report" if len(records) == 1 else "")
     page, content = out / HTML_FILE, content_key(records)
     if keep_current and _shows(page, content):
         return page
     parts = [(part, draw(part)) for part in map(gather, records)]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
+    with writable_folder(out):
         for part, pictures in parts:
-            _write_files(part, pictures, out, f"{part.run.name}-" if len(parts) > 1 else "")
+            _write_run(part, pictures, out, f"{part.run.name}-" if len(parts) > 1 else "")
         page.write_text(render(parts, content), encoding="utf-8")
-    except OSError as error:
-        fix = "name a writable folder with --out"
-        raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
     return page
 
 
@@ -155,7 +142,6 @@ def _context(part: RunReport, pictures: Mapping[str, Picture]) -> dict[str, Any]
     last = max((datetime.fromisoformat(manifest.created_at).astimezone(UTC) for manifest in made), default=None)
     return {
         "run": run,
-        "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
         "done": len({manifest.iteration for manifest in made if manifest.stage == "rft"}),
         "seconds": sum(manifest.seconds for manifest in made),
         "updated": last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
@@ -169,14 +155,10 @@ def _context(part: RunReport, pictures: Mapping[str, Picture]) -> dict[str, Any]
     }
 
 
-def _write_files(part: RunReport, pictures: Mapping[str, Picture], out: Path, prefix: str) -> None:
-    for picture in pictures.values():
-        picture.write(out, prefix)
+def _write_run(part: RunReport, pictures: Mapping[str, Picture], out: Path, prefix: str) -> None:
     tables = [long_table(part.evaluation), artifact_table(part.run)]
     tables += [table for table in (set_table(part.run), match_table(part.run)) if table.rows]
-    for table in tables:
-        (out / f"{prefix}{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
-    (out / f"{prefix}lineage.json").write_text(part.lineage.to_json(), encoding="utf-8")
+    write_files(out, pictures.values(), tables, {"lineage.json": part.lineage.to_json()}, prefix)
     if part.run.config.arm == "rloop":
         write_expert_keys([part.run], out / f"{prefix}{EXPERTS_NAME}")
 

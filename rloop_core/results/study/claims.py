@@ -49,25 +49,23 @@ def claims(
     record: StudyRecord, table: StudyTable, seen: Overfitting | None, forgotten: Sequence[Forgetting]
 ) -> list[Claim]:
     """Return every claim that there are numbers for: the opposite first, then not resolved, then as claimed."""
-    study, titles = record.study, record.titles
-    main, reference = titles[study.main], titles[study.reference]
+    titles = record.titles
+    main, reference = (titles[arm] for arm in record.pair)
     rows: list[Claim] = []
     ablations: list[Claim] = []
     for label in record.sets:
         ends = record.ends(label)
         claimed = [metric for metric in record.metrics[label] if metric in ends or metric.startswith("pass@")]
-        rows += _differences(
-            table, label, f"{main} is better than {reference}", (study.main, study.reference), 1, claimed
-        )
-        rows += _differences(table, label, f"{main} is better than the base", (study.main, study.main), 1, ends)
+        rows += _differences(table, label, f"{main} is better than {reference}", record.pair, 1, claimed)
+        rows += _differences(table, label, f"{main} is better than the base", (record.main, record.main), 1, ends)
         for arm in record.ablations:
             worse = f"{titles[arm]} is worse than {main}"
-            ablations += _differences(table, label, worse, (arm, study.main), -1, ends)
+            ablations += _differences(table, label, worse, (arm, record.main), -1, ends)
         rows += _falls(record, seen, label, f"{reference} overfits") if seen else []
     rows += [
         Claim(f"{main} forgets less than {reference}", one.set, f"beyond chance, {one.path}", 1, one.excess_difference,
               one.paired, outcome_of(one.excess_difference, 1))
-        for one in forgotten if one.arm == study.main and one.excess_difference
+        for one in forgotten if one.arm == record.main and one.excess_difference
     ]  # fmt: skip
     return sorted([*rows, *ablations], key=lambda claim: OUTCOMES.index(claim.outcome))
 

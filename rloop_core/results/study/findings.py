@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rloop_core import __version__
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.results.analysis.transitions import SolvedRule
-from rloop_core.results.compare.compute import quantities
 from rloop_core.results.study.claims import Claim, claims
+from rloop_core.results.study.compute import compute_table, quantities
 from rloop_core.results.study.config import StudyConfig
 from rloop_core.results.study.forgetting import Forgetting, forgetting
 from rloop_core.results.study.overfitting import Overfitting, overfitting
-from rloop_core.results.study.record import Policy, StudyRecord, read_study
-from rloop_core.results.study.table import Row, StudyTable, by_step, study_table
+from rloop_core.results.study.record import StudyRecord, read_study
+from rloop_core.results.study.table import Steps, StudyTable, by_step, study_table
 from rloop_core.results.tables import Table
 from rloop_core.store import Store
 
@@ -29,6 +27,8 @@ class StudyFindings:
     """A study's runs and what they show.
 
     Attributes:
+        study: The study.
+        store: Store of its runs.
         record: Its runs.
         rule: What counts as solved, for forgetting.
         table: The end of training, and the paired differences.
@@ -40,10 +40,12 @@ class StudyFindings:
         page: The HTML file.
     """
 
+    study: StudyConfig
+    store: Store
     record: StudyRecord
     rule: str
     table: StudyTable
-    steps: dict[str, dict[str, dict[Policy, Row]]]
+    steps: Steps
     overfitting: Overfitting | None
     forgetting: list[Forgetting]
     claims: list[Claim]
@@ -65,16 +67,15 @@ class StudyFindings:
         record = self.record
         return {
             "schema_version": SCHEMA_VERSION,
-            "study": record.study.model_dump(mode="json"),
-            "store": record.store.uri,
+            "study": self.study.model_dump(mode="json"),
+            "store": self.store.uri,
             "intervals": {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": 0, "over": "problems and seeds"},
             "solved": self.rule,
             "runs": [{**asdict(run), "finished": run.finished} for run in record.progress],
             "notes": record.notes,
             "objections": record.objections,
             "sets": {
-                label: {"problems": len(record.problems[label]), "metrics": record.metrics[label]}
-                for label in record.sets
+                label: {"problems": record.problems[label], "metrics": record.metrics[label]} for label in record.sets
             },
             "claims": [asdict(claim) for claim in self.claims],
             "table": [asdict(row) for row in self.table.rows()],
@@ -86,7 +87,7 @@ class StudyFindings:
                 for rows in arms.values()
                 for policy, row in rows.items()
             ],
-            "compute": [dict(zip(self.compute.columns, row, strict=True)) for row in self.compute.rows],
+            "compute": self.compute.to_dicts(),
             "versions": self.versions,
             "report": str(self.page),
             "rloop": __version__,
@@ -102,8 +103,10 @@ def findings(study: StudyConfig, store: Store, page: Path, cache: Path, solved: 
     """
     rule = SolvedRule(solved)
     record = read_study(study, store, cache)
-    table, seen, forgotten = study_table(record), overfitting(record), forgetting(record, rule)
+    table, seen, forgotten = study_table(record), overfitting(record), forgetting(record, rule, record.sets)
     return StudyFindings(
+        study=study,
+        store=store,
         record=record,
         rule=rule.name,
         table=table,
@@ -117,15 +120,11 @@ def findings(study: StudyConfig, store: Store, page: Path, cache: Path, solved: 
 
 
 def _compute_table(record: StudyRecord) -> Table:
-    """Return one row a quantity, one column an arm: means over the arm's finished seeds; None where there is none."""
+    """Return what each arm cost; means over the arm's finished seeds."""
     finished = {(run.arm, run.seed) for run in record.progress if run.finished}
-    costs: dict[str, list[dict[str, float]]] = {
+    costs = {
         arm: [quantities(run) for key, run in record.arms.items() if key[0] == arm and key in finished]
         for arm in record.titles
     }
-    names = dict.fromkeys(name for of_arm in costs.values() for cost in of_arm for name in cost)
-    rows: list[tuple[Any, ...]] = [("finished seeds", *map(len, costs.values()))]
-    for name in names:
-        means = (float(np.mean([cost.get(name, 0.0) for cost in seeds])) if seeds else None for seeds in costs.values())
-        rows.append((name, *means))
-    return Table("compute", ("quantity", *costs), tuple(rows))
+    table = compute_table(costs)
+    return replace(table, rows=(("finished seeds", *map(len, costs.values())), *table.rows))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
+from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES, intervals_over_sets
 from rloop_core.evaluation.metrics import Floats
 
 _CELLS_AT_ONCE = 1 << 20  # of a block of resamples: 8 MB a table, however many resamples there are
@@ -53,29 +53,35 @@ class Effect:
 
 
 def crossed_effects(
-    values: npt.ArrayLike, *, within: Range = (-1.0, 1.0), seed: int = 0, resamples: int = RESAMPLES
+    *sets: npt.ArrayLike, within: Range = (-1.0, 1.0), seed: int = 0, resamples: int = RESAMPLES
 ) -> list[Effect]:
     """Return the effects of several quantities on the same seeds and problems, all from the same resamples.
 
     Args:
-        values: Shape [quantities, seeds, problems], finite. Paired differences go in as differences.
+        sets: Shape [quantities, seeds, problems], finite. Paired differences go in as differences. Of several problem
+            sets it is the effect on the mean over sets, each with the same weight; their problems are resampled apart.
         within: Range of the mean, which no interval exceeds; -1 to 1 is right for differences of shares.
         seed: Seed of the resampling; the same seed gives the same interval.
-        resamples: Bootstrap resamples.
+        resamples: Bootstrap resamples, where there are several seeds.
 
     Raises:
         StageError: Nothing to average, or values that are not finite.
     """
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 3 or not table.size:
+    tables = [np.asarray(values, dtype=np.float64) for values in sets]
+    if not tables or any(table.ndim != 3 or not table.size for table in tables):
         raise StageError("an effect needs values of shape [quantities, seeds, problems]", field="study")
-    if not np.isfinite(table).all():
+    if not all(np.isfinite(table).all() for table in tables):
         raise StageError("a problem's value is not a finite number", field="study")
-    tail = (1.0 - CONFIDENCE) / 2
-    lows, highs = np.quantile(_resampled(table, seed, resamples), [tail, 1.0 - tail], axis=1)
+    if tables[0].shape[1] == 1:
+        over_problems = intervals_over_sets([table[:, 0] for table in tables], seed=seed)
+        bounds = [(one.low, one.high) for one in over_problems]
+    else:
+        of_problems, tail = np.random.default_rng(seed), (1.0 - CONFIDENCE) / 2
+        means = np.mean([_resampled(table, of_problems, seed, resamples) for table in tables], axis=0)
+        bounds = np.quantile(means, [tail, 1.0 - tail], axis=1).T.tolist()
     effects = []
-    for by_seed, *ends in zip(table.mean(axis=2), lows, highs, strict=True):
-        over_seeds, crossed = _student(by_seed), (float(ends[0]), float(ends[1]))
+    for by_seed, (first, last) in zip(np.mean([table.mean(axis=2) for table in tables], axis=0), bounds, strict=True):
+        over_seeds, crossed = _student(by_seed), (first, last)
         both = (crossed, over_seeds) if over_seeds else (crossed,)
         low, high = max(min(low for low, _ in both), within[0]), min(max(high for _, high in both), within[1])
         effects.append(Effect(float(by_seed.mean()), low, high, crossed, over_seeds, tuple(by_seed.tolist())))
@@ -105,14 +111,13 @@ def _student(by_seed: Floats) -> Range | None:
     return float(by_seed.mean()) - half, float(by_seed.mean()) + half
 
 
-def _resampled(table: Floats, seed: int, resamples: int) -> Floats:
+def _resampled(table: Floats, of_problems: np.random.Generator, seed: int, resamples: int) -> Floats:
     """Return means over resampled seeds and problems, shape [quantities, resamples].
 
     A resample is how often it drew each seed and each problem: two rows of counts, and a product with the table.
     """
     quantities, seeds, problems = table.shape
-    # Problems are drawn as evaluation/bootstrap.py draws them: with one seed the two are the same bootstrap.
-    of_problems, of_seeds = np.random.default_rng(seed), np.random.default_rng([seed, seeds])
+    of_seeds = np.random.default_rng([seed, seeds])  # every set draws the same seeds
     means = np.empty((quantities, resamples))
     chunk = max(1, _CELLS_AT_ONCE // max(problems, seeds))
     for start in range(0, resamples, chunk):

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from rloop_core.evaluation.metrics import Floats
-from rloop_core.results.compare.table import difference_name
 from rloop_core.results.study.intervals import Effect, crossed_effects, seed_effect
 from rloop_core.results.study.record import Policy, Side, StudyRecord
-from rloop_core.results.study.table import Row, difference_row
+from rloop_core.results.study.table import difference_row
+from rloop_core.results.tables import Row, difference_name
 
 VISIBLE, NOT_VISIBLE, UNKNOWN = "visible", "not visible", "unknown with one seed"
 TRAINING = ("reward", "accuracy")
@@ -108,10 +108,10 @@ class Overfitting:
 
 def overfitting(record: StudyRecord) -> Overfitting | None:
     """Analyse the reference arm; None where no seed has come to its end."""
-    arm = record.study.reference
+    arm = record.reference
     finals = {label: final for label in record.sets if (final := record.final(label, arm))}
     ends = {label: record.at(label, arm, final).policies for label, final in finals.items()}
-    seeds = [seed for seed in record.study.seeds if all(seed in policies for policies in ends.values())]
+    seeds = [seed for seed in record.seeds if all(seed in policies for policies in ends.values())]
     if not finals or not seeds:
         return None
     seen = Overfitting(arm, tuple(seeds), _training(record, arm, seeds), [], {})
@@ -121,9 +121,9 @@ def overfitting(record: StudyRecord) -> Overfitting | None:
         if len(path) < 2:
             continue
         sides = {policy: Side(arm, dict.fromkeys(seeds, policy)) for policy in path}
-        table = np.stack([record.values(label, side, seeds) for side in sides.values()], axis=1)
-        for metric, values in zip(record.metrics[label], table, strict=True):
-            seen.falls.append(_fall(label, metric, values, path, seen))
+        tables = [record.values(label, side, seeds) for side in sides.values()]
+        for metric in record.metrics[label]:
+            seen.falls.append(_fall(label, metric, np.stack([table[metric] for table in tables]), path, seen))
         rows = [
             difference_row(record, label, sides[final], side, difference_name("end", policy.label))
             for policy, side in sides.items() if policy != final

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from rloop_core.results.compare.compute import compute_cells
-from rloop_core.results.compare.table import difference_name
+from rloop_core.results.page import fill_template
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.page import fill_template
 from rloop_core.results.study.claims import OUTCOMES
+from rloop_core.results.study.compute import compute_cells
 from rloop_core.results.study.findings import StudyFindings
 from rloop_core.results.study.forgetting import PATHS
-from rloop_core.results.study.table import against_best, chosen_on
+from rloop_core.results.study.table import against_best, chosen_on, headline_cards
+from rloop_core.results.tables import difference_name
 
 
 def render(findings: StudyFindings, pictures: Mapping[str, Picture]) -> str:
     """Return one HTML document without any outside reference."""
-    record, study = findings.record, findings.record.study
-    main, reference = record.titles[study.main], record.titles[study.reference]
+    record, study = findings.record, findings.study
+    main, reference = (record.titles[arm] for arm in record.pair)
+    headlines = [findings.table.difference(label, *record.pair) for label in record.sets]
     best = [row for label in record.sets if (row := against_best(record, label))]
     return fill_template(
         "study.html.j2",
@@ -33,8 +35,9 @@ def render(findings: StudyFindings, pictures: Mapping[str, Picture]) -> str:
         claim=difference_name(main, reference),
         steps=max((arm.total_steps for arm in record.arms.values()), default=0),
         progress=_progress(findings) if record.missing() else [],
+        seed_names=["arm", *(f"seed {seed}" for seed in study.seeds)],
         one_seed=bool(findings.claims) and max(len(claim.seeds) for claim in findings.claims) == 1,
-        cards=_cards(findings),
+        cards=headline_cards(row for row in headlines if row),
         hindsight=[(row.name, row.set, name, row.cells[name]) for row in best for name in record.ends(row.set)],
         outcomes=[(name, [claim for claim in findings.claims if claim.outcome == name]) for name in OUTCOMES],
         on_test=not record.sets or chosen_on(record)[2],
@@ -47,22 +50,11 @@ def render(findings: StudyFindings, pictures: Mapping[str, Picture]) -> str:
     )
 
 
-def _progress(findings: StudyFindings) -> list[tuple[str, list[str]]]:
+def _progress(findings: StudyFindings) -> list[list[str]]:
     """Return how far each run has come, a row an arm and a cell a seed."""
     cells = {(run.arm, run.seed): run.state for run in findings.record.progress}
-    seeds = findings.record.study.seeds
-    return [(title, [cells[arm, seed] for seed in seeds]) for arm, title in findings.record.titles.items()]
-
-
-def _cards(findings: StudyFindings) -> list[dict[str, Any]]:
-    """Return the main arm minus the reference: avg@n and the pass@k of the greatest k, on each set."""
-    record, study = findings.record, findings.record.study
-    rows = [row for label in record.sets if (row := findings.table.difference(label, study.main, study.reference))]
-    return [
-        {"set": row.set, "metric": metric, "cell": row.cells[metric], "seeds": len(row.seeds)}
-        for row in rows
-        for metric in record.ends(row.set)
-    ]
+    seeds = findings.record.seeds
+    return [[title, *(cells[arm, seed] for seed in seeds)] for arm, title in findings.record.titles.items()]
 
 
 def _set(findings: StudyFindings, label: str) -> dict[str, Any]:
@@ -71,7 +63,7 @@ def _set(findings: StudyFindings, label: str) -> dict[str, Any]:
     falls = [fall for fall in seen.falls if fall.set == label] if seen else []
     return {
         "label": label,
-        "problems": len(record.problems[label]),
+        "problems": record.problems[label],
         "metrics": record.metrics[label],
         "rows": [*table.policies[label], *table.differences[label]],
         "ablations": table.ablations[label],
@@ -79,7 +71,11 @@ def _set(findings: StudyFindings, label: str) -> dict[str, Any]:
         "falls": falls,
         "earlier": seen.earlier.get(label, []) if seen else [],
         "verdicts": [fall for fall in falls if fall.metric in record.ends(label)],
-        "steps": [(record.titles[arm], rows) for arm, rows in findings.steps[label].items() if rows],
+        "steps": [
+            (record.titles[arm], [replace(row, name=policy.label) for policy, row in rows.items()])
+            for arm, rows in findings.steps[label].items()
+            if rows
+        ],
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, Claim
 from rloop_core.results.study.findings import StudyFindings
-from rloop_core.results.study.intervals import Effect
+from rloop_core.results.tables import MetricTable, difference_name, percent_interval
 
 _COLOURS = {OPPOSITE: "bold red", AS_CLAIMED: "green"}
 
@@ -26,7 +26,7 @@ def show_study(findings: StudyFindings, out: Any) -> None:
     for note in record.notes:
         out.print(Text(f"note: {note}"))
     for label in record.sets:
-        out.print(_table(findings, label))
+        out.print(_table(findings, label).to_terminal())
         out.print()
     if seen := findings.overfitting:
         for fall in seen.falls:
@@ -38,29 +38,13 @@ def show_study(findings: StudyFindings, out: Any) -> None:
         out.print(_claims(findings.claims))
 
 
-def _table(findings: StudyFindings, label: str) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(findings: StudyFindings, label: str) -> MetricTable:
     record = findings.record
     rows = [*findings.table.policies[label], *findings.table.differences[label]]
-    headline = findings.table.difference(label, record.study.main, record.study.reference)
     seeds = max((len(row.seeds) for row in rows), default=0)
     over = "seeds; [95 % interval over problems and seeds]" if seeds > 1 else "seed; [95 % interval over problems]"
-    caption = f"{len(record.problems[label])} problems, {seeds} {over}"
-    table = Table(title=Text(label), title_justify="left", caption=Text(caption), caption_justify="left")
-    table.add_column("%")
-    for metric in record.metrics[label]:
-        table.add_column(metric, justify="right")
-    before = "policy"
-    for row in rows:
-        if row.kind == "difference" != before:
-            table.add_section()
-        before = row.kind
-        sign = "+" if row.kind == "difference" else ""
-        cells = [_value(row.cells[metric], sign) for metric in record.metrics[label]]
-        table.add_row(_plain(row.name), *cells, style="bold" if row is headline else "")
-    return table
+    claim = difference_name(*(record.titles[arm] for arm in record.pair))
+    return MetricTable(label, rows, f"{record.problems[label]} problems, {seeds} {over}", claim)
 
 
 def _claims(claims: Sequence[Claim]) -> Any:
@@ -74,17 +58,6 @@ def _claims(claims: Sequence[Claim]) -> Any:
     table.add_column("outcome")
     for claim in claims:
         outcome = Text(claim.outcome, style=_COLOURS.get(claim.outcome, ""))
-        table.add_row(Text(claim.claim), Text(claim.set), _plain(claim.quantity), _value(claim.effect, "+"), outcome)
+        found = percent_interval(claim.effect, "+")
+        table.add_row(Text(claim.claim), Text(claim.set), Text(claim.quantity), Text(found), outcome)
     return table
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text.replace("\N{MINUS SIGN}", "-"))
-
-
-def _value(effect: Effect, sign: str) -> Any:
-    ends = [effect.value] if effect.low is None or effect.high is None else [effect.value, effect.low, effect.high]
-    value, *interval = (f"{100 * end:{sign}.1f}" for end in ends)
-    return _plain(f"{value} [{', '.join(interval)}]" if interval else value)

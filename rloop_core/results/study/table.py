@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from rloop_core.evaluation.metrics import Floats, headline_metrics
 from rloop_core.evaluation.selection import BIASED
-from rloop_core.results.compare.table import difference_name
-from rloop_core.results.study.intervals import Effect, crossed_effects
+from rloop_core.results.study.intervals import crossed_effects
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
-from rloop_core.results.tables import Table
+from rloop_core.results.tables import DIFFERENCE, POLICY, Row, Table, difference_name
 
-
-@dataclass(frozen=True)
-class Row:
-    """One policy of an arm, or the difference of two, on one set.
-
-    Attributes:
-        set: The problem set.
-        name: "base", an arm's title, or one minus another.
-        kind: `policy`, `hindsight` (chosen by its own evaluation), or `difference`.
-        arms: The arm, or the two arms of the difference; the base that is subtracted is the arm's own.
-        policy: Label of the policy; for a difference the first one's.
-        seeds: Seeds that it rests on.
-        cells: Effect by metric; avg@n first, then pass@k with rising k.
-        about: What a reader should know.
-    """
-
-    set: str
-    name: str
-    kind: str
-    arms: tuple[str, ...]
-    policy: str
-    seeds: tuple[int, ...]
-    cells: dict[str, Effect]
-    about: str = ""
+Steps = dict[str, dict[str, dict[Policy, Row]]]
+"""A row a policy, in the order of training, by set and arm."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +46,7 @@ class StudyTable:
 
 def study_table(record: StudyRecord) -> StudyTable:
     """Compare the arms at the end of training; what is missing is left out."""
-    main, table = record.study.main, StudyTable({}, {}, {}, {})
+    main, table = record.main, StudyTable({}, {}, {}, {})
     for label in record.sets:
         table.policies[label] = _policies(record, label)
         table.differences[label] = _differences(record, label)
@@ -80,28 +60,42 @@ def study_table(record: StudyRecord) -> StudyTable:
 
 def policy_row(record: StudyRecord, label: str, side: Side, name: str, about: str = "") -> Row | None:
     """Return a side's mean values; None where no seed has it."""
-    seeds = list(side.policies)
+    seeds = tuple(side.policies)
     if not seeds:
         return None
-    effects = crossed_effects(record.values(label, side, seeds), within=(0.0, 1.0))
     policies = ", ".join(sorted({policy.label for policy in side.policies.values()}))
-    kind = "hindsight" if about else "policy"
-    cells = dict(zip(record.metrics[label], effects, strict=True))
-    return Row(label, name, kind, (side.arm,), policies, tuple(seeds), cells, about)
+    kind, values = "hindsight" if about else POLICY, record.values(label, side, seeds)
+    return effects_row(record, label, name, kind, [values], (side.arm,), policies, seeds, about)
 
 
 def difference_row(
     record: StudyRecord, label: str, first: Side, second: Side, name: str = "", about: str = ""
 ) -> Row | None:
     """Return the first minus the second, paired over problems and the seeds that both have; None without such seeds."""
-    seeds = [seed for seed in first.policies if seed in second.policies]
+    seeds = tuple(seed for seed in first.policies if seed in second.policies)
     if not seeds:
         return None
-    paired = record.values(label, first, seeds) - record.values(label, second, seeds)
-    cells = dict(zip(record.metrics[label], crossed_effects(paired), strict=True))
     name = name or difference_name(record.titles[first.arm], record.titles[second.arm])
     policies = ", ".join(sorted({first.policies[seed].label for seed in seeds}))
-    return Row(label, name, "difference", (first.arm, second.arm), policies, tuple(seeds), cells, about)
+    arms, values = (first.arm, second.arm), record.differences(label, first, second, seeds)
+    return effects_row(record, label, name, DIFFERENCE, [values], arms, policies, seeds, about)
+
+
+def effects_row(
+    record: StudyRecord, label: str, name: str, kind: str, values: Sequence[Mapping[str, Floats]],
+    arms: tuple[str, ...], policy: str, seeds: tuple[int, ...], about: str = "",
+) -> Row | None:  # fmt: skip
+    """Return a row from values by metric, shape [seeds, problems], of one problem set or of several to average over.
+
+    It has the metrics that every set has; None where there is none.
+    """
+    metrics = [metric for metric in values[0] if all(metric in of_set for of_set in values)]
+    if not metrics:
+        return None
+    tables = [np.stack([of_set[metric] for metric in metrics]) for of_set in values]
+    within = (-1.0 if kind == DIFFERENCE else 0.0, 1.0)
+    cells = dict(zip(metrics, crossed_effects(*tables, within=within, seed=record.resampling), strict=True))
+    return Row(label, name, kind, cells, sum(table.shape[2] for table in tables), arms, policy, seeds, about)
 
 
 def chosen_on(record: StudyRecord) -> tuple[str, str, bool]:
@@ -119,39 +113,48 @@ def chosen_on(record: StudyRecord) -> tuple[str, str, bool]:
 
 def against_best(record: StudyRecord, label: str) -> Row | None:
     """Return what the main arm ends with minus the reference's best checkpoint."""
-    main = record.study.main
-    name = difference_name(record.titles[main], _best_name(record))
-    end, best = record.final_side(label, main), _best(record, label)
+    name = difference_name(record.titles[record.main], _best_name(record))
+    end, best = record.final_side(label, record.main), _best(record, label)
     return difference_row(record, label, end, best, name, f"against {_choice(record)}")
 
 
-def by_step(record: StudyRecord) -> dict[str, dict[str, dict[Policy, Row]]]:
-    """Return every evaluated policy's values over the seeds, in the order of training, by set and arm."""
+def by_step(record: StudyRecord) -> Steps:
+    """Return every evaluated policy's values over the seeds."""
     return {label: {arm: _path(record, label, arm) for arm in record.titles} for label in record.sets}
 
 
-def rows_table(name: str, rows: Iterable[Row]) -> Table:
-    """Return rows in long form, for CSV."""
-    columns = ("set", "row", "kind", "policy", "metric", "value", "low", "high", "crossed_low", "crossed_high",
-               "seeds_low", "seeds_high", "seeds", "by_seed", "about")  # fmt: skip
+def headline_cards(rows: Iterable[Row]) -> list[dict[str, object]]:
+    """Return what the head of a page shows of some differences: avg@n and the pass@k of the greatest k."""
+    return [
+        {"set": row.set, "metric": metric, "cell": row.cells[metric], "seeds": len(row.seeds)}
+        for row in rows
+        for metric in headline_metrics(row.cells)
+    ]
+
+
+def rows_table(name: str, rows: Iterable[Row], *, by_seed: bool = True) -> Table:
+    """Return rows in long form, for CSV; `by_seed` adds what several seeds say each and together."""
+    columns: tuple[str, ...] = ("set", "row", "kind", "policy", "metric", "value", "low", "high", "problems")
+    more = ("crossed_low", "crossed_high", "seeds_low", "seeds_high", "seeds", "by_seed", "about")
     long = [
-        (row.set, row.name, row.kind, row.policy, metric, one.value, one.low, one.high, *(one.crossed or (None, None)),
-         *(one.seeds or (None, None)), " ".join(map(str, row.seeds)), " ".join(f"{value:.6f}" for value in one.by_seed),
-         row.about)
+        (row.set, row.name, row.kind, row.policy, metric, one.value, one.low, one.high, row.problems,
+         *(one.crossed or (None, None)), *(one.seeds or (None, None)), " ".join(map(str, row.seeds)),
+         " ".join(f"{value:.6f}" for value in one.by_seed), row.about)
         for row in rows for metric, one in row.cells.items()
     ]  # fmt: skip
-    return Table(name, columns, tuple(long))
+    columns = (*columns, *more) if by_seed else columns
+    return Table(name, columns, tuple(line[: len(columns)] for line in long))
 
 
 def values_table(record: StudyRecord) -> Table:
     """Return every value that the study rests on: one row a seed, arm, set, checkpoint and metric."""
     rows = [
-        (seed, arm, label, policy.label, policy.kind, policy.step, metric, float(value))
+        (seed, arm, label, policy.label, policy.kind, policy.step, metric, value)
         for label in record.sets
         for arm in record.titles
-        for seed in record.study.seeds
+        for seed in record.seeds
         for policy in record.checkpoints(label, arm, seed)
-        for metric, value in zip(record.metrics[label], record.values_of(label, arm, seed, policy), strict=True)
+        for metric, value in record.means(label, arm, seed, policy).items()
     ]
     return Table("study", ("seed", "arm", "set", "checkpoint", "kind", "step", "metric", "value"), tuple(rows))
 
@@ -161,20 +164,19 @@ def _present(rows: Iterable[Row | None]) -> list[Row]:
 
 
 def _policies(record: StudyRecord, label: str) -> list[Row]:
-    reference = record.study.reference
     bases = [base for arm in record.titles if (base := record.at(label, arm, BASE)).policies]
     rows = [policy_row(record, label, bases[0], "base")] if bases else []
     for arm, title in record.titles.items():
         rows.append(policy_row(record, label, record.final_side(label, arm), title))
-        if arm == reference:
+        if arm == record.reference:
             about = f"{_choice(record)}{f'; {BIASED}' if label == chosen_on(record)[0] else ''}"
             rows.append(policy_row(record, label, _best(record, label), _best_name(record), about))
     return _present(rows)
 
 
 def _differences(record: StudyRecord, label: str) -> list[Row]:
-    main = record.study.main
-    ours, theirs = record.final_side(label, main), record.final_side(label, record.study.reference)
+    main = record.main
+    ours, theirs = (record.final_side(label, arm) for arm in record.pair)
     rows = [difference_row(record, label, ours, theirs)]
     rows += [difference_row(record, label, record.final_side(label, arm), theirs) for arm in record.ablations]
     rows.append(against_best(record, label))
@@ -184,7 +186,7 @@ def _differences(record: StudyRecord, label: str) -> list[Row]:
 
 def _by_iteration(record: StudyRecord, label: str) -> list[Row]:
     """Return what each iteration of the main arm ends with minus the reference at equal RL steps."""
-    main, reference = record.study.main, record.study.reference
+    main, reference = record.pair
     theirs = {one.step: one for one in record.policies(label, reference) if one.kind in ("snapshot", "endpoint")}
     ours = [one for one in record.policies(label, main) if one.kind == "theta" and one.step in theirs]
     return _present(
@@ -199,11 +201,11 @@ def _by_iteration(record: StudyRecord, label: str) -> list[Row]:
 def _best(record: StudyRecord, label: str) -> Side:
     """Return the reference's checkpoint of each seed that is best on the set to choose on, for any set."""
     judge, metric, _ = chosen_on(record)
-    place, arm = record.metrics[judge].index(metric), record.study.reference
+    arm = record.reference
     chosen: dict[int, Policy] = {}
-    for seed in record.study.seeds:
+    for seed in record.seeds:
         means = {
-            policy: record.values_of(judge, arm, seed, policy)[place]
+            policy: record.means(judge, arm, seed, policy)[metric]
             for policy in record.checkpoints(judge, arm, seed)
             if policy.kind in ("snapshot", "endpoint") and policy in record.checkpoints(label, arm, seed)
         }
@@ -219,7 +221,7 @@ def _choice(record: StudyRecord) -> str:
 
 def _best_name(record: StudyRecord) -> str:
     in_hindsight = chosen_on(record)[2]
-    title = record.titles[record.study.reference]
+    title = record.titles[record.reference]
     return f"{title}, {'best checkpoint in hindsight' if in_hindsight else 'early stopping'}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rloop_core.results.compare.write import writable_folder, write_files
+from rloop_core.results.page import writable_folder, write_files
 from rloop_core.results.study.config import StudyConfig
 from rloop_core.results.study.figures import draw
 from rloop_core.results.study.findings import StudyFindings, findings

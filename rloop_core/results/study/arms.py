@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,22 +53,14 @@ class Arm:
     steps: list[dict[str, Any]]
     checkpoints: dict[str, list[Checkpoint]] = field(default_factory=dict)
 
-    def of_kind(self, label: str, *kinds: str) -> list[Checkpoint]:
-        """Return the checkpoints of these kinds on a set, in the order of training."""
-        return [checkpoint for checkpoint in self.checkpoints.get(label, ()) if checkpoint.kind in kinds]
-
-    def base(self, label: str) -> Checkpoint | None:
-        """Return theta_0 on a set."""
-        return next(iter(self.of_kind(label, "base")), None)
-
     def final(self, label: str) -> Checkpoint | None:
         """Return the last theta, or the endpoint of vanilla RL, that is evaluated on a set."""
-        ends = self.of_kind(label, "theta", "endpoint")
+        ends = [one for one in self.checkpoints.get(label, ()) if one.kind in ("theta", "endpoint")]
         return ends[-1] if ends else None
 
     def snapshots(self, label: str) -> list[Checkpoint]:
         """Return the policies within RL phases and at their ends: neither theta_0 nor policies after RFT."""
-        return self.of_kind(label, "snapshot", "endpoint")
+        return [one for one in self.checkpoints.get(label, ()) if one.kind in ("snapshot", "endpoint")]
 
     @property
     def restarts(self) -> bool:
@@ -103,14 +94,6 @@ def read_arm(title: str, run: RunRecord) -> Arm:
 def shared_sets(ours: Arm, theirs: Arm) -> list[str]:
     """Return the problem sets on which both arms have an evaluation, in the first arm's order."""
     return [label for label in ours.checkpoints if label in theirs.checkpoints]
-
-
-def shown_metrics(arms: Sequence[Arm], label: str) -> list[str]:
-    """Return avg@n and the pass@k with the greatest k, of the metrics that every policy of these arms has."""
-    common = set.intersection(*(set(one.summary) for arm in arms for one in arm.checkpoints[label]))
-    averages = sorted(name for name in common if name.startswith("avg@"))
-    passes = sorted((name for name in common if name.startswith("pass@")), key=lambda name: int(name[5:]))
-    return [*averages[:1], *(name for name in passes[-1:] if name != "pass@1")]
 
 
 def _checkpoints(run: RunRecord) -> dict[str, list[Checkpoint]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rloop_core.results.compare.arms import Arm
 from rloop_core.results.run_record import stored_evaluation, success_counts
+from rloop_core.results.study.arms import Arm
 from rloop_core.results.tables import Table, duration
 from rloop_core.stages.job import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest
@@ -15,29 +15,30 @@ _STEPS, _ROLLOUTS, _RL_UPDATES, _RFT_UPDATES = "RL steps", "rollouts of RL", "op
 _TOKENS, _SAMPLED = "completion tokens of RL", "rollouts from snapshots for RFT"
 
 
-@dataclass(frozen=True)
-class Compute:
-    """Costs of both arms.
+def compute(arms: tuple[Arm, Arm]) -> tuple[Table, list[str]]:
+    """Return the costs of both arms from their finished artifacts, and what is equal and what is not, in sentences."""
+    costs = {arm.title: quantities(arm) for arm in arms}
+    extra = [sentence for title, cost in costs.items() for sentence in _extra(title, cost)]
+    return compute_table({title: [cost] for title, cost in costs.items()}), [*_equality(costs), *extra]
 
-    Attributes:
-        table: One row a quantity, one column an arm; None where the run has not come so far.
-        equality: What is equal and what is not, a sentence each.
+
+def compute_table(costs: Mapping[str, Sequence[Mapping[str, float]]]) -> Table:
+    """Return one row a quantity, one column an arm: the mean over its seeds; None where the arm has not the quantity.
+
+    Args:
+        costs: For each arm the `quantities` of its seeds.
     """
 
-    table: Table
-    equality: list[str]
+    def mean(seeds: Sequence[Mapping[str, float]], name: str) -> float | None:
+        known = any(name in cost for cost in seeds)
+        return sum(cost.get(name, 0.0) for cost in seeds) / len(seeds) if known else None
+
+    names = dict.fromkeys(name for seeds in costs.values() for cost in seeds for name in cost)
+    rows = tuple((name, *(mean(seeds, name) for seeds in costs.values())) for name in names)
+    return Table("compute", ("quantity", *costs), rows)
 
 
-def compute(arms: tuple[Arm, Arm]) -> Compute:
-    """Add up the costs of both arms from their finished artifacts."""
-    costs = {arm.title: quantities(arm) for arm in arms}
-    names = dict.fromkeys(name for cost in costs.values() for name in cost)
-    rows = tuple((name, *(cost.get(name) for cost in costs.values())) for name in names)
-    extra = [sentence for title, cost in costs.items() for sentence in _extra(title, cost)]
-    return Compute(Table("compute", ("quantity", *costs), rows), [*_equality(costs), *extra])
-
-
-def compute_cells(table: Table) -> list[tuple[str, list[str]]]:
+def compute_cells(table: Table) -> list[list[str]]:
     """Return the rows of a compute table as text for a page."""
 
     def cell(name: str, value: float | None) -> str:
@@ -45,7 +46,7 @@ def compute_cells(table: Table) -> list[tuple[str, list[str]]]:
             return ""
         return duration(value) if name.startswith("seconds") else f"{value:,.0f}"
 
-    return [(name, [cell(name, value) for value in values]) for name, *values in table.rows]
+    return [[name, *(cell(name, value) for value in values)] for name, *values in table.rows]
 
 
 def quantities(arm: Arm) -> dict[str, float]:
