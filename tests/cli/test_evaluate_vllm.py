@@ -33,7 +33,7 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
 ) -> None:
     policy, out = widen(tmp_path / "policy"), tmp_path / "out"
     words = ["evaluate", "--model", str(policy), "--problems", "reasoning_gym:chain_sum", "--limit", "20"]
-    words += ["--template", "plain", "--samples", "40", "--max-tokens", "60", "--batch", "16", "--k", "1,8"]
+    words += ["--template", "plain", "--samples", "200", "--max-tokens", "60", "--batch", "16", "--k", "1,8"]
     words += ["--engine", "vllm", "--engines", "1", "--json", "--out", str(out)]
 
     def shards() -> dict[Path, int]:
@@ -44,7 +44,10 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
         # A terminal sends Ctrl-C to every process of the command: its engines are in sessions of their own.
         wait_until(lambda: len(shards()) >= 2, "the first batches", 300)
         below = psutil.Process(process.pid).children(recursive=True)
-        assert any("VLLM" in " ".join(one.cmdline()) for one in below)
+        engines = [process for process in below if "VLLM" in " ".join(process.cmdline())]
+        assert engines
+        for engine in engines:
+            engine.suspend()  # it cannot come to its end meanwhile
         os.kill(process.pid, number)
         said = process.communicate(timeout=60)[0].decode()
     assert process.returncode == code
@@ -53,11 +56,11 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
         assert f"rloop: {LINE}" in said.splitlines()
     assert not (out / "metrics.json").exists()
     kept = shards()
-    assert 2 <= len(kept) < 50
+    assert 2 <= len(kept) < 250
     for path in kept:
         assert pq.read_table(path).num_rows == 16
 
     found = json.loads(start_rloop(*words, home=tmp_path, timeout=600).stdout)
-    assert (found["batches"], found["missing"]) == (50, 0)
+    assert (found["batches"], found["missing"]) == (250, 0)
     assert {path: shards()[path] for path in kept} == kept
     assert json.loads((out / "metrics.json").read_text()) == found
