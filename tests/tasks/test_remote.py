@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.events import emit_event
+from prefect.events import Event
+from prefect.events.clients import get_events_client
 from prefect.states import Completed, Crashed, Failed, Running
 
 from flows.stage import rloop_stage
@@ -183,13 +185,16 @@ def _listen(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
 
 
 def _live(client: SyncPrefectClient, sent: FlowRun, heard: list[UUID]) -> None:
-    """Run, and send heartbeats until one is heard: Prefect may drop an event."""
+    """Run, and send a heartbeat by a connection of its own: Prefect's goes to the first server that a process had."""
     client.set_flow_run_state(sent.id, Running(), force=True)
-    while not heard:
-        emit_event("prefect.flow-run.heartbeat", resource={"prefect.resource.id": f"prefect.flow-run.{sent.id}"})
-        deadline = time.monotonic() + 10.0
-        while not heard and time.monotonic() < deadline:
-            time.sleep(0.1)
+    resource = {"prefect.resource.id": f"prefect.flow-run.{sent.id}"}
+
+    async def emit() -> None:
+        async with get_events_client() as events:
+            await events.emit(Event(event="prefect.flow-run.heartbeat", resource=resource))
+
+    asyncio.run(emit())
+    wait_until(lambda: bool(heard), "the heartbeat")
 
 
 def _is_cancelled(client: SyncPrefectClient, remote: RemoteStage) -> None:
