@@ -10,7 +10,7 @@ import multiprocessing
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -26,14 +26,29 @@ FROZEN = {
     "placement.checkpoint_every": 1000,
 }
 """Config fields of a trainer that learns nothing and does nothing but RL steps."""
+GPU_ROLLOUTS = 16
+"""Rollouts of a micro-batch of TRL's own trainer on a GPU."""
 Series = dict[str, list[float]]
 """A figure of each RL step, by kind of trainer: bare (TRL's own), silent (rloop's without its record), recorded."""
 
 
 def time_in_turns(
-    kinds: Sequence[str], config: Config, policy: Path, folder: Path, device: str
+    kinds: Sequence[str],
+    config: Config,
+    policy: Path,
+    folder: Path,
+    device: str,
+    after_turn: Callable[[Series], None] = lambda seconds: None,
 ) -> tuple[Series, Series]:
     """Let trainers take turns, one RL step of `explore.steps` each, on "cpu" (one thread) or "cuda".
+
+    Args:
+        kinds: Trainers, in the order of their turns.
+        config: What they train.
+        policy: Folder of the policy.
+        folder: Where they may write.
+        device: Where they compute.
+        after_turn: Called with the seconds so far whenever each has done a step.
 
     Returns:
         Seconds of each RL step, and mean completion lengths in tokens, by kind.
@@ -57,6 +72,7 @@ def time_in_turns(
             for kind, (_, connection) in trainers.items():
                 connection.send("go")
                 seconds[kind].append(_receive(connection, kind))
+            after_turn(seconds)
         lengths = {kind: _receive(connection, kind) for kind, (_, connection) in trainers.items()}
     finally:
         for process, connection in trainers.values():
@@ -136,6 +152,11 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
     rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
     args = grpo_config(replace(job, work=job.work / "bare"))
     args.shuffle_dataset = False
+    if job.device != "cpu":  # TRL has no budget of tokens: whole updates of rollouts do not fit
+        parts = max(1, args.per_device_train_batch_size // GPU_ROLLOUTS)
+        args.per_device_train_batch_size //= parts
+        args.gradient_accumulation_steps *= parts
+        args.steps_per_generation *= parts
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
     reward = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
@@ -151,7 +172,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
 def _turn_callback(updates_per_step: int, connection: Connection, lengths: list[float]) -> Any:
     """Return a callback that waits for its turn before each RL step and sends its seconds afterwards."""
     import torch
-    from transformers import TrainerCallback
+    from transformers import TrainerCallback, set_seed
 
     def now() -> float:
         if torch.cuda.is_available():
@@ -162,7 +183,7 @@ def _turn_callback(updates_per_step: int, connection: Connection, lengths: list[
         def on_step_begin(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
             if state.global_step % updates_per_step == 0:
                 connection.recv()
-                torch.manual_seed(state.global_step)
+                set_seed(state.global_step)
                 self.started = now()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:

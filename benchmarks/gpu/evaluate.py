@@ -1,8 +1,8 @@
 """Evaluation's sampling against bare vLLM: the same policy, prompts, settings and share of memory, in turns.
 
 Both engines live at the same time, each with its scheduler and weights in a process of its own. rloop's side judges and
-writes its samples, as stage evaluate does. vLLM walks through its sequences one by one where each has a seed of its
-own, as rloop's have; so bare vLLM is timed with such seeds as well, to tell what they cost.
+writes its samples, as stage evaluate does. Each of rloop's sequences has a seed of its own; so bare vLLM is timed with
+such seeds as well, to tell what they cost.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ def run(bench: Bench) -> None:
         raise NotMeasured("vLLM is not installed")
     policy, problems = ready_policy(bench, ONE_AND_A_HALF)
     config = evaluate_config(bench, policy, problems)
-    rates = run_alone(measure, config, policy, bench.folder, bench.device, ROUNDS)
+    run_alone(measure, bench, config, policy)
+
+
+def _answer(bench: Bench, config: Config, rates: dict[str, list[float]]) -> None:
+    """Answer every line from the rounds measured so far."""
     why = f"against {'bare vLLM' if has_vllm() else 'the sampler alone, for vLLM is not installed'}"
     for key in ("whole", "drawing"):
         ratios = [bare / ours for bare, ours in zip(rates["bare"], rates[key], strict=True)]
         measured = (
             f"{median(ratios):.3f} x; {median(rates[key]):,.0f} against {median(rates['bare']):,.0f} tokens/s; "
-            f"ratios of {ROUNDS} rounds {min(ratios):.3f} to {max(ratios):.3f}"
+            f"ratios of {len(ratios)} rounds {min(ratios):.3f} to {max(ratios):.3f}"
         )
         if key == "whole":
             bench.judge_speed(key, median(ratios) <= BAR, measured, why)
@@ -88,8 +92,8 @@ def evaluate_config(bench: Bench, policy: Path, problems: Path) -> Config:
     )
 
 
-def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int) -> dict[str, list[float]]:
-    """Return completion tokens a second of each round, by sampler; one round before them warms all up."""
+def measure(bench: Bench, config: Config, policy: Path) -> None:
+    """Measure completion tokens a second of each sampler, round by round; one round before them warms all up."""
     from rloop_core.problems import load_problems
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
@@ -108,14 +112,14 @@ def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int
         batch=config.placement.generation_batch,
         seed=1,
     )
-    engine = make_engine(config, policy, device, tokenizer)
+    engine = make_engine(config, policy, bench.device, tokenizer)
     with Verifier() as verifier:
-        judged = JudgedSampler(config, policy, device, "bench", 0, verifier)
+        judged = JudgedSampler(config, policy, bench.device, "bench", 0, verifier)
         judged._started = engine  # one engine samples for both of its lines
-        sampling = Sampling(policy, problem_set, settings, folder / "samples", "b")
+        sampling = Sampling(policy, problem_set, settings, bench.folder / "samples", "b")
 
         def whole() -> int:
-            shutil.rmtree(folder / "samples", ignore_errors=True)
+            shutil.rmtree(bench.folder / "samples", ignore_errors=True)
             shards = judged.record(sampling, lambda done, total: None)
             return _tokens_in(shards)
 
@@ -123,21 +127,22 @@ def measure(config: Config, policy: Path, folder: Path, device: str, rounds: int
             return sum(len(sample.token_ids) for _, batch in engine.sample(problems, settings) for sample in batch)
 
         if config.placement.engine == "vllm":
-            samplers = bare_vllm(config, policy, device, problems, settings)
+            samplers = bare_vllm(config, policy, bench.device, problems, settings)
         else:
             samplers = {"bare": drawing}
         samplers |= {"whole": whole, "drawing": drawing}
         rates: dict[str, list[float]] = {name: [] for name in samplers}
         try:
-            for number in range(rounds + 1):
+            for number in range(ROUNDS + 1):
                 for name, sample_all in samplers.items():
                     started = time.perf_counter()
                     tokens = sample_all()
                     if number:
                         rates[name].append(tokens / (time.perf_counter() - started))
+                if number:
+                    _answer(bench, config, rates)
         finally:
             engine.close()
-    return rates
 
 
 def bare_vllm(config: Config, policy: Path, device: str, problems: Sequence[Any], settings: Any) -> dict[str, Sampler]:

