@@ -106,7 +106,3 @@ def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bo
     else:
         show_metrics(title, result)
         click.echo(f"samples: {result['out']}")
-
-
-def _say(line: str) -> None:
-    click.echo(f"rloop: {line}", err=True)

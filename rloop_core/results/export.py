@@ -198,20 +198,21 @@ def _choice(selected: Selected) -> str:
 
 def _description(run: RunRecord, policy: StoredPolicy) -> str:
     problems, name = markdown_text(run.config.problems.label), markdown_code(run.name)
+    objective = run.config.explore.objective.upper()
     if policy.step:
         return (
-            f"The policy after RL step {policy.step} (DAPO) on {problems} in the exploration of iteration "
+            f"The policy after RL step {policy.step} ({objective}) on {problems} in the exploration of iteration "
             f"{policy.iteration} of the run {name}: a snapshot, without the fine-tuning that follows in RLoop."
         )
     if run.config.arm == "vanilla-rl":
         return (
-            f"The policy that {run.config.explore.steps} RL steps (DAPO) on {problems} ended with, in the run {name}: "
-            "the control arm of an RLoop run, without any fine-tuning."
+            f"The policy that {run.config.explore.steps} RL steps ({objective}) on {problems} ended with, in the run "
+            f"{name}: the control arm of an RLoop run, without any fine-tuning."
         )
     return (
         f"The policy that iteration {policy.iteration} of the RLoop run {name} ended with. RLoop explores with "
-        f"reinforcement learning (DAPO) on {problems}, keeps the correct trajectories of hard problems, and fine-tunes "
-        "the policy that the exploration started from on them."
+        f"reinforcement learning ({objective}) on {problems}, keeps the correct trajectories of hard problems, and "
+        "fine-tunes the policy that the exploration started from on them."
     )
 
 

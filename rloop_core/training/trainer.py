@@ -242,7 +242,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         tokens = torch.stack([batch["completion_mask"].sum().float() for batch in batches])
         self._completion_tokens = self.accelerator.reduce(tokens, reduction="sum").clamp(min=1.0).tolist()
         for rows, batch in zip(parts, batches, strict=True):
-            # DAPO divides by the tokens of the whole update; TRL's other losses are means over the rows they are given.
+            # TRL's DAPO divides by the same count of tokens in every micro-batch; its GRPO takes a mean over the rows.
             yield batch, 1.0 if self.loss_type == "dapo" else len(rows) / len(lengths)
 
     def _get_per_token_logps_and_entropies(
