@@ -47,8 +47,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 LONGEST = (
     *("flows/test_runs", "flows/test_deploy.py", "chaos/", "stages/test_ranks", "faults/"),
-    *("flows/", "training/", "security/", "study/", "rollout/", "test_trackers", "verifier/", "store/", "results/"),
+    *("flows/", "results/", "training/", "tasks/", "security/", "study/", "rollout/", "test_trackers"),
+    *("verifier/", "store/"),
 )
+TOGETHER = (
+    ("results/",),
+    ("flows/test_runs", "flows/test_bad_input", "flows/test_compare", "flows/test_vanilla", "flows/test_contamination"),
+)
+"""Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
 """Fixtures that start a process or a server, or train."""
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
@@ -72,6 +78,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _place(item: pytest.Item) -> int:
     return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in item.nodeid), len(LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a file to one test process, and all files of `TOGETHER` to the same."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadTogether(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0].removeprefix("tests/")
+            return next((files[0] for files in TOGETHER if file.startswith(files)), file)
+
+    return LoadTogether(config, log)
 
 
 def pytest_configure() -> None:

@@ -83,7 +83,7 @@ def test_own_forms_hold_the_answer_and_keep_the_label() -> None:
     assert line.completion.endswith("\nAnswer: \\frac{2}{4}") and line.label is True
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_a_real_grader_answers_every_row_in_order(math_verify: list[Case]) -> None:
     for side in ("theirs", "ours"):
         assert [getattr(case, side).id for case in math_verify] == [row.id for row in ROWS]
@@ -121,7 +121,7 @@ def test_sides_of_a_disagreement(
     assert (case.side, case.both_wrong) == (side, both_wrong)
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_a_row_that_hangs_or_kills_its_process_costs_its_own_reply_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import os, time\n\ndef judge(completion, gold):\n    completion == 'die' and os.abort()\n"
@@ -152,7 +152,7 @@ def test_replies_are_asked_for_once(tmp_path: Path) -> None:
     assert asked == [row.id for row in ROWS[:6]]
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_disagreements_are_counted_on_the_side_of_the_label_and_listed(math_verify: list[Case], tmp_path: Path) -> None:
     line = counts(math_verify)["math_verify", AS_WRITTEN]
     assert line["rows"] == 30 == line["agree"] + line["ours"]

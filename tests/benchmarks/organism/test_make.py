@@ -27,7 +27,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.usefixtures("threads")
 def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = [replace(chosen, size=8) for chosen in DEMO.sets]

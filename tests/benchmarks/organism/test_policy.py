@@ -117,7 +117,7 @@ def test_the_card_promises_a_fair_organism() -> None:
     json.dumps(card)
 
 
-@pytest.mark.process
+@pytest.mark.long
 def test_the_figures_can_be_measured_again() -> None:
     path = bundled_policy_path()
     model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
