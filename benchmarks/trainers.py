@@ -11,7 +11,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +32,28 @@ Series = dict[str, list[float]]
 """A figure of each RL step, by kind of trainer: bare (TRL's own), silent (rloop's without its record), recorded."""
 
 
+@dataclass
+class Figures:
+    """What a trainer counted: mean completion lengths, and the tokens of the passes with gradients."""
+
+    lengths: list[float] = field(default_factory=list)
+    computed: int = 0
+    real: int = 0
+
+    @property
+    def padding(self) -> float:
+        """Tokens computed for each real one."""
+        return self.computed / self.real
+
+    def count(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Count a pass of the policy: a hook of torch."""
+        import torch
+
+        if torch.is_grad_enabled():
+            self.computed += kwargs["attention_mask"].numel()
+            self.real += int(kwargs["attention_mask"].sum())
+
+
 def time_in_turns(
     kinds: Sequence[str],
     config: Config,
@@ -39,7 +61,7 @@ def time_in_turns(
     folder: Path,
     device: str,
     after_turn: Callable[[Series], None] = lambda seconds: None,
-) -> tuple[Series, Series]:
+) -> tuple[Series, dict[str, Figures]]:
     """Let trainers take turns, one RL step of `explore.steps` each, on "cpu" (one thread) or "cuda".
 
     Args:
@@ -51,7 +73,7 @@ def time_in_turns(
         after_turn: Called with the seconds so far whenever each has done a step.
 
     Returns:
-        Seconds of each RL step, and mean completion lengths in tokens, by kind.
+        Seconds of each RL step, and what else each trainer counted, by kind.
 
     Raises:
         RuntimeError: A trainer failed.
@@ -73,12 +95,12 @@ def time_in_turns(
                 connection.send("go")
                 seconds[kind].append(_receive(connection, kind))
             after_turn(seconds)
-        lengths = {kind: _receive(connection, kind) for kind, (_, connection) in trainers.items()}
+        figures = {kind: _receive(connection, kind) for kind, (_, connection) in trainers.items()}
     finally:
         for process, connection in trainers.values():
             connection.close()
             process.join(30)
-    return seconds, lengths
+    return seconds, figures
 
 
 def compare_steps(seconds: Series, ours: str, reference: str, warm_up: int) -> tuple[float, str]:
@@ -128,12 +150,13 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         job = TrainingJob(config, config.seed, policy, work, device)
         make = bare_trainer if kind == "bare" else partial(make_trainer, record=kind == "recorded")
         trainer = make(job, problems, verifier)
-        lengths: list[float] = []
+        figures = Figures()
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection, lengths))
+        trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection, figures.lengths))
+        trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True)
         connection.send(("ready", None))
         trainer.train()
-        connection.send(("lengths", lengths))
+        connection.send(("figures", figures))
 
 
 def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:

@@ -30,9 +30,10 @@ def run(bench: Bench) -> None:
             ratio, figures = compare_steps(seconds, "recorded", "bare", WARM_UP)
             bench.judge_speed("ratio", ratio <= BAR, f"{ratio:.3f} x; {figures}", engine + note)
 
-    seconds, lengths = time_in_turns(("bare", "recorded"), config, policy, bench.folder, bench.device, judge)
-    alike = "the same completions" if lengths["bare"] == lengths["recorded"] else "completions of their own"
-    judge(seconds, f"; both drew {alike}")
+    seconds, figures = time_in_turns(("bare", "recorded"), config, policy, bench.folder, bench.device, judge)
+    bare, ours = figures["bare"], figures["recorded"]
+    alike = "the same completions" if bare.lengths == ours.lengths else "completions of their own"
+    judge(seconds, f"; both drew {alike}; {ours.padding:.2f} and {bare.padding:.2f} tokens computed for a real one")
 
 
 def explore_config(bench: Bench, policy: Path, problems: Path, steps: int) -> Config:

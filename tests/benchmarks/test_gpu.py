@@ -223,9 +223,11 @@ def test_both_trainers_take_turns_with_vllm_s_rollouts(
     connection = Connection()
     train_in_turns(kind, config, bundled_policy_path(), tmp_path / kind, "cpu", connection)  # type: ignore[arg-type]
     assert Engine.made["enable_sleep_mode"] and Engine.made["mode"] == "colocate"
-    assert [name for name, _ in connection.sent] == ["ready", "seconds", "seconds", "lengths"]
+    assert [name for name, _ in connection.sent] == ["ready", "seconds", "seconds", "figures"]
     assert all(seconds > 0 for name, seconds in connection.sent if name == "seconds")
-    assert len(connection.sent[-1][1]) == 2 and all(0 < length <= 24 for length in connection.sent[-1][1])
+    figures = connection.sent[-1][1]
+    assert len(figures.lengths) == 2 and all(0 < length <= 24 for length in figures.lengths)
+    assert 0 < figures.real <= figures.computed
     assert len(list((tmp_path / kind).rglob("step-*.parquet"))) == (2 if kind == "recorded" else 0)
 
 
