@@ -19,7 +19,7 @@ DEFAULT_TOKENS = 16_384
 """Tokens of a micro-batch where nothing else is said, as on a CPU."""
 SIMILAR = 0.9
 """A row shorter than this share of its micro-batch's longest row begins a new micro-batch ..."""
-LEAST_SHARE = 1 / 16
+LEAST_SHARE = 1 / 32
 """... if the micro-batch has reached this share of the budget: a very small one costs more time than its padding."""
 
 Batch = dict[str, torch.Tensor]

@@ -38,27 +38,12 @@ def finetune(
     Raises:
         StageError: A trajectory exceeds the model's context, updates are missing, or the loss is not finite.
     """
-    from rloop_core.training.micro_batches import DEFAULT_TOKENS
-
     settings = job.config.rft
-    remote = job.config.policy.trust_remote_code
-    tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
-    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)
     _check_lengths(prompt_ids, completion_ids, context_tokens(job.policy))
-    count = len(prompt_ids)
-    updates = math.ceil(count / settings.batch_trajectories) * settings.epochs
+    updates = math.ceil(len(prompt_ids) / settings.batch_trajectories) * settings.epochs
     losses: list[float] = []
-    padding = -count % settings.batch_trajectories if job.ranks > 1 else 0
-    trainer = _trainer_class(padding)(
-        model=model,
-        args=sft_config(job, updates),
-        train_dataset=_dataset(prompt_ids, completion_ids, padding),
-        processing_class=tokenizer,
-        callbacks=[_loss_callback(losses, updates, on_update)],
-        peft_config=adapter_settings(job.config, "rft"),
-    )
-    trainer.micro_batch_tokens = job.config.placement.micro_batch_tokens or DEFAULT_TOKENS
-    trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
+    trainer = make_trainer(job, prompt_ids, completion_ids)
+    trainer.add_callback(_loss_callback(losses, updates, on_update))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
         raise StageError(
@@ -75,6 +60,36 @@ def finetune(
         "loss_last": losses[-1],
         "tokens": float(sum(map(len, completion_ids)) * settings.epochs),
     }
+
+
+def make_trainer(
+    job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]], *, by_tokens: bool = True
+) -> Any:
+    """Make the trainer of a fine-tuning, an `SFTTrainer`.
+
+    Args:
+        job: The fine-tuning.
+        prompt_ids: One row per trajectory.
+        completion_ids: One row per trajectory, including the ending eos.
+        by_tokens: Split updates by tokens; benchmarks leave it to TRL, which pads each to its longest row.
+    """
+    from trl import SFTTrainer
+
+    from rloop_core.training.micro_batches import DEFAULT_TOKENS
+
+    settings, remote = job.config.rft, job.config.policy.trust_remote_code
+    padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
+    updates = math.ceil(len(prompt_ids) / settings.batch_trajectories) * settings.epochs
+    trainer = (_trainer_class(padding) if by_tokens else SFTTrainer)(
+        model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote),
+        args=sft_config(job, updates),
+        train_dataset=_dataset(prompt_ids, completion_ids, padding),
+        processing_class=load_tokenizer(job.policy, trust_remote_code=remote),
+        peft_config=adapter_settings(job.config, "rft"),
+    )
+    trainer.micro_batch_tokens = job.config.placement.micro_batch_tokens or DEFAULT_TOKENS
+    trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
+    return trainer
 
 
 def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]], padding: int) -> Any:
