@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -101,6 +102,10 @@ def test_a_shared_run_within_another_problem_is_a_near_miss_and_kept():
     loose = found([one, OTHER], [two], Rules(containment=0.1))
     assert loose.contaminated == {problem_id(one)}
     assert found([one, OTHER], [two], Rules(ngram=16)).matches == ()
+    exactly = Fraction(match.containment).limit_denominator(60)  # the match has it rounded
+    least = exactly.numerator / exactly.denominator
+    assert found([one], [two], Rules(containment=least)).contaminated, "the least share counts"
+    assert not found([one], [two], Rules(containment=least + 1e-9)).contaminated
 
 
 def test_the_share_is_of_the_evaluation_problem():
