@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -54,7 +55,10 @@ def main() -> None:
             subprocess.run([*install, *options.source], check=True)
         for path in {path for pattern in THINNED for path in site.glob(pattern)}:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        pack = f"tar cf - -C '{site}' . | xz -6 -T0 | split -b {options.mib}M -d -a 2 - '{options.out}/piece'"
+        for earlier in options.out.glob("piece*"):
+            earlier.unlink()
+        start = shlex.quote(str(options.out / "piece"))
+        pack = f"tar cf - -C {shlex.quote(str(site))} . | xz -6 -T0 | split -b {options.mib}M -d -a 2 - {start}"
         subprocess.run(["bash", "-o", "pipefail", "-c", pack], check=True)
     pieces = sorted(options.out.glob("piece*"))
     print(f"{len(wanted) + len(options.source)} packages in {len(pieces)} pieces:")

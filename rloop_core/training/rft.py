@@ -40,7 +40,7 @@ def finetune(
     """
     settings = job.config.rft
     _check_lengths(prompt_ids, completion_ids, context_tokens(job.policy))
-    updates = math.ceil(len(prompt_ids) / settings.batch_trajectories) * settings.epochs
+    updates = _updates(job, len(prompt_ids))
     losses: list[float] = []
     trainer = make_trainer(job, prompt_ids, completion_ids)
     trainer.add_callback(_loss_callback(losses, updates, on_update))
@@ -79,10 +79,9 @@ def make_trainer(
 
     settings, remote = job.config.rft, job.config.policy.trust_remote_code
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
-    updates = math.ceil(len(prompt_ids) / settings.batch_trajectories) * settings.epochs
     trainer = (_trainer_class(padding) if by_tokens else SFTTrainer)(
         model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote),
-        args=sft_config(job, updates),
+        args=sft_config(job, _updates(job, len(prompt_ids))),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),
         processing_class=load_tokenizer(job.policy, trust_remote_code=remote),
         peft_config=adapter_settings(job.config, "rft"),
@@ -90,6 +89,10 @@ def make_trainer(
     trainer.micro_batch_tokens = job.config.placement.micro_batch_tokens or DEFAULT_TOKENS
     trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
     return trainer
+
+
+def _updates(job: TrainingJob, trajectories: int) -> int:
+    return math.ceil(trajectories / job.config.rft.batch_trajectories) * job.config.rft.epochs
 
 
 def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]], padding: int) -> Any:
