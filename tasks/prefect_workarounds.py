@@ -36,7 +36,7 @@ from rloop_core.errors import ConfigError
 _PARENT_SECONDS = 2.0
 _ASK_SECONDS = 8.0
 _CHUNK = 1 << 16
-_DRAIN_SECONDS = 2.0
+_DRAIN_SECONDS = 10.0
 _TRIES = 5
 _BUSY = (408, 429, 502, 503)
 _LOCKED_UP = (
@@ -148,7 +148,10 @@ class _Relay(threading.Thread):
                         chunk = chunk[os.write(self._target, chunk) :]
 
     def drain(self) -> None:
-        """Wait a moment until the last lines are copied."""
+        """Wait until the last lines are copied; for seconds only, since the reader may be stopped."""
+        for stream in (sys.stdout, sys.stderr):  # Python itself flushes them after its exit handlers
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
         deadline = time.monotonic() + _DRAIN_SECONDS
         while (left := deadline - time.monotonic()) > 0 and self._copying.acquire(timeout=left):
             waiting = select.select([self._source], [], [], 0)[0]
