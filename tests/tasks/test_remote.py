@@ -50,25 +50,26 @@ def remote(tmp_path: Path) -> RemoteStage:
 
 def _compute(
     remote: RemoteStage,
-    work: Work = lambda client, sent: None,
+    work: Work | None = None,
     *,
     pool: str = "there",
     untaken: float | None = None,
     stop: bool = False,
     notes: list[str] | None = None,
 ) -> None:
-    """Wait for the stage while `work` does what a worker would."""
+    """Wait for the stage while `work`, if there is a worker, does what one would."""
 
-    def worker() -> None:
+    def worker(work: Work) -> None:
         with get_client(sync_client=True) as client:
-            wait_until(lambda: _sent(client, remote), "the flow run")
+            wait_until(lambda: _sent(client, remote), "the flow run", every=0.1)
             work(client, _sent(client, remote)[0])
 
     def tell(event: dict[str, Any]) -> None:
         assert notes is not None, event
         notes.append(event["note"])
 
-    threading.Thread(target=copy_context().run, args=(worker,), daemon=True).start()
+    if work:  # without a flow run to wait for, the thread would ask the server until all tests have ended
+        threading.Thread(target=copy_context().run, args=(worker, work), daemon=True).start()
     limits = {"untaken_seconds": untaken, "should_stop": lambda: stop}
     try:
         assert compute_in_pool(pool, remote, RemoteRequest({}, "f", "t"), tell, **limits)
