@@ -58,7 +58,11 @@ TOGETHER = (
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
 """Fixtures that start a process or a server, or train."""
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
-_ALL_START = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(process|long|vllm)\b", re.MULTILINE)
+_ALL = {
+    "process": re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.(process|long|vllm)\b", re.MULTILINE),
+    "long": re.compile(r"^pytestmark = .*pytest\.mark\.long\b", re.MULTILINE),
+}
+"""What a file says all of whose tests are of a kind."""
 _quick: list[str] = []
 """The quick test under way, if one is."""
 
@@ -105,10 +109,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make quick` does not import files all of whose tests start something: most of them load torch or Prefect."""
-    if collection_path.suffix == ".py" and "not process" in config.option.markexpr:
-        return bool(_ALL_START.search(collection_path.read_text())) or None
-    return None
+    """Do not import files none of whose tests is asked for: most of them load torch or Prefect."""
+    if collection_path.suffix != ".py":
+        return None
+    unused = [kind for name, kind in _ALL.items() if f"not {name}" in config.option.markexpr]
+    text = collection_path.read_text()
+    return any(kind.search(text) for kind in unused) or None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,7 +26,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.training import explore as exploration
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 COMMAND = [sys.executable, "-m", "benchmarks.gpu"]
 
@@ -194,7 +194,7 @@ def test_the_driver_is_asked_by_nvml(tmp_path: Path) -> None:
         assert gpu_seen_with(LD_LIBRARY_PATH=str(tmp_path), CUDA_VISIBLE_DEVICES=hidden) == "None None"
 
 
-@pytest.mark.parametrize("kind", ["recorded", pytest.param("bare", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["recorded", "bare"])
 def test_both_trainers_take_turns_with_vllm_s_rollouts(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +231,6 @@ def test_both_trainers_take_turns_with_vllm_s_rollouts(
     assert len(list((tmp_path / kind).rglob("step-*.parquet"))) == (2 if kind == "recorded" else 0)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_part_at_small_size(tmp_path: Path) -> None:
     done = call("--small", "--device", "cpu", "--out", str(tmp_path), timeout=1700)

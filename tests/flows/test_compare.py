@@ -14,7 +14,7 @@ from rloop_core.errors import ConfigError
 from tests.conftest import embedded_prefect
 from tests.results.paired import make_pair, pair_config
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 def test_the_flow_writes_the_page_and_fails_on_arms_that_are_not_comparable(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rloop_core.config import load_config
 from rloop_core.problems import load_problems
 from tests.conftest import SMOKE, run_rloop
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 
 
 @pytest.fixture

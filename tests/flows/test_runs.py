@@ -98,6 +98,7 @@ def test_a_second_start_computes_nothing_and_shows_every_stage_as_cached(copy: P
     assert len(states) == 11 and set(states.values()) == {"Cached"}
 
 
+@pytest.mark.long
 def test_a_second_start_loads_nothing_that_computes(finished_smoke: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "rloop_core", "run", "--config", str(SMOKE)]
     done = subprocess.run(

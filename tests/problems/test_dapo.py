@@ -76,7 +76,7 @@ def test_a_problem_that_only_resembles_the_instruction_stays(tmp_path: Path) -> 
     assert text in {problem.problem for problem in loaded}
 
 
-@pytest.mark.process
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
 def test_memory_does_not_grow_with_the_copies(tmp_path: Path) -> None:
     code = (

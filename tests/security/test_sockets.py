@@ -30,8 +30,9 @@ def test_the_attack_reaches_an_agent_with_a_tcp_store(tmp_path: Path) -> None:
     assert found and pickle.loads(found[0]) is None and payload.file.exists()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["processes", pytest.param("accelerate", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["processes", "accelerate"])
 def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: str, tmp_path: Path) -> None:
     placement: dict[str, dict[str, Any]] = {
         "processes": {},

@@ -84,7 +84,6 @@ def test_leftovers_of_a_killed_publication_are_not_read_by_the_next_stage(short:
     ("where", "every", "ways"),
     [
         ("disk", 2, 1),
-        ("s3", 29, 1),
         pytest.param("disk", 1, 3, marks=pytest.mark.long),
         pytest.param("s3", 1, 1, marks=pytest.mark.long),
     ],

@@ -32,6 +32,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 def test_memory_does_not_grow_with_the_file(s3_server: str, tmp_path: Path) -> None:
     source = tmp_path / "source"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,16 @@ def test_one_line_names_the_field(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         make_study(_study(**changes))
     assert told in str(refused.value)
+
+
+def test_the_run_config_may_be_a_file_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/smoke.yaml").write_text(SMOKE.read_text())
+    (tmp_path / "study.yaml").write_text(json.dumps(_study(run="runs/smoke.yaml")))
+    assert load_study(tmp_path / "study.yaml") == make_study(_study())
+    (tmp_path / "runs/smoke.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"runs/smoke.yaml: cannot be read"):
+        load_study(tmp_path / "study.yaml")
 
 
 def test_a_part_of_a_study(tmp_path: Path) -> None:

@@ -260,6 +260,9 @@ def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
         assert one.verdict == ("unknown with one seed" if one.effect.sign < 0 else "not visible")
     text = render(found, {})
     assert "There is one seed only" in text and "unknown with one seed" in text
+    out = io.StringIO()
+    show_study(found, Console(file=out, width=160))
+    assert out.getvalue().count(", one seed") == sum(len(claim.seeds) == 1 for claim in found.claims) > 0
 
 
 def test_nothing_computed_yet_is_a_page_too(tmp_path):

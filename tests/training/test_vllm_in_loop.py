@@ -155,6 +155,7 @@ def _loading_engine() -> type[OtherEngine]:
     return LoadingEngine
 
 
+@pytest.mark.long
 def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
     monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:

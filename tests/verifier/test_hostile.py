@@ -94,9 +94,9 @@ ODD_IDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [80, pytest.param(500, marks=pytest.mark.long)])
-def test_hostile_lines_through_the_command(tmp_path: Path, count: int) -> None:
-    cases = [case for case in hostile_inputs.hostile_cases(count) if len(str(case.gold)) < 10**6]
+@pytest.mark.long
+def test_hostile_lines_through_the_command(tmp_path: Path) -> None:
+    cases = [case for case in hostile_inputs.hostile_cases(500) if len(str(case.gold)) < 10**6]
     lines, expected = [b"\xef\xbb\xbf" + GOOD + b"\r\n"], [("good", {"correct"})]
     for index, case in enumerate(cases):
         row = {"id": index, "completion": case.completion, "answer": case.gold}

@@ -48,7 +48,7 @@ class StudyConfig(Section):
     per_seed: tuple[str, ...] = ()
     """Assignments in which `{seed}` stands for the seed, such as `problems.seed={seed}000`."""
     run: dict[str, Any]
-    """The run config that all arms share."""
+    """The run config that all arms share. In a file it may be the path of one, relative to the study's folder."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,15 @@ class StudyRun:
 
 
 def load_study(path: str | Path) -> StudyConfig:
-    """Read a study's YAML file.
+    """Read a study's YAML file, and the run config that it names.
 
     Raises:
         ConfigError: Missing or malformed file, unknown key, wrong type, or a name of an arm that does not exist.
     """
-    return make_study(read_mapping(path))
+    data = read_mapping(path)
+    if isinstance(shared := data.get("run"), str):
+        data["run"] = read_mapping(Path(path).parent / shared)
+    return make_study(data)
 
 
 def make_study(data: Mapping[str, Any]) -> StudyConfig:

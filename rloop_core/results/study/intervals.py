@@ -5,7 +5,7 @@ pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of Applied S
 and problems independently; it is somewhat conservative. With five seeds, however, its interval over seeds covers 83 %
 instead of 95 %: resampled seeds spread too little, and its percentiles are those of a normal distribution. Student's t
 over the seeds' own means is exact there, and knows nothing of problems. The interval here is the wider of both at
-either end: in simulations of five seeds and 80 problems it covers at least 94 %, whatever the share of either.
+either end: in simulations of 24 kinds of studies it covers about 94 to 96 % (92.4 to 100 % in the worst and best).
 """
 
 from __future__ import annotations

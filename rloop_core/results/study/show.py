@@ -57,7 +57,8 @@ def _claims(claims: Sequence[Claim]) -> Any:
     table.add_column("found, points", justify="right")
     table.add_column("outcome")
     for claim in claims:
-        outcome = Text(claim.outcome, style=_COLOURS.get(claim.outcome, ""))
+        seeds = ", one seed" if len(claim.seeds) == 1 else ""  # its interval knows nothing of seeds
+        outcome = Text(claim.outcome + seeds, style=_COLOURS.get(claim.outcome, ""))
         found = percent_interval(claim.effect, "+")
         table.add_row(Text(claim.claim), Text(claim.set), Text(claim.quantity), Text(found), outcome)
     return table
