@@ -20,6 +20,9 @@ from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 """Errors of reading a file that is whole but not what it should be, those of json and pyarrow among them."""
 
+FEW_UPDATES = 20
+"""Fine-tuning with fewer optimizer updates leaves a policy about where it was: see docs/how-to/expert-sets.md."""
+
 METRICS_FILE = "metrics.json"
 STEPS_FILE = "metrics.jsonl"
 
@@ -176,7 +179,22 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         run.note(run.incomplete)
     if run.data and (sentence := run.data.sentence()):
         run.note(f"{sentence}.")
+    if sentence := _starved(run):
+        run.note(sentence)
     return run
+
+
+def _starved(run: RunRecord) -> str | None:
+    """Return a sentence about the iterations whose expert set was too small to move the policy, None without any."""
+    short = [
+        f"iteration {iteration} made {made.counts['updates']} updates on {made.counts['trajectories']} trajectories"
+        for iteration in run.iterations
+        if (made := run.manifest(iteration, "rft")) and made.counts.get("updates", FEW_UPDATES) < FEW_UPDATES
+    ]
+    if not short:
+        return None
+    fix = "let the threshold widen (filter.on_empty: widen, filter.at_least) or lower rft.batch_trajectories"
+    return f"Fine-tuning was too short to move the policy: {'; '.join(short)}. Fix: {fix}."
 
 
 def theta_name(iteration: int) -> str:

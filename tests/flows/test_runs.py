@@ -139,7 +139,7 @@ def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
         "placement.threads=2",
     )
     assert outcome["stages_run"] == []
-    assert outcome["notes"] == [], "everything can be read again"
+    assert not [note for note in outcome["notes"] if "cannot be read" in note], "everything can be read again"
 
 
 def test_more_iterations_continue_a_finished_run(copy: Path) -> None:

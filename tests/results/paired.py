@@ -139,7 +139,7 @@ class ArmRun(FakeRun):
         return {**report.to_dict(), "counts": {"trajectories": report.trajectories, "problems": report.problems}}
 
     def refined(self, out: Path, iteration: int) -> dict[str, Any]:
-        return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 6, "updates": 1}}
+        return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 96, "updates": 24}}
 
     def evaluated(self, out: Path, iteration: int) -> dict[str, Any]:
         config = self.config

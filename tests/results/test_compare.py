@@ -255,10 +255,10 @@ def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(compared):
         assert float(rows["rollouts of evaluation"][arm]) == count * SAMPLES * sum(SETS.values())
         assert float(rows["completion tokens of evaluation"][arm]) == 3 * float(rows["rollouts of evaluation"][arm])
     assert [float(rows["optimizer updates of RL"][arm]) for arm in policies] == [4, 4]
-    assert [float(rows["updates of RFT"][arm]) for arm in policies] == [2, 0]
+    assert [float(rows["updates of RFT"][arm]) for arm in policies] == [48, 0]
     text = render(compared, Figures())
     assert "RL steps: equal, 4 in each arm." in text and "Rollouts of RL: equal, 48 in each arm." in text
-    assert "RFT adds 2 optimizer updates to RLoop, 50.0 % of its updates of RL." in text
+    assert "RFT adds 48 optimizer updates to RLoop, 1200.0 % of its updates of RL." in text
 
 
 def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import StoreError
-from rloop_core.evaluation.outcomes import compare, problem_outcomes
+from rloop_core.evaluation.outcomes import compare, problem_outcomes, summarise
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import evaluation_rows
@@ -22,8 +22,9 @@ from rloop_core.results.run_record import read_run
 from rloop_core.results.study.comparability import version_notes
 from rloop_core.store import Store
 from rloop_core.training.metrics_log import drift_note
+from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
-from tests.results.conftest import FakeRun, fake_config, report_text
+from tests.results.conftest import FakeRun, fake_config, report_text, row
 
 FIGURES = ("gains", "learning", "health", "filter", "success-rates", "seconds")
 
@@ -72,6 +73,43 @@ def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(f
     text = page.read_text()
     assert "The run is not complete" in text and "no evaluation in the store yet" in text
     assert (page.parent / "success-rates.png").exists() and not (page.parent / "gains.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("solved", "said"),
+    [
+        ((1, 3), None),
+        ((1, 1), "theta_1 cannot be told apart from base: avg@4 +0.0 [+0.0, +0.0] on held-out <b> (points; "),
+        ((3, 1), "theta_1 is worse than base: avg@4 -50.0 [-50.0, -50.0] on held-out <b> (points; "),
+    ],
+)
+def test_fine_tuning_without_effect_or_with_damage_is_said(fake_run, tmp_path, solved, said):
+    before, after = solved
+    fake_run.publish(-1, "evaluate", lambda out: of_every_problem(fake_run, out, before))
+    fake_run.publish(0, "evaluate", lambda out: of_every_problem(fake_run, out, after))
+    run = read_run(fake_run.store, "tiny", tmp_path)
+    rows = evaluation_rows(run)
+    assert rows[1].change == rows[1].differences
+    notes = [note for note in run.notes if note.startswith("theta_1 ")]
+    assert [note.removesuffix("docs/how-to/expert-sets.md).") for note in notes] == ([said] if said else [])
+
+
+def of_every_problem(run, out, solved):
+    """Write an evaluation in which `solved` of the four samples of every problem are correct."""
+    rows = [row(f"p{p}", s, s < solved, step=1) for p in range(4) for s in range(4)]
+    write_shard(out / "set-00", 1, 0, 0, rows)
+    label = run.config.evaluate.sets[0].label
+    content = {label: summarise(problem_outcomes(sorted((out / "set-00").glob("*.parquet"))), run.config.evaluate.k)}
+    (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
+    return content
+
+
+def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
+    for iteration, updates in enumerate((20, 19)):
+        counts = {"trajectories": 8 * updates, "updates": updates}
+        fake_run.publish(iteration, "rft", lambda out, counts=counts: {**fake_run.rft(out), "counts": counts})
+    (note,) = [note for note in read_run(fake_run.store, "tiny", tmp_path).notes if "too short" in note]
+    assert "iteration 1 made 19 updates on 152 trajectories" in note and "iteration 0" not in note
 
 
 def test_a_missing_base_leaves_out_differences(fake_run, tmp_path):

@@ -5,15 +5,15 @@ If training holds problems of an evaluation set, the set appears a second time, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.metrics import headline_metrics, metrics_of
-from rloop_core.results.run_record import RunRecord, sample_files, stored_evaluation
-from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table
+from rloop_core.results.run_record import RunRecord, sample_files, stored_evaluation, theta_name
+from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table, percent_interval
 from rloop_core.store import BASE_ITERATION
 
 Metrics = dict[str, dict[str, float]]
@@ -32,6 +32,7 @@ class EvaluationRow:
         policy: "base", "theta_1", ...
         metrics: Its metrics.
         differences: The same metrics, policy minus base, paired over problems; empty for the base itself.
+        change: The same metrics, policy minus that of the iteration before.
         problems, samples: Numbers of problems and samples behind the metrics.
         truncated: Share of samples that did not end within the token budget.
         mean_length: Completion tokens a sample.
@@ -43,6 +44,7 @@ class EvaluationRow:
     policy: str
     metrics: Metrics
     differences: Metrics
+    change: Metrics
     problems: int
     samples: int
     truncated: float
@@ -136,42 +138,58 @@ def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
     rows = []
     for label in sorted(labels, key=lambda label: order.get(label, len(order))):
         summaries = {i: content["sets"][label] for i, content in contents.items() if label in content["sets"]}
-        base = _outcomes(run, BASE_ITERATION, label) if BASE_ITERATION in contents else None
+        outcomes = {iteration: _outcomes(run, iteration, label) for iteration in summaries}
         for iteration, summary in summaries.items():
-            paired = iteration != BASE_ITERATION and base is not None
-            outcomes = _outcomes(run, iteration, label) if paired else None
-            rows.append(_row(run, iteration, label, summary, outcomes, base))
+            of_label = (outcomes.get(place) for place in (iteration, BASE_ITERATION, iteration - 1))
+            rows.append(_row(run, iteration, label, summary, *of_label))
         if run.data and (known := run.data.known(label)):
-            rows += _rows_without(run, list(summaries), label, known)
+            rows += _rows_without(run, outcomes, label, known)
+    for iteration in evaluated if run.config.arm == "rloop" else ():
+        if sentence := _effect_of_finetuning([row for row in rows if row.iteration == iteration]):
+            run.note(sentence)
     return rows
+
+
+def _effect_of_finetuning(rows: Sequence[EvaluationRow]) -> str | None:
+    """Return a sentence if theta_{i+1} is worse in avg@n than theta_i on a set, or not to be told apart on any."""
+    changes = {row.problem_set: (name, row.change[name]) for row in rows for name in list(row.change)[:1]}
+    if not changes or rows[0].iteration == BASE_ITERATION:
+        return None
+    worse = {label: change for label, change in changes.items() if change[1]["high"] < 0}
+    if not worse and any(change["low"] > 0 for _, change in changes.values()):
+        return None
+    parts = [f"{name} {percent_interval(cell, '+')} on {label}" for label, (name, cell) in (worse or changes).items()]
+    found = "is worse than" if worse else "cannot be told apart from"
+    before = theta_name(rows[0].iteration - 1)
+    return f"{rows[0].policy} {found} {before}: {'; '.join(parts)} (points; docs/how-to/expert-sets.md)."
 
 
 def snapshot_rows(run: RunRecord, iteration: int, step: int, name: str) -> list[EvaluationRow]:
     """Return a row a set of one of explore's snapshots, named `name`; without differences to the base."""
     content = stored_evaluation(run, iteration)
     sets = content["snapshots"].get(str(step), {}) if content else {}
-    rows = [_row(run, iteration, label, summary, None, None) for label, summary in sets.items()]
+    rows = [_row(run, iteration, label, summary, None, None, None) for label, summary in sets.items()]
     return [replace(row, policy=name) for row in rows]
 
 
-def _rows_without(run: RunRecord, iterations: Sequence[int], label: str, known: frozenset[str]) -> list[EvaluationRow]:
+def _rows_without(
+    run: RunRecord, outcomes: Mapping[int, Any], label: str, known: frozenset[str]
+) -> list[EvaluationRow]:
     """Return the set's rows over the problems that training does not hold, from the stored samples."""
     from rloop_core.evaluation.outcomes import summarise
 
     rows: list[EvaluationRow] = []
-    base: Any = None
-    for iteration in iterations:
-        outcomes = _outcomes(run, iteration, label)
-        if outcomes is None:
+    clean: dict[int, Any] = {}
+    for iteration, whole in outcomes.items():
+        if whole is None:
             continue
-        if known.issuperset(outcomes.problem_ids):
+        if known.issuperset(whole.problem_ids):
             run.note(f"Every problem of {label} is among the training problems.")
             return []
-        clean = outcomes.without(known)
-        base = clean if iteration == BASE_ITERATION else base
-        summary = summarise(clean, run.config.evaluate.of(label).k, seed=run.config.seed)
-        title = f"{label}, without {len(outcomes) - len(clean)} contaminated"
-        rows.append(_row(run, iteration, title, summary, clean, base))
+        clean[iteration] = kept = whole.without(known)
+        summary = summarise(kept, run.config.evaluate.of(label).k, seed=run.config.seed)
+        title = f"{label}, without {len(whole) - len(kept)} contaminated"
+        rows.append(_row(run, iteration, title, summary, kept, clean.get(BASE_ITERATION), clean.get(iteration - 1)))
     return rows
 
 
@@ -185,15 +203,19 @@ def _outcomes(run: RunRecord, iteration: int, label: str) -> Any:
 
 
 def _row(
-    run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any
+    run: RunRecord, iteration: int, label: str, summary: dict[str, Any], outcomes: Any, base: Any, before: Any
 ) -> EvaluationRow:
     metrics = metrics_of(summary)
+    differences = _differences(run, iteration, label, outcomes, base, list(metrics))
+    # theta_1 comes after the base
+    change = differences if before is base else _differences(run, iteration, label, outcomes, before, list(metrics))
     return EvaluationRow(
         problem_set=label,
         iteration=iteration,
         policy=run.policy_name(iteration),
         metrics=metrics,
-        differences=_differences(run, iteration, label, outcomes, base, list(metrics)),
+        differences=differences,
+        change=change,
         problems=summary["problems"],
         samples=summary["samples"],
         truncated=summary["truncated"],
@@ -202,16 +224,16 @@ def _row(
     )
 
 
-def _differences(run: RunRecord, iteration: int, label: str, outcomes: Any, base: Any, names: list[str]) -> Metrics:
-    """Return policy minus base with its paired interval; nothing if the two did not answer the same problems."""
-    if iteration == BASE_ITERATION or base is None or outcomes is None:
+def _differences(run: RunRecord, iteration: int, label: str, outcomes: Any, other: Any, names: list[str]) -> Metrics:
+    """Return policy minus another with its paired interval; nothing if the two did not answer the same problems."""
+    if iteration == BASE_ITERATION or other is None or outcomes is None:
         return {}
     from rloop_core.evaluation.outcomes import compare
 
     ks = [int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")]
     try:
-        gains = compare(outcomes, base, ks, seed=run.config.seed)
+        gains = compare(outcomes, other, ks, seed=run.config.seed)
     except RLoopError as error:
-        run.note(f"{run.policy_name(iteration)} and the base cannot be compared on {label}: {error}")
+        run.note(f"{run.policy_name(iteration)} and an earlier policy cannot be compared on {label}: {error}")
         return {}
     return {name: {end: gains[name][end] for end in ("value", "low", "high")} for name in names if name in gains}
