@@ -32,6 +32,7 @@ TIERS: dict[str, list[str]] = {
 }
 """Arguments of pytest, in the order in which the tiers are tried; no test is in two of them."""
 _ALWAYS = ["-x", "-q", "-p", "no:cacheprovider"]
+_NO_TESTS = 5  # of pytest's exit codes: a package may have none in a tier
 # The catalogue's own test would notice every wrong: its old text is gone. The documentation's notices every default.
 _LEFT_OUT = ("wrongs", "test_docs.py")
 _PACKAGES = ("rloop_core", "tasks", "flows", "tests")
@@ -188,31 +189,33 @@ def _imported(home: Path) -> Path:
 
 
 def _play(home: Path, wrong: Wrong | None, tier: str, before: float) -> Row:
-    """Run a tier's tests on a copy until one fails."""
-    results, log = home / "results.xml", home / "log.txt"
-    command = [sys.executable, "-m", "pytest", *TIERS[tier], *_ALWAYS, *_tests(home / "project", wrong)]
-    command += [f"--junitxml={results}", "-o", "junit_family=xunit1"]
+    """Run a tier's tests on a copy until one fails: those of the wrong's own package first, where most are caught."""
+    names = {path.relative_to(home / "project/tests").parts[0] for path in (home / "project/tests").rglob("test_*.py")}
+    package = Path(wrong.file.removeprefix("rloop_core/")).parts[0].removesuffix(".py") if wrong else ""
+    own = sorted(names & {package, f"test_{package}.py"})
     started = time.monotonic()
+    failed = _first_failed(home, [*TIERS[tier], "-n", "0"], own) if own else None
+    failed = failed or _first_failed(home, TIERS[tier], sorted(names - {*own, *_LEFT_OUT}))
+    return Row(wrong.name if wrong else "no wrong", tier, failed, before + time.monotonic() - started)
+
+
+def _first_failed(home: Path, options: Sequence[str], names: Sequence[str]) -> str | None:
+    """Run the tests in these files and folders until one fails, and return its name."""
+    results, log = home / "results.xml", home / "log.txt"
+    results.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", *options, *_ALWAYS, *(f"tests/{name}" for name in names)]
+    command += [f"--junitxml={results}", "-o", "junit_family=xunit1"]
     with open(log, "wb") as stream:
         done = subprocess.run(
             command, cwd=home / "project", env=_environment(home), stdout=stream, stderr=subprocess.STDOUT, check=False
         )
     _end_processes(home)
-    failed = None
-    if done.returncode:
-        failed = _first_failed(results) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
-    return Row(wrong.name if wrong else "no wrong", tier, failed, before + time.monotonic() - started)
+    if done.returncode in (0, _NO_TESTS):
+        return None
+    return _failed_case(results) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
 
 
-def _tests(project: Path, wrong: Wrong | None) -> list[str]:
-    """Return the folders and files of tests, those of the wrong's own package first: most wrongs are caught there."""
-    names = sorted({path.relative_to(project / "tests").parts[0] for path in (project / "tests").rglob("test_*.py")})
-    package = Path(wrong.file.removeprefix("rloop_core/")).parts[0].removesuffix(".py") if wrong else ""
-    names.sort(key=lambda name: name not in (package, f"test_{package}.py"))
-    return [f"tests/{name}" for name in names if name not in _LEFT_OUT]
-
-
-def _first_failed(results: Path) -> str | None:
+def _failed_case(results: Path) -> str | None:
     with contextlib.suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(results).iter("testcase"):
             if case.find("failure") is not None or case.find("error") is not None:
