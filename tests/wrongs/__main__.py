@@ -194,13 +194,16 @@ def _play(home: Path, wrong: Wrong | None, tier: str, before: float) -> Row:
     package = Path(wrong.file.removeprefix("rloop_core/")).parts[0].removesuffix(".py") if wrong else ""
     own = sorted(names & {package, f"test_{package}.py"})
     started = time.monotonic()
-    failed = _first_failed(home, [*TIERS[tier], "-n", "0"], own) if own else None
+    failed = _first_failed(home, [*TIERS[tier], "-n", "0"], own, may_be_none=True) if own else None
     failed = failed or _first_failed(home, TIERS[tier], sorted(names - {*own, *_LEFT_OUT}))
     return Row(wrong.name if wrong else "no wrong", tier, failed, before + time.monotonic() - started)
 
 
-def _first_failed(home: Path, options: Sequence[str], names: Sequence[str]) -> str | None:
-    """Run the tests in these files and folders until one fails, and return its name."""
+def _first_failed(home: Path, options: Sequence[str], names: Sequence[str], *, may_be_none: bool = False) -> str | None:
+    """Run the tests in these files and folders until one fails, and return its name.
+
+    Without any test that is a failure too, unless there `may_be_none`.
+    """
     results, log = home / "results.xml", home / "log.txt"
     results.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", *options, *_ALWAYS, *(f"tests/{name}" for name in names)]
@@ -210,7 +213,7 @@ def _first_failed(home: Path, options: Sequence[str], names: Sequence[str]) -> s
             command, cwd=home / "project", env=_environment(home), stdout=stream, stderr=subprocess.STDOUT, check=False
         )
     _end_processes(home)
-    if done.returncode in (0, _NO_TESTS):
+    if done.returncode == 0 or (may_be_none and done.returncode == _NO_TESTS):
         return None
     return _failed_case(results) or f"pytest exits {done.returncode}: {log.read_text(errors='replace')[-300:]}"
 
