@@ -139,6 +139,11 @@ class PlacementConfig(Section):
         return None if self.cache_gb is None else int(self.cache_gb * 1e9)
 
     @property
+    def pass_tokens(self) -> int:
+        """`micro_batch_tokens`, or 16,384 where neither the config nor a memory model chooses it, as on a CPU."""
+        return self.micro_batch_tokens or 16_384
+
+    @property
     def sampling_key(self) -> str:
         """Name of the settings that, with the seed, determine the completions; batches of two names must not mix."""
         return f"{self.engine}-{self.generation_batch}"

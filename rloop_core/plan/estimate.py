@@ -18,7 +18,7 @@ from rloop_core.plan.hours import (
     total_hours,
 )
 from rloop_core.plan.machines import machine_rows
-from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, sharding_of, stage_memories
+from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, placed, sharding_of, stage_memories
 from rloop_core.plan.models import find_shape
 from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload, storage_bytes, workload_of
 from rloop_core.rollout.vllm_server import asks_server
@@ -48,9 +48,11 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
     available = USABLE * (_memory() if gpu == "cpu" else device.memory_gib * GIB)
     if gpus is None and config.placement.processes > 1:
         gpus = config.placement.processes
-    gpus = gpus or (fewest_devices(config, shape, available) if shape else 1)
-    way = sharding_of(config, shape, available, gpus) if shape else None
-    memory = stage_memories(config, shape, available, gpus, way) if shape else []
+    # On a CPU training takes the default, not as many tokens as fit.
+    trained = placed(config, micro_batch_tokens=config.placement.pass_tokens) if gpu == "cpu" else config
+    gpus = gpus or (fewest_devices(trained, shape, available) if shape else 1)
+    way = sharding_of(trained, shape, available, gpus) if shape else None
+    memory = stage_memories(trained, shape, available, gpus, way) if shape else []
     hours = stage_hours(config, shape, work, device, gpus) if shape else {}
     total = total_hours(config, work, hours)
     slow = _with_generate(config)

@@ -79,7 +79,6 @@ def make_trainer(
     from trl.rewards import get_soft_overlong_punishment
 
     from rloop_core.training.groups import ProblemStream
-    from rloop_core.training.micro_batches import DEFAULT_TOKENS
     from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
     from rloop_core.training.trainer import DapoTrainer
 
@@ -103,7 +102,7 @@ def make_trainer(
         answer_reward=answer,
         recorder=recorder if record else None,
         generation_batch=job.config.placement.generation_batch,
-        micro_batch_tokens=job.config.placement.micro_batch_tokens or DEFAULT_TOKENS,
+        micro_batch_tokens=job.config.placement.pass_tokens,
         model=model,
         reward_funcs=rewards,
         args=grpo_config(job),

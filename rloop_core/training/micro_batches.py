@@ -15,8 +15,6 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
-DEFAULT_TOKENS = 16_384
-"""Tokens of a micro-batch where nothing else is said, as on a CPU."""
 SIMILAR = 0.9
 """A row shorter than this share of its micro-batch's longest row begins a new micro-batch ..."""
 LEAST_SHARE = 1 / 32

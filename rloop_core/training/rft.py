@@ -75,8 +75,6 @@ def make_trainer(
     """
     from trl import SFTTrainer
 
-    from rloop_core.training.micro_batches import DEFAULT_TOKENS
-
     settings, remote = job.config.rft, job.config.policy.trust_remote_code
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
     trainer = (_trainer_class(padding) if by_tokens else SFTTrainer)(
@@ -86,7 +84,7 @@ def make_trainer(
         processing_class=load_tokenizer(job.policy, trust_remote_code=remote),
         peft_config=adapter_settings(job.config, "rft"),
     )
-    trainer.micro_batch_tokens = job.config.placement.micro_batch_tokens or DEFAULT_TOKENS
+    trainer.micro_batch_tokens = job.config.placement.pass_tokens
     trainer.model_accepts_loss_kwargs = True  # TRL's loss takes the number of tokens itself, whatever the model
     return trainer
 

@@ -98,6 +98,15 @@ def test_one_device_is_too_small_and_the_settings_that_help_are_named():
     assert next(row for row in again["memory"] if row["stage"] == "rft")["fits"]
 
 
+def test_a_pass_on_a_cpu_has_as_many_tokens_as_training_takes_there():
+    def activations(**placement):
+        cpu = config(policy={"path": "Qwen/Qwen2.5-0.5B"}, placement={"device": "cpu", **placement})
+        rft = next(row for row in make_plan(cpu)["memory"] if row["stage"] == "rft")
+        return rft["parts_gib"]["activations"]
+
+    assert activations() == activations(micro_batch_tokens=16_384) < activations(micro_batch_tokens=65_536)
+
+
 def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
     plan = make_plan(config(placement={"generation_batch": 4096}), "h200", 8)
     explore = next(row for row in plan["memory"] if row["stage"] == "explore")
