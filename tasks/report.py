@@ -8,9 +8,9 @@ from prefect.client.orchestration import SyncPrefectClient
 from rloop_core.results.page import image_uri
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
-from rloop_core.results.report.selection import read_selected
 from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.results.run_record import RunRecord, read_run
+from rloop_core.results.selection import read_selected
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
 from tasks.artifacts import Origin, artifact_key, escape_markdown

@@ -98,9 +98,9 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     """Return the run's result as plain values; with `report`, write its report."""
     from rloop_core.imports import without_pandas
     from rloop_core.results.report.evaluation import evaluation_rows
-    from rloop_core.results.report.selection import selected
     from rloop_core.results.report.write import write_report
     from rloop_core.results.run_record import read_run
+    from rloop_core.results.selection import read_selected
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
 
@@ -110,7 +110,7 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     ran = list(watcher.ran)
     with without_pandas():
         rows = evaluation_rows(run)
-        chosen = run.read("what to select from", lambda: selected(run), None)
+        chosen = read_selected(run)
     page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True) if report else None
     return {
         "run": config.name,

@@ -1,1 +1,1 @@
-"""Evaluation: avg@k, pass@k and majority@k with bootstrap intervals, and choosing a checkpoint by them."""
+"""Evaluation: avg@k, pass@k and majority@k with bootstrap intervals."""

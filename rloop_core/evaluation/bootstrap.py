@@ -6,8 +6,7 @@ compared on the same problems by resampling their differences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,12 @@ class Interval:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float]:
-        """Return plain JSON values."""
-        return asdict(self)
 
+def intervals(*sets: npt.ArrayLike, seed: int = 0) -> list[Interval]:
+    """Return the interval of each of several metrics on the same problems.
 
-def intervals(values: npt.ArrayLike, *, seed: int = 0) -> list[Interval]:
-    """Return the intervals of several metrics on the same problems (shape [metrics, problems])."""
-    return intervals_over_sets([values], seed=seed)
-
-
-def intervals_over_sets(sets: Sequence[npt.ArrayLike], *, seed: int = 0) -> list[Interval]:
-    """Return intervals of the mean over problem sets of each set's mean; every set has the same weight.
-
-    The problems of each set are resampled separately: the sets are fixed, the problems in them are not.
+    Of several problem sets it is the interval of the mean over sets, each with the same weight. The problems of each
+    set are resampled separately: the sets are fixed, the problems in them are not.
 
     Args:
         sets: One table of shape [metrics, problems] a set, finite, with the same metrics.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +169,8 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
     """
     values = problem_values(outcomes, ks, majority)
     samples = int(outcomes.n.sum())
-    by_metric = zip(values, intervals(np.stack(list(values.values())), seed=seed), strict=True)
     summary = {
-        **{name: interval.to_dict() for name, interval in by_metric},
+        **_with_intervals(values, seed),
         "problems": len(outcomes),
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
@@ -182,26 +181,34 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
     return summary
 
 
-def compare(outcomes_a: Outcomes, outcomes_b: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
-    """Return paired differences a - b of every metric over the same problems, with 95 % bootstrap intervals.
-
-    Returns:
-        ``{"avg@32": {value, low, high, a, b}, "pass@8": {...}, ..., problems}``: value is the mean difference, a and b
-        are the two means. avg and majority are named after `outcomes_a`; majority is there if both sides have it.
+def compare(first: Outcomes, second: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, dict[str, float]]:
+    """Return the first minus the second by metric, paired over problems, with intervals; see `paired_differences`.
 
     Raises:
         StageError: The two are not over the same problems; says how they differ.
         ConfigError: A k is above the samples of some problem.
     """
-    check_same_problems(outcomes_a.problem_ids, outcomes_b.problem_ids)
-    values_a, values_b = problem_values(outcomes_a, ks), problem_values(outcomes_b, ks)
-    shared = min(len(values_a), len(values_b))  # majority@n comes last
-    a, b = (np.stack(list(values.values())[:shared]) for values in (values_a, values_b))
-    rows = zip(list(values_a)[:shared], intervals(a - b, seed=seed), a.mean(axis=1), b.mean(axis=1), strict=True)
-    return {
-        **{name: {**gain.to_dict(), "a": float(mean_a), "b": float(mean_b)} for name, gain, mean_a, mean_b in rows},
-        "problems": len(outcomes_a),
-    }
+    check_same_problems(first.problem_ids, second.problem_ids)
+    return _with_intervals(paired_differences(problem_values(first, ks), problem_values(second, ks)), seed)
+
+
+def paired_differences(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the first minus the second of every metric that both have, by its name in the first.
+
+    avg and majority are compared over any numbers of samples, avg@4 with avg@5 too; pass@4 with pass@4 alone.
+    """
+
+    def kind(metric: str) -> str:
+        return metric if metric.startswith("pass@") else metric.partition("@")[0]
+
+    theirs = {kind(metric): values for metric, values in second.items()}
+    return {metric: own - theirs[kind(metric)] for metric, own in first.items() if kind(metric) in theirs}
+
+
+def _with_intervals(values: Mapping[str, Floats], seed: int) -> dict[str, dict[str, float]]:
+    """Return {value, low, high} of each metric from its value for each problem."""
+    by_metric = intervals(np.stack(list(values.values())), seed=seed)
+    return {metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)}
 
 
 def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int] = ()) -> dict[str, Floats]:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
-from rloop_core.evaluation.selection import BIASED
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, snapshot_rows
-from rloop_core.results.report.selection import Selected
 from rloop_core.results.run_record import RunRecord
+from rloop_core.results.selection import BIASED, Selected
 from rloop_core.results.tables import POLICY, markdown_code, markdown_table, markdown_text
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, fetch
 
@@ -186,12 +185,11 @@ def model_card(run: RunRecord, policy: StoredPolicy) -> str:
 
 
 def _choice(selected: Selected) -> str:
-    selection = selected.selection
-    where = f"on {markdown_text(selection.on)} by {markdown_text(selection.metric)}"
+    where = f"on {markdown_text(selected.on)} by {markdown_text(selected.metric)}"
     if not selected.biased:
         return f"It was chosen {where}, with no other checkpoint to choose from."
     return (
-        f"It was chosen as the best of {len(selection.values)} checkpoints {where}. Its value there is biased upwards, "
+        f"It was chosen as the best of {selected.checkpoints} checkpoints {where}. Its value there is biased upwards, "
         "for luck has a part in being the best; its values on other sets are not."
     )
 

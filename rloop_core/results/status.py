@@ -7,8 +7,8 @@ from typing import Any
 
 from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
-from rloop_core.results.report.selection import selected
 from rloop_core.results.run_record import RunRecord, read_run
+from rloop_core.results.selection import read_selected
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
@@ -28,7 +28,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
     holder, alive = _holder(store, name)
     scratch = StageRunner(run.config, store, None).scratch()
     stages = [_stage(run, iteration, stage, scratch, alive) for iteration, stage in stages_of(run.config)]
-    chosen = run.read("what to select from", lambda: selected(run), None)
+    chosen = read_selected(run)
     return {
         "run": name,
         "store": store.uri,

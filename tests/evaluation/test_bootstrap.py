@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation import bootstrap
-from rloop_core.evaluation.bootstrap import Interval, intervals, intervals_over_sets
+from rloop_core.evaluation.bootstrap import Interval, intervals
 
 
 def interval(values: np.ndarray, seed: int = 0) -> Interval:
@@ -63,16 +63,15 @@ def test_many_problems_are_resampled_in_bounded_memory(monkeypatch: pytest.Monke
 def test_the_mean_over_sets_weighs_every_set_alike_and_resamples_each_separately() -> None:
     generator = np.random.default_rng(0)
     small, large = generator.random((2, 5)), generator.random((2, 80))
-    for result, a, b in zip(intervals_over_sets([small, large]), small, large, strict=True):
+    for result, a, b in zip(intervals(small, large), small, large, strict=True):
         assert result.value == pytest.approx((a.mean() + b.mean()) / 2)
         # Independent sets: the variance of half their sum is a quarter of the sum of variances.
         expected = 2 * 1.96 * np.sqrt(a.var() / 5 + b.var() / 80) / 2
         assert result.high - result.low == pytest.approx(expected, rel=0.1)
-    assert intervals_over_sets([large], seed=3) == intervals(large, seed=3)
 
 
 def test_nothing_and_nonsense_are_refused() -> None:
     small, large = np.zeros((2, 5)), np.zeros((2, 80))
     for sets in ([], [[[]]], [small, large[:1]], [small, np.empty((2, 0))], [small, large * np.nan]):
         with pytest.raises(StageError):
-            intervals_over_sets(sets)
+            intervals(*sets)

@@ -99,7 +99,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
         arm.finish(1)
     found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
     assert found.objections == [] and [arm.title for arm in found.arms] == ["tiny", "ablated"]
-    assert [(one.field, one.remark) for one in config_differences(*(arm.run for arm in found.arms))] == [
+    assert [(name, remark) for name, _, _, remark in config_differences(*(arm.run for arm in found.arms))] == [
         *([] if field > "name" else [(field, "the method: what is compared")]),
         ("name", "by design"),
         *([(field, "the method: what is compared")] if field > "name" else []),

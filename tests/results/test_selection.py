@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.results.report.selection import selected
 from rloop_core.results.run_record import read_run
+from rloop_core.results.selection import selected
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store, read_manifest
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, changed, correct, make_pair, pair_config
@@ -53,7 +53,7 @@ def test_the_best_of_every_theta_and_snapshot_by_counting(choose, tmp_path, labe
     places = [(i, step) for i in range(ITERATIONS) for step in [*range(1, PHASE + 1), 0]]
     chosen = selected(read_run(store, "tiny", tmp_path))
     assert (chosen.iteration, chosen.step) == best_of("rloop", places, label)
-    assert len(chosen.selection.values) == len(places)
+    assert chosen.checkpoints == len(places)
     for name in SETS:
         expected = avg("rloop", chosen.iteration, chosen.step, name)
         assert chosen.values[name]["value"] == pytest.approx(expected)
@@ -62,7 +62,7 @@ def test_the_best_of_every_theta_and_snapshot_by_counting(choose, tmp_path, labe
     vanilla = selected(read_run(store, "tiny-vanilla-rl", tmp_path))
     steps = [(0, step) for step in [*range(1, ITERATIONS * PHASE), 0]]
     assert (vanilla.iteration, vanilla.step) == best_of("vanilla-rl", steps, label)
-    assert len(vanilla.selection.values) == len(steps)
+    assert vanilla.checkpoints == len(steps)
 
 
 def test_by_pass_at_k_and_with_ties(choose, tmp_path):
@@ -130,6 +130,14 @@ def test_export_without_a_choice_says_how_to_make_one(pair, tmp_path):
     assert isinstance(refused.exception, ConfigError) and "evaluate.select_on=LABEL" in str(refused.exception)
     assert not (tmp_path / "theta").exists()
     assert rloop("export", "tiny", "--to", tmp_path, "--iteration", "beste").exit_code == 2
+
+
+def test_the_only_checkpoint_is_not_biased(tmp_path):
+    ours = make_pair(tmp_path, changed(pair_config(), "evaluate", select_on=FIRST, snapshots=False))[0]
+    ours.finish(1)
+    chosen = selected(read_run(ours.store, "tiny", tmp_path))
+    assert (chosen.policy, chosen.checkpoints, chosen.biased) == ("theta_1", 1, frozenset())
+    assert chosen.sentence().startswith("theta_1, the only checkpoint by avg@4")
 
 
 def test_a_run_that_has_evaluated_nothing_has_none(tmp_path):

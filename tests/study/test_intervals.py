@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bootstrap import intervals, intervals_over_sets
+from rloop_core.evaluation.bootstrap import intervals
 from rloop_core.results.study.intervals import crossed_effects, seed_effect
 
 TABLES = arrays(np.float64, st.tuples(st.just(1), st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1, 1))
@@ -36,7 +36,7 @@ def test_of_several_sets_it_is_the_effect_on_their_mean(seeds):
         by_seed = np.mean([values[place].mean(axis=1) for values in sets], axis=0)
         assert found.by_seed == pytest.approx(by_seed) and found.low <= found.value <= found.high
         if seeds == 1:
-            plain = intervals_over_sets([values[:, 0] for values in sets], seed=7)[place]
+            plain = intervals(*(values[:, 0] for values in sets), seed=7)[place]
             assert (found.value, found.low, found.high) == (plain.value, plain.low, plain.high)
         else:  # one set drawn twice varies less than alone
             alone, twice = crossed_effects(sets[0])[place], crossed_effects(sets[0], sets[0])[place]

@@ -378,8 +378,8 @@ _FIGURES = (
     Wrong(
         "bootstrap-unpaired",
         "rloop_core/evaluation/outcomes.py",
-        "intervals(a - b, seed=seed)",
-        "intervals(a - np.roll(b, 1, axis=1), seed=seed)",
+        "own - theirs[kind(metric)]",
+        "own - np.roll(theirs[kind(metric)], 1, axis=-1)",
         "Each problem is compared with its neighbour: intervals of differences are far too wide.",
     ),
     Wrong(

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rloop_core.errors import ConfigError
 from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.table import TableOne, table_one
 from rloop_core.results.compare.trajectories import Cases, collect_cases
 from rloop_core.results.compare.transitions import SetTransitions, Unit, set_transitions
 from rloop_core.results.report.lineage import Lineage, lineage_of
-from rloop_core.results.report.selection import Selected, read_selected
 from rloop_core.results.run_record import ledgers, read_run
+from rloop_core.results.selection import Selected, read_selected
 from rloop_core.results.study.arms import Arm, read_arms, shared_sets
-from rloop_core.results.study.comparability import method_notes, objections, refuse, version_notes
+from rloop_core.results.study.comparability import method_notes, objections, version_notes
 from rloop_core.results.study.compute import compute
 from rloop_core.results.study.record import StudyRecord
 from rloop_core.results.tables import Table
@@ -87,7 +88,9 @@ def compare_runs(
     runs = read_run(store, run, cache), read_run(store, vanilla, cache)
     against = objections(*runs)
     if against and not force:
-        raise refuse(*runs, against)
+        fix = "make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow"
+        what = f"the arms are not comparable: {'; '.join(against)}"
+        raise ConfigError(what, field=f"{run}, {vanilla}", fix=fix)
     arms = read_arms(*runs)
     record = _one_seed(arms, runs[0].config.seed if seed is None else seed)
     costs, equality = compute(arms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def render(comparison: Comparison, figures: Figures) -> str:
         kinds=["problems", *KINDS],
         cases=_case_section(comparison.cases),
         compute=compute_cells(comparison.compute),
-        differences=list(map(astuple, config_differences(*runs))),
+        differences=config_differences(*runs),
     )
 
 

@@ -236,4 +236,4 @@ def _differences(run: RunRecord, iteration: int, label: str, outcomes: Any, othe
     except RLoopError as error:
         run.note(f"{run.policy_name(iteration)} and an earlier policy cannot be compared on {label}: {error}")
         return {}
-    return {name: {end: gains[name][end] for end in ("value", "low", "high")} for name in names if name in gains}
+    return {name: gain for name, gain in gains.items() if name in names}

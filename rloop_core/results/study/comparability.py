@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from rloop_core.errors import ConfigError
 from rloop_core.results.run_record import RunRecord
 from rloop_core.store import Manifest
 
@@ -24,22 +22,6 @@ _FREE = {
 _ONLY_REPORTED = frozenset(
     ("explore.snapshot_every", *(f"evaluate.{name}" for name in ("snapshots", "base", "k", "select_on", "select_by")))
 )
-
-
-@dataclass(frozen=True)
-class ConfigDifference:
-    """One config field in which the arms differ.
-
-    Attributes:
-        field: Its path, such as `explore.steps`.
-        ours, theirs: Its value in the first and the second arm's config, as JSON.
-        remark: Why it may differ, or that it should not.
-    """
-
-    field: str
-    ours: str
-    theirs: str
-    remark: str
 
 
 def objections(ours: RunRecord, theirs: RunRecord) -> list[str]:
@@ -76,18 +58,9 @@ def objections(ours: RunRecord, theirs: RunRecord) -> list[str]:
     return reasons
 
 
-def refuse(ours: RunRecord, theirs: RunRecord, reasons: list[str]) -> ConfigError:
-    """Return the error that names every objection."""
-    return ConfigError(
-        "the arms are not comparable: " + "; ".join(reasons),
-        field=f"{ours.name}, {theirs.name}",
-        fix="make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow",
-    )
-
-
 def method_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
     """Return a note if both are RLoop runs with one method: then chance alone lies between them."""
-    if ours.config.arm != theirs.config.arm or any(one.field != "name" for one in config_differences(ours, theirs)):
+    if ours.config.arm != theirs.config.arm or any(field != "name" for field, *_ in config_differences(ours, theirs)):
         return []
     return ["The configs of the arms differ in nothing but the name: every difference between the arms is chance."]
 
@@ -109,11 +82,14 @@ def version_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
     return notes
 
 
-def config_differences(ours: RunRecord, theirs: RunRecord) -> list[ConfigDifference]:
-    """Return every field in which the configs differ, placement left out."""
+def config_differences(ours: RunRecord, theirs: RunRecord) -> list[tuple[str, str, str, str]]:
+    """Return every field in which the configs differ, placement left out: (path, ours, theirs, remark), as JSON.
+
+    The remark says why it may differ, or that it should not.
+    """
     first, second = (run.config.model_dump(mode="json", exclude={"placement"}) for run in (ours, theirs))
     ablation = ours.config.arm == theirs.config.arm
-    return [ConfigDifference(name, a, b, _remark(name, ablation)) for name, a, b in _differences(first, second)]
+    return [(*found, _remark(found[0], ablation)) for found in _differences(first, second)]
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:

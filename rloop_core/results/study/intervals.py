@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES, intervals_over_sets
+from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES, intervals
 from rloop_core.evaluation.metrics import Floats
 
 _CELLS_AT_ONCE = 1 << 20  # of a block of resamples: 8 MB a table, however many resamples there are
@@ -73,7 +73,7 @@ def crossed_effects(
     if not all(np.isfinite(table).all() for table in tables):
         raise StageError("a problem's value is not a finite number", field="study")
     if tables[0].shape[1] == 1:
-        over_problems = intervals_over_sets([table[:, 0] for table in tables], seed=seed)
+        over_problems = intervals(*(table[:, 0] for table in tables), seed=seed)
         bounds = [(one.low, one.high) for one in over_problems]
     else:
         of_problems, tail = np.random.default_rng(seed), (1.0 - CONFIDENCE) / 2

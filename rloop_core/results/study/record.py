@@ -12,7 +12,7 @@ import numpy as np
 
 from rloop_core.config import Config
 from rloop_core.evaluation.metrics import Floats, check_summary, headline_metrics
-from rloop_core.evaluation.outcomes import check_same_problems, problem_values
+from rloop_core.evaluation.outcomes import check_same_problems, paired_differences, problem_values
 from rloop_core.results.run_record import read_run
 from rloop_core.results.study.arms import Arm, Checkpoint, read_arm
 from rloop_core.results.study.comparability import objections
@@ -152,9 +152,7 @@ class StudyRecord:
         for seed in seeds:
             policies = [self.evaluated[label, side.arm, seed][side.policies[seed]] for side in (first, second)]
             check_same_problems(*(policy.outcomes.problem_ids for policy in policies))
-        theirs = {_kind(metric): values for metric, values in self.values(label, second, seeds).items()}
-        ours = self.values(label, first, seeds)
-        return {metric: own - theirs[_kind(metric)] for metric, own in ours.items() if _kind(metric) in theirs}
+        return paired_differences(self.values(label, first, seeds), self.values(label, second, seeds))
 
     def means(self, label: str, arm: str, seed: int, policy: Policy) -> dict[str, float]:
         """Return one policy's mean values by metric."""
@@ -204,11 +202,6 @@ class StudyRecord:
                     name = self.arms[arm, seed].run.name
                     self.notes.append(f"{name}, {policy.label} on {label} has other {why} than most: left out.")
                     del runs[arm, seed][policy]
-
-
-def _kind(metric: str) -> str:
-    """Return what a metric is compared with: avg@4 with avg@5 too, both are means, but pass@4 with pass@4 alone."""
-    return metric if metric.startswith("pass@") else metric.partition("@")[0]
 
 
 @dataclass(frozen=True)

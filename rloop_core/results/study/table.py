@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rloop_core.evaluation.metrics import Floats, headline_metrics
-from rloop_core.evaluation.selection import BIASED
+from rloop_core.results.selection import BIASED
 from rloop_core.results.study.intervals import crossed_effects
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
 from rloop_core.results.tables import DIFFERENCE, POLICY, Row, Table, difference_name

@@ -7,7 +7,7 @@ import pytest
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.outcomes import Outcomes, summarise
-from rloop_core.evaluation.selection import select
+from rloop_core.results.selection import best_checkpoints
 
 PROBLEMS, SAMPLES, CHECKPOINTS = 40, 4, 20
 RUNS = 200
@@ -20,29 +20,19 @@ def summaries(*values: float, name: str = "avg@32") -> dict[tuple[int, int], dic
 
 
 def test_the_best_and_its_ties() -> None:
-    chosen = select(summaries(0.2, 0.4, 0.4, 0.3), "held-out", "avg")
-    assert (chosen.best, chosen.metric, chosen.on) == ((1, 0), "avg@32", "held-out")
-    assert chosen.tied == ((1, 0), (2, 0))
-    assert list(chosen.values)[:3] == [(0, 50), (0, 0), (1, 50)], "in the order of training"
-    assert select(summaries(0.2, 0.4), "held-out", "pass@8").best == (0, 0)
-
-
-def test_biased_where_it_was_chosen_and_only_if_there_was_a_choice() -> None:
-    chosen = select(summaries(0.2, 0.4), "held-out", "avg")
-    assert chosen.is_biased("held-out") and not chosen.is_biased("harder")
-    alone = select({(0, 0): {"avg@32": {"value": 0.2}}}, "held-out", "avg")
-    assert alone.best == (0, 0) and not alone.is_biased("held-out")
+    assert best_checkpoints(summaries(0.2, 0.4, 0.4, 0.3), "held-out", "avg") == ("avg@32", [(1, 0), (2, 0)])
+    assert best_checkpoints(summaries(0.2, 0.4), "held-out", "pass@8")[1] == [(0, 0)]
+    _, ordered = best_checkpoints(summaries(0.0, 0.0), "held-out", "avg")
+    assert ordered == [(0, 50), (0, 0), (1, 50), (1, 0)], "in the order of training"
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(StageError, match="no checkpoint is evaluated on held-out"):
-        select({}, "held-out", "avg")
     with pytest.raises(StageError, match="no avg in common: avg@16, avg@32"):
-        select(summaries(0.2) | {(1, 0): {"avg@16": {"value": 0.1}}}, "held-out", "avg")
+        best_checkpoints(summaries(0.2) | {(1, 0): {"avg@16": {"value": 0.1}}}, "held-out", "avg")
     with pytest.raises(StageError, match="no pass@4 in common: none"):
-        select(summaries(0.2, 0.3), "held-out", "pass@4")
+        best_checkpoints(summaries(0.2, 0.3), "held-out", "pass@4")
     with pytest.raises(StageError, match="not a finite number"):
-        select(summaries(0.2, float("nan")), "held-out", "avg")
+        best_checkpoints(summaries(0.2, float("nan")), "held-out", "avg")
 
 
 def test_the_winners_curse_is_on_the_set_of_the_choice_and_on_no_other() -> None:
@@ -58,7 +48,7 @@ def test_the_winners_curse_is_on_the_set_of_the_choice_and_on_no_other() -> None
     on, elsewhere = [], []
     for _ in range(RUNS):
         chosen_on, other = drawn(), drawn()
-        best = select(chosen_on, "validation", "avg").best
+        best = best_checkpoints(chosen_on, "validation", "avg")[1][0]
         on.append(chosen_on[best]["avg@4"]["value"] - truth)
         elsewhere.append(other[best]["avg@4"]["value"] - truth)
     sd = np.sqrt((chances * (1 - chances) / SAMPLES).mean() / PROBLEMS)  # of one checkpoint's avg on one draw
@@ -70,6 +60,6 @@ def test_the_winners_curse_is_on_the_set_of_the_choice_and_on_no_other() -> None
 def test_it_chooses_by_what_an_evaluation_writes() -> None:
     counts = {(0, 0): [1, 1], (0, 2): [4, 0], (1, 0): [2, 1]}
     evaluated = {at: summarise(Outcomes.from_counts(["x", "y"], 4, c), (1, 2, 4)) for at, c in counts.items()}
-    assert select(evaluated, "held-out", "avg").best == (0, 2)
-    assert select(evaluated, "held-out", "pass@2").best == (1, 0)
-    assert select(evaluated, "held-out", "pass@4").tied == ((0, 0), (1, 0))
+    assert best_checkpoints(evaluated, "held-out", "avg")[1] == [(0, 2)]
+    assert best_checkpoints(evaluated, "held-out", "pass@2")[1] == [(1, 0)]
+    assert best_checkpoints(evaluated, "held-out", "pass@4")[1] == [(0, 0), (1, 0)]
