@@ -9,7 +9,7 @@ from prefect.logging import get_run_logger
 from rloop_core.config import Config
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.figures import figure_4
-from rloop_core.results.compare.write import write_comparison
+from rloop_core.results.compare.page import write_comparison
 from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
 from tasks.artifacts import metric_rows, publish_figure, publish_table

@@ -45,7 +45,7 @@ class Figures:
             return figures.gains(self.evaluations(iteration))
         record = self._record({(iteration, stage): manifest})
         if stage == "explore":
-            return figures.phase(rl_steps(record))
+            return figures.by_step("phase", rl_steps(record))
         if stage == "harvest":
             return figures.success_rates(success_rate_lists(record), self._config.filter.threshold)
         return figures.funnel(ledgers(record))

@@ -38,7 +38,7 @@ def run(bench: Bench) -> None:
             for iteration, stage in stages_of(arm_run.config):
                 manifest = runner.ensure(stage, iteration).manifest
                 stages, seconds = stages + 1, seconds + manifest.seconds
-    from rloop_core.results.study.write import write_study
+    from rloop_core.results.study.page import write_study
 
     findings = write_study(study, Store(store), bench.folder / "report", bench.folder / "cache")
     complete = not findings.record.missing()

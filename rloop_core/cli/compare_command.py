@@ -55,7 +55,7 @@ def command(
       rloop compare demo demo-vanilla-rl --store .rloop/store
     """
     from rloop_core.results.compare.comparison import compare_runs
-    from rloop_core.results.compare.write import write_comparison
+    from rloop_core.results.compare.page import write_comparison
     from rloop_core.store import Store
 
     comparison = compare_runs(

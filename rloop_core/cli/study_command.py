@@ -66,8 +66,8 @@ def command(
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
+    from rloop_core.results.study.page import write_study
     from rloop_core.results.study.show import show_study
-    from rloop_core.results.study.write import write_study
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name

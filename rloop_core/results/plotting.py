@@ -78,22 +78,20 @@ class Picture:
 
 
 def panels(
-    rows: int, columns: int, *, width: float = 8.4, height: float = 2.3, **subplots: Any
+    count: int, most_columns: int | None = None, *, width: float = 8.4, height: float = 2.3, **subplots: Any
 ) -> tuple[Any, list[Any]]:
-    """Return a figure without any global state, and its axes in reading order."""
+    """Return a figure without any global state, and its axes in reading order.
+
+    There are `count` panels in one row, or in rows of at most `most_columns`; surplus axes are hidden.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    columns = min(most_columns or count, count)
+    rows = -(-count // columns)
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False, **subplots)
-    return figure, [axis for row in axes for axis in row]
-
-
-def grid(count: int, most_columns: int, **options: Any) -> tuple[Any, list[Any]]:
-    """Return a figure and `count` panels in rows of at most `most_columns`; surplus panels are hidden."""
-    columns = min(most_columns, count)
-    figure, axes = panels(-(-count // columns), columns, **options)
+    axes = list(figure.subplots(rows, columns, squeeze=False, **subplots).flat)
     for axis in axes[count:]:
         axis.set_visible(False)
     return figure, axes

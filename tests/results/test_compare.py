@@ -21,9 +21,8 @@ from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.figures import Figures
 from rloop_core.results.compare.matrices import similarity_curves
-from rloop_core.results.compare.page import render
+from rloop_core.results.compare.page import render, write_comparison
 from rloop_core.results.compare.transitions import set_transitions
-from rloop_core.results.compare.write import write_comparison
 from rloop_core.results.page import image_uri
 from rloop_core.results.study.curves import step_curves
 from rloop_core.results.study.forgetting import BLOCKS

@@ -8,10 +8,8 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.compare.comparison import compare_runs
-from rloop_core.results.compare.curves import overfitting
-from rloop_core.results.compare.figures import draw, paper_figures
-from rloop_core.results.compare.table import stored_rows
+from rloop_core.results.compare.comparison import compare_runs, stored_rows
+from rloop_core.results.compare.figures import draw, overfitting, paper_figures
 from rloop_core.results.study.comparability import config_differences
 from rloop_core.stages.run_record import write_run_record
 from tests.results.paired import changed, make_pair, pair_config

@@ -11,8 +11,7 @@ import pytest
 from rloop_core.errors import ConfigError
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.figures import Figures
-from rloop_core.results.compare.page import render
-from rloop_core.results.compare.write import write_comparison
+from rloop_core.results.compare.page import render, write_comparison
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
 from tests.results.conftest import report_text
 from tests.results.paired import SETS, changed, make_pair, pair_config

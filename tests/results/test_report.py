@@ -186,7 +186,7 @@ def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, t
     run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": alarm}}))
     for iteration in (0, 1):
         run.publish(iteration, "explore", run.explore)
-    picture = figures.health(gather(read_run(run.store, "tiny", tmp_path)).steps)
+    picture = figures.by_step("health", gather(read_run(run.store, "tiny", tmp_path)).steps)
     assert picture and [row[picture.table.columns.index("drift")] for row in picture.table.rows] == [
         0.02,
         0.3,
@@ -198,7 +198,7 @@ def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, t
 
 
 def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> None:
-    picture = figures.health(gather(read_run(complete.store, "tiny", tmp_path)).steps)
+    picture = figures.by_step("health", gather(read_run(complete.store, "tiny", tmp_path)).steps)
     assert picture and "entropy" in picture.table.columns and "drift" not in picture.table.columns
     assert drift_note([dict(STEP)], 0.1) is None
 

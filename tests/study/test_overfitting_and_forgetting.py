@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rloop_core.evaluation.outcomes import Outcomes
-from rloop_core.results.analysis.transitions import SolvedRule, transitions_of_counts
+from rloop_core.results.analysis.transitions import SolvedRule, transitions
 from rloop_core.results.study.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, outcome_of
 from rloop_core.results.study.forgetting import lost_and_null
 from rloop_core.results.study.intervals import seed_effect
@@ -48,7 +48,7 @@ def test_forgetting_and_its_null_are_the_matrices_means(rule):
     ids = [f"p{i:02d}" for i in range(15)]
     checkpoints = [Outcomes.from_counts(ids, one, right) for one, right in zip(n, c, strict=True)]
     observed, null = lost_and_null(checkpoints, SolvedRule(rule))
-    matrices = transitions_of_counts(n, c, SolvedRule(rule))
+    matrices = transitions(checkpoints, SolvedRule(rule))
     later = np.triu_indices(4, k=1)
     assert observed.mean() == pytest.approx(matrices.forgetting[later].mean(), abs=1e-12)
     assert null.mean() == pytest.approx(matrices.null[later].mean(), abs=1e-12)

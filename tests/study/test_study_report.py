@@ -15,11 +15,10 @@ from rloop_core.results.study.claims import OUTCOMES
 from rloop_core.results.study.config import study_runs
 from rloop_core.results.study.curves import step_curves
 from rloop_core.results.study.figures import draw as draw_pictures
-from rloop_core.results.study.findings import findings
+from rloop_core.results.study.findings import study_findings
 from rloop_core.results.study.intervals import crossed_effects
-from rloop_core.results.study.page import render
+from rloop_core.results.study.page import render, write_study
 from rloop_core.results.study.show import show_study
-from rloop_core.results.study.write import write_study
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 from tests.results.paired import assert_stands_alone
@@ -114,7 +113,7 @@ def test_a_validation_set_makes_hindsight_early_stopping(store, tmp_path):
     study = make_config(SEEDS, run={**study.run, "evaluate": chosen})
     for run in study_runs(study):
         write_run_record(copy, run.config)
-    found = findings(study, copy, tmp_path / "page", tmp_path / "cache")
+    found = study_findings(study, copy, tmp_path / "page", tmp_path / "cache")
     rows = {label: next(row for row in own if row.kind == "hindsight") for label, own in found.table.policies.items()}
     assert rows[HELD_OUT].name == "RL, early stopping" and found.record.notes == []
     assert rows[HELD_OUT].about == "each seed's checkpoint with the highest pass@2 on harder"
@@ -216,7 +215,7 @@ def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_pa
     remote = Store("memory://study-test")
     for key in store.list(""):
         remote.write_bytes(key, store.read_bytes(key))
-    again = findings(make_config(SEEDS), remote, found.page, tmp_path)
+    again = study_findings(make_config(SEEDS), remote, found.page, tmp_path)
     assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
     assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
     drawn = step_curves(again.record, "training")
@@ -238,7 +237,7 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     copy = copied(store, tmp_path)
     for gone in ("tiny-all-problems-2", "tiny-vanilla-rl-2/iteration-000/evaluate", "tiny-rloop-2/iteration-001"):
         shutil.rmtree(copy.local_path(gone))
-    found = findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache")
+    found = study_findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache")
     for label in PROBLEMS:
         row = found.table.difference(label, "rloop", "vanilla-rl")
         assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
@@ -252,7 +251,7 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
 
 
 def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
-    found = findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache")
+    found = study_findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache")
     cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
     assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
     assert found.overfitting.training[0].slope.low is None
@@ -279,7 +278,7 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     study = make_config((1,), run=run, arms={name: ARMS[name] for name in ("rloop", "vanilla-rl")})
     for one in make_store(tmp_path, study).values():
         one.finish()
-    found = findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
+    found = study_findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
     assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1,)
     assert not any(row.kind == "hindsight" for row in found.table.rows())
     assert {one.path for one in found.forgetting} == {"between iterations"}
@@ -298,7 +297,7 @@ def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path
     changed = runs["rloop", 1].config
     explore = changed.explore.model_copy(update={"learning_rate": 5e-6})
     write_run_record(copy, changed.model_copy(update={"explore": explore}))
-    found = findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache")
+    found = study_findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache")
     told = " ".join(found.record.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told

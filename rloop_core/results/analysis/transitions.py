@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,6 @@ class Transitions:
 
     Attributes:
         rule: The rule for solved.
-        problems: Number of problems.
         learning: Share of problems that j solves and i does not.
         forgetting: Share of problems that i solves and j does not: the transpose of `learning`.
         null: Expected share in either matrix if i and j were the same policy.
@@ -76,14 +75,13 @@ class Transitions:
     """
 
     rule: str
-    problems: int
     learning: Matrix
     forgetting: Matrix
     null: Matrix
     null_high: Matrix
 
 
-def transitions(checkpoints: Sequence[Outcomes], rule: SolvedRule | None = None) -> Transitions:
+def transitions(checkpoints: Sequence[Outcomes], rule: SolvedRule) -> Transitions:
     """Return the matrices of checkpoints that were evaluated on the same problems.
 
     Raises:
@@ -92,34 +90,16 @@ def transitions(checkpoints: Sequence[Outcomes], rule: SolvedRule | None = None)
     if not checkpoints:
         raise StageError("there is no evaluated checkpoint to compare", field="analysis")
     check_same_problems(*(checkpoint.problem_ids for checkpoint in checkpoints))
-    n, c = (
-        np.stack([checkpoint.n for checkpoint in checkpoints]),
-        np.stack([checkpoint.c for checkpoint in checkpoints]),
-    )
-    return transitions_of_counts(n, c, rule)
-
-
-def transitions_of_counts(n: npt.ArrayLike, c: npt.ArrayLike, rule: SolvedRule | None = None) -> Transitions:
-    """Return the matrices from counts: n samples and c correct ones, shape [T, P] each.
-
-    Raises:
-        StageError: The counts are impossible, or there are no problems.
-    """
-    rule = rule or SolvedRule()
-    total, correct = checked_counts(n, c)
-    if total.ndim != 2 or not total.size:
-        raise StageError("transitions need counts of shape [checkpoints, problems]", field="analysis")
-    solved = rule(total, correct).astype(np.float64)
+    n, c = (np.stack([getattr(checkpoint, name) for checkpoint in checkpoints]) for name in ("n", "c"))
+    solved = rule(n, c).astype(np.float64)
     steps, problems = solved.shape
     forgetting = solved @ (1.0 - solved).T / problems
-    null, high = np.zeros((steps, steps)), np.zeros((steps, steps))
-    for i in range(steps):
-        for j in range(steps):
-            if i != j:
-                chances = lost_by_chance(total[i], total[j], correct[i] + correct[j], rule)
-                null[i, j] = chances.mean()
-                high[i, j] = _percentile(chances, (1 + CONFIDENCE) / 2) / problems
-    return Transitions(rule.name, problems, forgetting.T.copy(), forgetting, null, high)
+    null, high = np.zeros((2, steps, steps))
+    for i, j in permutations(range(steps), 2):
+        chances = lost_by_chance(n[i], n[j], c[i] + c[j], rule)
+        null[i, j] = chances.mean()
+        high[i, j] = _percentile(chances, (1 + CONFIDENCE) / 2) / problems
+    return Transitions(rule.name, forgetting.T.copy(), forgetting, null, high)
 
 
 def lost_by_chance(first: Counts, second: Counts, correct: Counts, rule: SolvedRule) -> Matrix:
@@ -172,7 +152,7 @@ class History:
     told: str
 
 
-def histories(checkpoints: Sequence[Outcomes], labels: Sequence[str], rule: SolvedRule | None = None) -> list[History]:
+def histories(checkpoints: Sequence[Outcomes], labels: Sequence[str], rule: SolvedRule) -> list[History]:
     """Return the history of each problem, in the order of the problems.
 
     Args:
@@ -183,7 +163,6 @@ def histories(checkpoints: Sequence[Outcomes], labels: Sequence[str], rule: Solv
     Raises:
         StageError: The problems differ, or there is not one label a checkpoint.
     """
-    rule = rule or SolvedRule()
     if len(labels) != len(checkpoints) or not checkpoints:
         raise StageError(f"{len(checkpoints)} checkpoints, {len(labels)} labels", field="analysis")
     ids = checkpoints[0].problem_ids

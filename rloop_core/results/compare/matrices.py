@@ -30,7 +30,7 @@ def transition_matrices(of_set: SetTransitions, name: str) -> Picture | None:
     if not of_set.arms:
         return None
     size = max(len(arm.checkpoints) for arm in of_set.arms)
-    figure, axes = panels(len(of_set.arms), 3, height=3.0 if size > _WRITTEN else 2.8)
+    figure, axes = panels(3 * len(of_set.arms), 3, height=3.0 if size > _WRITTEN else 2.8)
     observed = [matrix for arm in of_set.arms for matrix in (arm.moved.learning, arm.moved.forgetting)]
     most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in observed))
     mesh: Any = None
@@ -73,7 +73,7 @@ def differential_matrix(of_set: SetTransitions, name: str) -> Picture | None:
     blocks, (ours, theirs) = of_set.blocks, of_set.titles
     matrices = {"found": blocks.observed, "by chance": blocks.chance}
     most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for matrix in matrices.values()))
-    figure, axes = panels(1, 2, width=7.2, height=2.9)
+    figure, axes = panels(2, width=7.2, height=2.9)
     names = [str(step) for step in blocks.steps]
     mesh: Any = None
     for axis, (kind, matrix) in zip(axes, matrices.items(), strict=True):
@@ -106,7 +106,7 @@ def similarity_curves(of_set: SetTransitions, name: str) -> Picture | None:
     arms = [(arm, look, arm.similarity) for arm, look in zip(of_set.arms, LOOKS, strict=False) if arm.similarity]
     if not arms:
         return None
-    figure, axes = panels(1, 1 + len(arms), height=2.9)
+    figure, axes = panels(1 + len(arms), height=2.9)
     most = max(float(np.nanmax(similarity.with_self_pairs)) for _, _, similarity in arms)
     rows: list[tuple[Any, ...]] = []
     mesh: Any = None

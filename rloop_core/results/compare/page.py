@@ -1,9 +1,10 @@
-"""Render the comparison's page; the template escapes everything."""
+"""Write a comparison: one HTML file, every figure as PNG and CSV, every table as CSV, the lineage as JSON."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,20 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.results.analysis.transitions import History
-from rloop_core.results.compare.comparison import Comparison
-from rloop_core.results.compare.figures import Figures, paper_figures
-from rloop_core.results.compare.table import AVERAGE, TableOne
+from rloop_core.results.compare.comparison import AVERAGE, Comparison, TableOne
+from rloop_core.results.compare.figures import Figures, draw, paper_figures
 from rloop_core.results.compare.trajectories import Cases
 from rloop_core.results.compare.transitions import SetTransitions
-from rloop_core.results.page import fill_template, image_uri
-from rloop_core.results.report.lineage import lineage_section
-from rloop_core.results.report.trajectories import Sample, samples_of
+from rloop_core.results.page import default_folder, fill_template, image_uri, writable_folder, write_files
+from rloop_core.results.report.lineage import artifact_table, lineage_section
+from rloop_core.results.report.trajectories import EXPERTS_NAME, Sample, samples_of, write_expert_keys
 from rloop_core.results.study.arms import Arm
 from rloop_core.results.study.comparability import config_differences
 from rloop_core.results.study.compute import compute_cells
+from rloop_core.results.study.forgetting import forgetting_table
 from rloop_core.results.study.table import headline_cards
-from rloop_core.results.tables import Row, difference_name
+from rloop_core.results.tables import Row, Table, difference_name
 
+HTML_FILE = "compare.html"
 PICTURE_BYTES = 3_000_000
 """Most bytes of the page that pictures take; with the trajectories it stays below 5 MB."""
 SCRIPT = Path(__file__).with_name("filter.js")
@@ -35,8 +37,36 @@ _PROMPT_CHARACTERS = 160
 _SUMMARY_CHARACTERS = 90
 
 
+def write_comparison(comparison: Comparison, out: Path | None = None) -> Path:
+    """Write a comparison into a folder; returns the HTML file's path.
+
+    By default it is `<store>/<run>/compare-<vanilla>`, or `.rloop/reports/<run>+<vanilla>` if the store is remote.
+
+    Raises:
+        StoreError: The folder cannot be written.
+    """
+    ours, theirs = (arm.run for arm in comparison.arms)
+    out = out or default_folder(ours.store, [ours.name, theirs.name], f"compare-{theirs.name}")
+    with writable_folder(out):
+        figures = draw(comparison)
+        forgotten = [one for of_set in comparison.transitions if of_set.blocks for one in of_set.blocks.forgetting]
+        tables = (
+            comparison.table.to_table(),
+            _histories_table(comparison),
+            forgetting_table(comparison.record.titles, forgotten),
+            comparison.compute,
+            _lineage_table(comparison),
+        )
+        lineages = ",\n".join(lineage.to_json() for lineage in comparison.lineages)
+        texts = {"lineage.json": f"[{lineages}]\n", HTML_FILE: render(comparison, figures)}
+        refined = {arm.run.name: arm.run for arm in comparison.arms if arm.run.config.arm == "rloop"}
+        write_expert_keys(refined.values(), out / EXPERTS_NAME)
+        write_files(out, figures.every, [table for table in tables if table.rows], texts)
+    return out / HTML_FILE
+
+
 def render(comparison: Comparison, figures: Figures) -> str:
-    """Return one HTML document without any outside reference."""
+    """Return one HTML document without any outside reference; the template escapes everything."""
     from markupsafe import Markup
 
     ours, theirs = comparison.arms
@@ -135,26 +165,47 @@ def _case_section(cases: Cases) -> dict[str, Any]:
 
     Attributes of HTML elements hold numbers in place of names: no hostile text.
     """
+    places, fates = (list(dict.fromkeys(getattr(case, name) for case in cases.cases)) for name in ("place", "fate"))
+    shown = Counter((case.place, case.fate) for case in cases.cases)
     verdicts = sorted({sample.verdict for case in cases.cases for side in case.sides for sample in side.shown})
     return {
-        "places": cases.places,
-        "fates": cases.fates,
+        "places": places,
+        "fates": fates,
         "verdicts": verdicts,
         "left_out": cases.left_out,
         "cases": [
             {
                 "case": case,
-                "place": cases.places.index(case.place),
-                "fate": cases.fates.index(case.fate),
+                "place": places.index(case.place),
+                "fate": fates.index(case.fate),
                 "summary": _cut(" ".join(case.prompt.split()), _SUMMARY_CHARACTERS),
                 "sides": [(side, [(verdicts.index(one.verdict), one) for one in side.shown]) for side in case.sides],
             }
             for case in cases.cases
         ],
-        "found": [(*kind, f"{count:,}", cases.shown(*kind)) for kind, count in cases.found.items()],
+        "found": [(*kind, f"{count:,}", shown[kind]) for kind, count in cases.found.items()],
     }
 
 
 def _cut(text: str, characters: int) -> str:
     """Return the beginning of a text, with a mark where it goes on."""
     return text if len(text) <= characters else f"{text[:characters]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _histories_table(comparison: Comparison) -> Table:
+    """One row a set, arm and problem."""
+    rows = [
+        (of_set.label, arm.title, one.problem_id, one.kind, one.told, " ".join(map(str, one.correct)))
+        for of_set in comparison.transitions
+        for arm in of_set.arms
+        for one in arm.histories
+    ]
+    return Table("histories", ("set", "arm", "problem_id", "kind", "history", "correct"), tuple(rows))
+
+
+def _lineage_table(comparison: Comparison) -> Table:
+    """Every artifact of both arms, one row each."""
+    tables = {arm.run.name: artifact_table(arm.run) for arm in comparison.arms}
+    columns = next(iter(tables.values())).columns
+    rows = [(run, *row) for run, table in tables.items() for row in table.rows]
+    return Table("lineage", ("run", *columns), tuple(rows))

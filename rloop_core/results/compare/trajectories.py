@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
+from itertools import product
 
 from rloop_core.errors import RLoopError
 from rloop_core.results.analysis.transitions import History, SolvedRule, histories
@@ -75,20 +75,6 @@ class Cases:
     found: dict[tuple[str, str], int]
     left_out: int
 
-    @property
-    def places(self) -> list[str]:
-        """Places of the cases, each once, in their order."""
-        return list(dict.fromkeys(case.place for case in self.cases))
-
-    @property
-    def fates(self) -> list[str]:
-        """Fates of the cases, each once, in their order."""
-        return list(dict.fromkeys(case.fate for case in self.cases))
-
-    def shown(self, place: str, fate: str) -> int:
-        """Return the number of cases of a (place, fate)."""
-        return Counter((case.place, case.fate) for case in self.cases)[place, fate]
-
 
 def collect_cases(ours: Arm, theirs: Arm, rule: SolvedRule) -> Cases:
     """Collect cases of every shared set, then of each RLoop arm's last expert set, as far as the page has room.
@@ -119,9 +105,21 @@ def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, st
             mine, other = (_histories(arm, label, end, rule) for arm, end in zip(arms, ends, strict=True))
         except RLoopError:  # noted where the matrices are missing
             continue
-        problems = sorted(mine.keys() & other.keys(), key=lambda problem: (-_gap(mine, other, problem), problem))
-        for fate in _fates(ours.title, theirs.title):
-            of_fate = [one for one in problems if _fate(mine[one], other[one], ours.title, theirs.title) == fate]
+        told = (mine, other)
+
+        def gap(problem: str, told: tuple[dict[str, History], ...] = told) -> int:
+            return abs(told[0][problem].correct[-1] - told[1][problem].correct[-1])
+
+        problems = sorted(mine.keys() & other.keys(), key=lambda problem: (-gap(problem), problem))
+        for how, (winner, loser) in product(("lost", "never solved"), ((0, 1), (1, 0))):
+            fate = f"{how} by {arms[loser].title}, solved by {arms[winner].title}"
+            of_fate = [
+                one
+                for one in problems
+                if told[winner][one].solved[-1]
+                and not told[loser][one].solved[-1]
+                and (told[loser][one].kind == "lost") == (how == "lost")
+            ]
             if of_fate:
                 found[label, fate] = len(of_fate)
             chosen = of_fate[:PROBLEMS_A_FATE]
@@ -129,7 +127,7 @@ def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, st
             for problem in chosen:
                 sides = [
                     _side(arm, end, by_problem[problem], shown.get(problem, []))
-                    for arm, end, by_problem, shown in zip(arms, ends, (mine, other), samples, strict=True)
+                    for arm, end, by_problem, shown in zip(arms, ends, told, samples, strict=True)
                 ]
                 if first := next((sample for side in sides for sample in side.shown), None):
                     yield Case(label, fate, problem, first.prompt, first.gold, sides)
@@ -144,25 +142,6 @@ def _histories(arm: Arm, label: str, end: Checkpoint, rule: SolvedRule) -> dict[
     way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
     told = histories([one.outcomes for one in way], [one.label for one in way], rule)
     return {history.problem_id: history for history in told}
-
-
-def _fates(ours: str, theirs: str) -> list[str]:
-    """Return the ways in which the final policies of the arms can differ on a problem, in the page's order."""
-    return [f"{how} by {loser}, solved by {winner}" for how in ("lost", "never solved")
-            for loser, winner in ((theirs, ours), (ours, theirs))]  # fmt: skip
-
-
-def _fate(mine: History, other: History, ours: str, theirs: str) -> str | None:
-    """Return one of `_fates`; None where the final policies agree."""
-    if mine.solved[-1] == other.solved[-1]:
-        return None
-    winner, loser, history = (ours, theirs, other) if mine.solved[-1] else (theirs, ours, mine)
-    return f"{'lost' if history.kind == 'lost' else 'never solved'} by {loser}, solved by {winner}"
-
-
-def _gap(mine: dict[str, History], other: dict[str, History], problem: str) -> int:
-    """Return by how many correct samples the final policies differ."""
-    return abs(mine[problem].correct[-1] - other[problem].correct[-1])
 
 
 def _samples(arm: Arm, end: Checkpoint, problems: Sequence[str]) -> dict[str, list[Sample]]:

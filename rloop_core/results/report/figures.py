@@ -12,7 +12,6 @@ from rloop_core.results.plotting import (
     MUTED,
     Picture,
     add_legend,
-    grid,
     panels,
     percent_axis,
     picture,
@@ -21,45 +20,38 @@ from rloop_core.results.plotting import (
 )
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_tables
 
-# Of each curve: metric, title, and True if it is a share.
-_LEARNING = (("reward", "mean reward, as trained on", False), ("accuracy", "share of correct rollouts", True))
-_ENTROPY = ("entropy", "policy entropy, nats a token", False)
-_LENGTH = ("length_mean", "completion length, tokens", False)
-_TRUNCATED = ("truncated", "share of truncated rollouts", True)
-_HEALTH = (
-    _ENTROPY,
-    ("grad_norm", "gradient norm, before clipping", False),
-    _LENGTH,
-    _TRUNCATED,
-    ("drift", "vLLM's distance from the trainer, nats a token", False),
-)
-_PHASE = (*_LEARNING, ("settled", "share of groups all correct or all wrong", True), _ENTROPY, _LENGTH, _TRUNCATED)
+_LEARNING = {"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}
+_ENTROPY = {"entropy": "policy entropy, nats a token"}
+_LENGTH = {"length_mean": "completion length, tokens", "truncated": "share of truncated rollouts"}
+STEP_FIGURES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "learning": (
+        "Reward and accuracy by RL step",
+        "All recorded rollouts of each RL step, those that dynamic sampling kept from the update too. Each iteration "
+        "starts again from its refined policy, so the curve falls back at the dashed lines.",
+        _LEARNING,
+    ),
+    "health": (
+        "Entropy, gradient norm and length by RL step",
+        "Falling entropy and growing gradients or truncation announce overfitting and instability.",
+        {
+            **_ENTROPY,
+            "grad_norm": "gradient norm, before clipping",
+            **_LENGTH,
+            "drift": "vLLM's distance from the trainer, nats a token",
+        },
+    ),
+    "phase": (
+        "The RL phase, by RL step",
+        "All recorded rollouts of each RL step. Groups that are all correct or all wrong teach nothing.",
+        {**_LEARNING, "settled": "share of groups all correct or all wrong", **_ENTROPY, **_LENGTH},
+    ),
+}
+"""Name of a figure: its title, its caption, and the axis title of each metric."""
+_SHARES = ("accuracy", "truncated", "settled")
 MOST_DRAWN = 12
 """Most iterations that a figure shows side by side. The numbers beside it are of all of them."""
 _MOST_BOUNDARIES = 60
 STAGE_COLOURS = dict(zip(("explore", "harvest", "filter", "rft", "evaluate"), COLOURS, strict=False))
-
-
-def learning(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
-    """Draw reward and accuracy by RL step across iterations."""
-    caption = (
-        "All recorded rollouts of each RL step, those that dynamic sampling kept from the update too. Each iteration "
-        "starts again from its refined policy, so the curve falls back at the dashed lines."
-    )
-    return _by_step(steps, _LEARNING, "learning", "Reward and accuracy by RL step", caption)
-
-
-def health(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
-    """Draw entropy, gradient norm, length and truncation by RL step."""
-    caption = "Falling entropy and growing gradients or truncation announce overfitting and instability."
-    return _by_step(steps, _HEALTH, "health", "Entropy, gradient norm and length by RL step", caption)
-
-
-def phase(steps: Sequence[Mapping[str, Any]]) -> Picture | None:
-    """Draw one RL phase in six curves: what was learned, and what it cost in variety."""
-    rows = [{**row, "settled": row["groups_dropped"] / row["groups"] if row.get("groups") else None} for row in steps]
-    caption = "All recorded rollouts of each RL step. Groups that are all correct or all wrong teach nothing."
-    return _by_step(rows, _PHASE, "phase", "The RL phase, by RL step", caption)
 
 
 @styled
@@ -67,7 +59,7 @@ def losses(values: Sequence[float], iteration: int) -> Picture | None:
     """Draw the loss of every update of RFT."""
     if not values:
         return None
-    figure, (axis,) = panels(1, 1, height=2.6)
+    figure, (axis,) = panels(1, height=2.6)
     updates = range(1, len(values) + 1)
     marker = "o" if len(values) < 40 else None
     axis.plot(updates, values, color=_colour(iteration), marker=marker, markersize=3.5)
@@ -81,28 +73,29 @@ def losses(values: Sequence[float], iteration: int) -> Picture | None:
 
 
 @styled
-def _by_step(
-    steps: Sequence[Mapping[str, Any]], curves: Sequence[tuple[str, str, bool]], name: str, title: str, caption: str
-) -> Picture | None:
-    shown = [curve for curve in curves if any(row.get(curve[0]) is not None for row in steps)]
+def by_step(name: str, steps: Sequence[Mapping[str, Any]]) -> Picture | None:
+    """Draw one of `STEP_FIGURES`, a line an iteration; None where no RL step has its metrics."""
+    title, caption, metrics = STEP_FIGURES[name]
+    steps = [{**row, "settled": row["groups_dropped"] / row["groups"] if row.get("groups") else None} for row in steps]
+    shown = [metric for metric in metrics if any(row.get(metric) is not None for row in steps)]
     if not shown:
         return None
-    figure, axes = grid(len(shown), 2, sharex=True)
+    figure, axes = panels(len(shown), 2, sharex=True)
     by_iteration: dict[int, list[Mapping[str, Any]]] = {row["iteration"]: [] for row in steps}
     for row in steps:
         by_iteration[row["iteration"]].append(row)
     iterations = sorted(by_iteration)
-    for axis, (key, label, is_share) in zip(axes, shown, strict=False):
+    for axis, key in zip(axes, shown, strict=False):
         for iteration in iterations:
             rows = [row for row in by_iteration[iteration] if row.get(key) is not None]
             x, y = [row["total_step"] for row in rows], [row[key] for row in rows]
             axis.plot(x, y, color=_colour(iteration), marker="o" if len(x) < 4 else None, markersize=3.5)
             if iteration != iterations[0] and rows and len(iterations) <= _MOST_BOUNDARIES:
                 axis.axvline(x[0] - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
-        axis.set_title(label)
+        axis.set_title(metrics[key])
         axis.margins(y=0.14)  # room for the iterations' names
         axis.xaxis.get_major_locator().set_params(integer=True)
-        if is_share:
+        if key in _SHARES:
             percent_axis(axis)
             axis.set_ylim(0, max(0.01, axis.get_ylim()[1]))
     for axis in axes[-2:]:
@@ -113,7 +106,7 @@ def _by_step(
         text = f"iteration {iteration}" if len(iterations) <= 3 else str(iteration)
         at, options = ((first + last) / 2, 0.02), {"ha": "center", "fontsize": 8, "color": _colour(iteration)}
         axes[0].annotate(text, at, xycoords=("data", "axes fraction"), **options)
-    columns = ("iteration", "step", "total_step", *(key for key, _, _ in shown))
+    columns = ("iteration", "step", "total_step", *shown)
     return picture(figure, name, title, caption, columns, [[row.get(column) for column in columns] for row in steps])
 
 
@@ -123,7 +116,7 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     if not rows:
         return None
     tables = evaluation_tables(rows)
-    figure, axes = grid(len(tables), 2, height=3.0, sharey=True)
+    figure, axes = panels(len(tables), 2, height=3.0, sharey=True)
     # pass@1 is avg@n by definition: drawn, it would only hide the other. majority@n is in the table.
     names = [name for row in rows for name in row.metrics if name != "pass@1" and not name.startswith("majority@")]
     metrics = list(dict.fromkeys(names))
@@ -160,7 +153,7 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
         return None
     steps = [row["step"] for row in next(iter(ledgers.values()))["ledger"]]
     drawn = _chosen(list(ledgers))
-    figure, (axis,) = panels(1, 1, height=max(2.6, 0.24 * len(steps) * (len(drawn) + 1)))
+    figure, (axis,) = panels(1, height=max(2.6, 0.24 * len(steps) * (len(drawn) + 1)))
     height = 0.8 / len(drawn)
     for place, iteration in enumerate(drawn):
         rows = ledgers[iteration]["ledger"]
@@ -204,7 +197,7 @@ def success_rates(rates: Mapping[int, Sequence[float]], threshold: float) -> Pic
         numbers.append((iteration, "never solved", "", unsolved[iteration]))
         numbers += [(iteration, f"{edges[i]:.2f}", f"{edges[i + 1]:.2f}", n) for i, n in enumerate(counts[iteration])]
     drawn = _chosen(list(rates))
-    figure, axes = grid(len(drawn), 3, height=2.4, sharey=True)
+    figure, axes = panels(len(drawn), 3, height=2.4, sharey=True)
     colours = [COLOURS[1] if right <= threshold + 1e-9 else COLOURS[0] for right in edges[1:]]
     bars = {"width": 0.05, "align": "edge", "edgecolor": "white", "linewidth": 0.6}
     for axis, iteration in zip(axes, drawn, strict=False):
@@ -230,7 +223,7 @@ def seconds(rows: Sequence[tuple[int, str, float]]) -> Picture | None:
     for iteration, stage, value in rows:
         by_iteration[iteration][stage] = value
     iterations = _chosen(list(by_iteration))
-    figure, (axis,) = panels(1, 1, height=0.8 + 0.42 * len(iterations))
+    figure, (axis,) = panels(1, height=0.8 + 0.42 * len(iterations))
     total = max(sum(by_iteration[iteration].values()) for iteration in iterations)
     left = [0.0] * len(iterations)
     for stage, colour in STAGE_COLOURS.items():

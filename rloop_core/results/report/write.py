@@ -122,8 +122,8 @@ def draw(part: RunReport) -> dict[str, Picture]:
     """Draw every figure that has numbers, by name."""
     drawn = (
         figures.gains(part.evaluation),
-        figures.learning(part.steps),
-        figures.health(part.steps),
+        figures.by_step("learning", part.steps),
+        figures.by_step("health", part.steps),
         figures.funnel(part.ledgers),
         figures.success_rates(part.success_rates, part.run.config.filter.threshold),
         figures.seconds([(*key, manifest.seconds) for key, manifest in part.run.manifests.items()]),

@@ -100,7 +100,7 @@ def metric_panels(metrics: Mapping[str, Sequence[str]], draw: Callable[[Any, str
         metrics: Metrics by set label.
         draw: Called with axis, label and metric.
     """
-    figure, axes = panels(len(metrics), 2, height=2.6, sharex=True)
+    figure, axes = panels(2 * len(metrics), 2, height=2.6, sharex=True)
     for row, (label, names) in enumerate(metrics.items()):
         for axis, metric in zip(axes[2 * row :], names, strict=False):
             draw(axis, label, metric)
@@ -189,7 +189,7 @@ def step_curves(record: StudyRecord, name: str) -> Picture | None:
     shown = [metric for metric in metrics if any(row.get(metric) is not None for row in every)]
     if not shown:
         return None
-    figure, axes = panels(1, len(shown), height=2.6)
+    figure, axes = panels(len(shown), height=2.6)
     for axis, metric in zip(axes, shown, strict=True):
         for arm, look in zip(record.pair, LOOKS, strict=True):
             _draw_steps(axis, [run.steps for run in record.runs(arm)], metric, look, record.titles[arm], window)

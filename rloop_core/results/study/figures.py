@@ -12,7 +12,6 @@ from rloop_core.results.plotting import (
     MARKERS,
     MUTED,
     Picture,
-    grid,
     panels,
     percent_axis,
     picture,
@@ -51,7 +50,7 @@ def differences(record: StudyRecord, rows: Mapping[str, Sequence[Row]], name: st
     if not labels:
         return None
     most = max(sum(len(row.cells) + 1 for row in rows[label]) for label in labels)
-    figure, axes = panels(1, len(labels), width=4.2 * max(2, len(labels)), height=0.6 + _LINE * most, sharex=True)
+    figure, axes = panels(len(labels), width=4.2 * max(2, len(labels)), height=0.6 + _LINE * most, sharex=True)
     cells: list[tuple[Any, ...]] = []
     for axis, label in zip(axes, labels, strict=True):
         y, left = 0.0, axis.get_yaxis_transform()
@@ -89,7 +88,7 @@ def forgotten(record: StudyRecord, rows: Sequence[Forgetting]) -> Picture | None
     if not rows:
         return None
     keys = list(dict.fromkeys((row.path, row.set) for row in rows))
-    figure, axes = grid(len(keys), 2, height=0.7 + 0.34 * len(record.titles))
+    figure, axes = panels(len(keys), 2, height=0.7 + 0.34 * len(record.titles))
     colours = dict(zip(record.pair, COLOURS, strict=False))
     for axis, (path, label) in zip(axes, keys, strict=False):
         of_panel = [row for row in rows if (row.path, row.set) == (path, label)]

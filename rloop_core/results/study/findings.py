@@ -94,7 +94,7 @@ class StudyFindings:
         }
 
 
-def findings(study: StudyConfig, store: Store, page: Path, cache: Path, solved: str = "any") -> StudyFindings:
+def study_findings(study: StudyConfig, store: Store, page: Path, cache: Path, solved: str = "any") -> StudyFindings:
     """Read a study's runs as far as they have come, and analyse them; see `write_study`.
 
     Raises:
