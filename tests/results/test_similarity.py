@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -76,20 +76,19 @@ def test_missing_trajectories_are_refused() -> None:
         similarity([[[["a"]], []]])
 
 
-def test_memory_does_not_depend_on_the_number_of_problems() -> None:
-    def peak(problems: int) -> int:
-        draw = np.random.default_rng(0)
+class Problem(list):
+    """The trajectories of a problem; unlike a list, it can be referred to weakly."""
 
-        def one() -> Iterator[list[list[list[str]]]]:
-            for _ in range(problems):
-                yield [[[f"w{i}" for i in draw.integers(0, 200, 60)] for _ in range(8)] for _ in range(3)]
 
-        tracemalloc.start()
-        try:
-            similarity(one())
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+def test_one_problem_is_held_at_a_time() -> None:
+    handed_out: list[weakref.ref[Problem]] = []
 
-    peak(2)
-    assert peak(60) < 1.3 * peak(6)
+    def problems() -> Iterator[Problem]:
+        for number in range(20):
+            assert sum(earlier() is not None for earlier in handed_out) <= 1, "only the last may still be held"
+            problem = Problem([[words(f"a b {number}"), words("b c")]])
+            handed_out.append(weakref.ref(problem))
+            yield problem
+            del problem
+
+    assert similarity(problems()).problems == 20
