@@ -94,67 +94,76 @@ def collect_cases(ours: Arm, theirs: Arm, rule: SolvedRule) -> Cases:
     return Cases(cases, found, left_out)
 
 
+@dataclass(frozen=True)
+class _Final:
+    """An arm's final policy on one problem set; `histories` are by problem id, on the way to this policy."""
+
+    arm: Arm
+    checkpoint: Checkpoint
+    histories: dict[str, History]
+
+    def side(self, problem: str, shown: list[Sample]) -> Side:
+        history, outcomes = self.histories[problem], self.checkpoint.outcomes
+        samples = int(outcomes.n[outcomes.problem_ids.index(problem)])
+        return Side(f"{self.arm.title}, {self.checkpoint.label}", history.correct[-1], samples, history.told, shown)
+
+    def samples(self, problems: Sequence[str]) -> dict[str, list[Sample]]:
+        """Read a few samples of each problem; none, with a note, where they cannot be read."""
+        nothing: dict[str, list[Sample]] = {}
+        origin = f"{self.arm.title}, {self.checkpoint.label}"
+        reader = partial(samples_of, self.checkpoint.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
+        return self.arm.run.read(f"Samples of {origin}", reader, nothing) if problems else nothing
+
+
 def _of_sets(ours: Arm, theirs: Arm, rule: SolvedRule, found: dict[tuple[str, str], int]) -> Iterator[Case]:
     """Yield the problems that one final policy alone solves; sets without two final policies have none."""
-    arms = (ours, theirs)
     for label in shared_sets(ours, theirs):
-        ends = [end for arm in arms if (end := arm.final(label))]
-        if len(ends) < 2:
-            continue
         try:
-            mine, other = (_histories(arm, label, end, rule) for arm, end in zip(arms, ends, strict=True))
+            first, second = _final(ours, label, rule), _final(theirs, label, rule)
         except RLoopError:  # noted where the matrices are missing
             continue
-        told = (mine, other)
-
-        def gap(problem: str, told: tuple[dict[str, History], ...] = told) -> int:
-            return abs(told[0][problem].correct[-1] - told[1][problem].correct[-1])
-
-        problems = sorted(mine.keys() & other.keys(), key=lambda problem: (-gap(problem), problem))
-        for how, (winner, loser) in product(("lost", "never solved"), ((0, 1), (1, 0))):
-            fate = f"{how} by {arms[loser].title}, solved by {arms[winner].title}"
-            of_fate = [
-                one
-                for one in problems
-                if told[winner][one].solved[-1]
-                and not told[loser][one].solved[-1]
-                and (told[loser][one].kind == "lost") == (how == "lost")
-            ]
-            if of_fate:
-                found[label, fate] = len(of_fate)
-            chosen = of_fate[:PROBLEMS_A_FATE]
-            samples = [_samples(arm, end, chosen) for arm, end in zip(arms, ends, strict=True)]
+        if not first or not second:
+            continue
+        for lost, (winner, loser) in product((True, False), ((first, second), (second, first))):
+            problems = _solved_by_one(winner, loser, lost=lost)
+            fate = f"{'lost' if lost else 'never solved'} by {loser.arm.title}, solved by {winner.arm.title}"
+            if problems:
+                found[label, fate] = len(problems)
+            chosen = problems[:PROBLEMS_A_FATE]
+            samples = [(final, final.samples(chosen)) for final in (first, second)]
             for problem in chosen:
-                sides = [
-                    _side(arm, end, by_problem[problem], shown.get(problem, []))
-                    for arm, end, by_problem, shown in zip(arms, ends, told, samples, strict=True)
-                ]
-                if first := next((sample for side in sides for sample in side.shown), None):
-                    yield Case(label, fate, problem, first.prompt, first.gold, sides)
+                sides = [final.side(problem, shown.get(problem, [])) for final, shown in samples]
+                if one := next((sample for side in sides for sample in side.shown), None):
+                    yield Case(label, fate, problem, one.prompt, one.gold, sides)
 
 
-def _histories(arm: Arm, label: str, end: Checkpoint, rule: SolvedRule) -> dict[str, History]:
-    """Return the history of each problem on the way to the final policy.
+def _final(arm: Arm, label: str, rule: SolvedRule) -> _Final | None:
+    """Return the arm's final policy on a set; None if it was not evaluated.
 
     Raises:
         StageError: The final policy's problems are not those of the policies before it.
     """
+    end = arm.final(label)
+    if end is None:
+        return None
     way = arm.checkpoints[label][: arm.checkpoints[label].index(end) + 1]
-    told = histories([one.outcomes for one in way], [one.label for one in way], rule)
-    return {history.problem_id: history for history in told}
+    by_problem = histories([one.outcomes for one in way], [one.label for one in way], rule)
+    return _Final(arm, end, {history.problem_id: history for history in by_problem})
 
 
-def _samples(arm: Arm, end: Checkpoint, problems: Sequence[str]) -> dict[str, list[Sample]]:
-    """Read a few samples of each problem; none, with a note, where they cannot be read."""
-    nothing: dict[str, list[Sample]] = {}
-    origin = f"{arm.title}, {end.label}"
-    reader = partial(samples_of, end.files, problems, origin, COMPLETIONS_A_POLICY, _CHARACTERS)
-    return arm.run.read(f"Samples of {origin}", reader, nothing) if problems else nothing
+def _solved_by_one(winner: _Final, loser: _Final, *, lost: bool) -> list[str]:
+    """Return the problems that `winner` alone solves, those first whose correct samples differ most.
 
-
-def _side(arm: Arm, end: Checkpoint, history: History, shown: list[Sample]) -> Side:
-    samples = int(end.outcomes.n[end.outcomes.problem_ids.index(history.problem_id)])
-    return Side(f"{arm.title}, {end.label}", history.correct[-1], samples, history.told, shown)
+    With `lost` those that the other arm had solved on its way, without it those that it never solved.
+    """
+    differences = {
+        problem: abs(winner.histories[problem].correct[-1] - loser.histories[problem].correct[-1])
+        for problem in winner.histories.keys() & loser.histories.keys()
+        if winner.histories[problem].solved[-1]
+        and not loser.histories[problem].solved[-1]
+        and (loser.histories[problem].kind == "lost") == lost
+    }
+    return sorted(differences, key=lambda problem: (-differences[problem], problem))
 
 
 def _hard(arm: Arm, found: dict[tuple[str, str], int]) -> Iterator[Case]:
