@@ -231,10 +231,18 @@ class RFTConfig(Section):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Rate = 1.0
     """Gradients are scaled down to this norm."""
+    interpolation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """theta_{i+1} = theta_i + interpolation * (fine-tuned policy - theta_i), weight by weight; 1 takes the fine-tuned
+    policy (paper). Less keeps more of theta_i, and with it what RL on few problems forgets (WiSE-FT)."""
 
     def identity(self) -> dict[str, Any]:
-        """Leave out `start`, which enters the fingerprint as the digest of the policy that it names."""
-        return self.model_dump(mode="json", exclude={"start"})
+        """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
+
+        Release 0.1.0 did not have `interpolation`: it is left out where it has no effect.
+        """
+        return self.model_dump(
+            mode="json", exclude={"start"} | ({"interpolation"} if self.interpolation == 1 else set())
+        )
 
 
 class LoraConfig(Section):

@@ -24,6 +24,8 @@ def finetune(
 ) -> dict[str, float]:
     """Fine-tune theta_i on trajectories and write theta_{i+1} to `work/policy`.
 
+    With `rft.interpolation` below 1, theta_{i+1} lies between theta_i and the fine-tuned policy.
+
     Several ranks share the batches that one rank would train on, so their result differs by floating-point sums alone.
 
     Args:
@@ -53,12 +55,31 @@ def finetune(
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
     model, weights = policy_of(trainer, job.config)
     if job.rank == 0:
+        if settings.interpolation < 1:
+            weights = _interpolate(job, model.state_dict() if weights is None else weights)
         save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype, weights=weights)
     return {
         "updates": float(updates),
         "loss_first": losses[0],
         "loss_last": losses[-1],
         "tokens": float(sum(map(len, completion_ids)) * settings.epochs),
+    }
+
+
+def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights on the line from theta_i to the fine-tuned policy, at `rft.interpolation` (arXiv 2109.01903).
+
+    Args:
+        job: The fine-tuning; its policy is theta_i.
+        tuned: The fine-tuned weights by name.
+    """
+    import torch
+
+    share = job.config.rft.interpolation
+    remote = job.config.policy.trust_remote_code
+    theta = load_model(job.policy, dtype="float32", device="cpu", trust_remote_code=remote).state_dict()
+    return {
+        name: torch.lerp(theta[name], value.detach().to("cpu", torch.float32), share) for name, value in tuned.items()
     }
 
 

@@ -146,15 +146,18 @@ def test_a_server_that_is_away_is_nobody_s_silence(
 ) -> None:
     heard = _listen(monkeypatch)
     look, away = module._look, [0.0]
+    answers: list[Any] = []
 
     def slow(sent: UUID) -> Any:
+        """Take long twice: the server does not answer, and then it answers late, with no later heartbeat."""
         answer = look(sent)
-        if len(heard) < 3 or away[0]:
-            return answer
-        away[0] = 2 * module.SILENT_SECONDS
-        return None, None
+        if len(heard) >= 3 and len(away) < 3:
+            away.append(away[-1] + 2 * module.SILENT_SECONDS)
+            answer = (None, None) if len(away) == 2 else answers[-2]
+        answers.append(answer)
+        return answer
 
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + away[0], sleep=time.sleep)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + away[-1], sleep=time.sleep)
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(module, "_look", slow)
 

@@ -97,6 +97,17 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
+def test_interpolation_ends_between_theta_i_and_the_fine_tuned_policy(tmp_path: Path) -> None:
+    _finetune(tmp_path / "tuned", learning_rate=1e-3)
+    _finetune(tmp_path / "quarter", learning_rate=1e-3, interpolation=0.25)
+    folders = (bundled_policy_path(), tmp_path / "tuned/policy", tmp_path / "quarter/policy")
+    theta, tuned, quarter = (load_model(folder, dtype="float32", device="cpu").state_dict() for folder in folders)
+    for name, weight in quarter.items():
+        expected = 0.75 * theta[name].double().numpy() + 0.25 * tuned[name].double().numpy()
+        np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+    assert policy_digest(tmp_path / "quarter/policy") != policy_digest(bundled_policy_path())
+
+
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
     config = small_config()
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")
