@@ -371,7 +371,9 @@ def _metrics_of(rows: list[dict[str, Any]], group_size: int) -> dict[str, float]
     """Return this rank's metrics of an RL step: means over all rollouts, and groups dropped from the update."""
     count = len(rows)
     lengths = [row["length"] for row in rows]
+    entropies = [row["entropy_mean"] for row in rows if row["entropy_mean"] is not None]
     return {
+        **({"entropy_rollouts": sum(entropies) / len(entropies)} if entropies else {}),
         "rollouts": float(count),
         "reward": sum(row["reward"] for row in rows) / count,
         "accuracy": sum(row["verdict"] == Verdict.correct for row in rows) / count,

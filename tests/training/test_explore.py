@@ -77,6 +77,7 @@ def test_metrics_of_an_rl_step_describe_all_its_rollouts(
         assert step["accuracy"] == pytest.approx(sum(correct) / len(rows))
         assert step["reward"] == pytest.approx(sum(row["reward"] for row in rows) / len(rows))
         assert step["length_mean"] == pytest.approx(sum(row["length"] for row in rows) / len(rows))
+        assert step["entropy_rollouts"] == pytest.approx(sum(row["entropy_mean"] for row in rows) / len(rows), rel=1e-5)
         assert step["truncated"] == pytest.approx(sum(not row["finished"] for row in rows) / len(rows))
         for name in ("entropy", "grad_norm", "clip_ratio", "clip_ratio_low", "clip_ratio_high", "learning_rate"):
             assert step[name] >= 0

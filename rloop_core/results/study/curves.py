@@ -45,8 +45,12 @@ STEP_FIGURES: dict[str, tuple[str, str, dict[str, str]]] = {
     "figure-1-reward": ("Figure 1, for both arms. Training reward over RL steps", _ROLLOUTS, _REWARD),
     "figure-5c-entropy": (
         "Figure 5c. Policy entropy over RL steps",
-        "Entropy: mean over each RL step's updates; length: over its rollouts.",
-        {"entropy": "policy entropy, nats a token", "length_mean": "completion length, tokens"},
+        "Over all rollouts of each RL step; entropy also over its updates, without groups all right or all wrong.",
+        {
+            "entropy_rollouts": "policy entropy, nats a token",
+            "entropy": "policy entropy in the updates, nats a token",
+            "length_mean": "completion length, tokens",
+        },
     ),
     "figure-6-gradients": (
         "Figure 6. Gradient norm over RL steps",
