@@ -81,7 +81,7 @@ def plain(store: str) -> dict[str, Any]:
     from rloop_core.store import Store
 
     config = _config(store)
-    runner = StageRunner(config, Store(store), None, launch=lambda job, tell, **limits: execute(job, tell))
+    runner = StageRunner(config, Store(store), None, launch=lambda job, on_event, **limits: execute(job, on_event))
     stages = stages_of(config)
     started = time.monotonic()
     for iteration, stage in stages:
@@ -92,10 +92,10 @@ def plain(store: str) -> dict[str, Any]:
 def flow(store: str) -> dict[str, Any]:
     """Run the flow; `cpu` is this process's."""
     from flows.embedded import prefect_api
-    from rloop_core.stages.process import warm_up
+    from rloop_core.stages.process import start_fork_server
 
     config = _config(store)
-    warm_up()
+    start_fork_server()
     with prefect_api():
         from prefect import get_client
 

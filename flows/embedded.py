@@ -32,11 +32,11 @@ class _Server:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
             self.address = f"{origin}/api"
-            guarded = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
+            auth = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "flows.embedded_server", str(listener.fileno()), str(os.getpid())],
                 pass_fds=[listener.fileno()],
-                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **guarded},
+                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

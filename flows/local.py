@@ -19,14 +19,14 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
         RLoopError: The error of the first stage that failed.
     """
     with early_server() as server:
-        from rloop_core.stages.process import warm_up
+        from rloop_core.stages.process import start_fork_server
         from tasks.session import open_run, watched_by
 
         # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
         with watched_by(listener), open_run(config) as run:
             if not _looks_finished(config):
                 run.runner.check()
-                warm_up()
+                start_fork_server()
             with prefect_api(server):
                 _run_flow(config)
 

@@ -207,7 +207,7 @@ def live_progress(run: RunSession, stage: str, iteration: int, name: str | None 
     publisher = run.publisher()
     thread = threading.get_ident()
 
-    def listen(event_stage: str, event_iteration: int, event: Event) -> None:
+    def on_event(event_stage: str, event_iteration: int, event: Event) -> None:
         if threading.get_ident() != thread:
             return
         with suppress(Exception):  # an error in showing an event must not end the stage
@@ -219,7 +219,7 @@ def live_progress(run: RunSession, stage: str, iteration: int, name: str | None 
     if publisher and artifact:
         publisher.add(artifact)
     try:
-        with watched_by(listen):
+        with watched_by(on_event):
             yield progress
     except BaseException as error:
         failed = f"failed: {error}" if isinstance(error, RLoopError) else f"ended by {type(error).__name__}"

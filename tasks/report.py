@@ -63,7 +63,7 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
     parts = [
         f"## {escape_markdown(record.name)}",
         escape_markdown(sentence),
-        "\n".join(table.shown().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
+        "\n".join(table.metric_table().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
         f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** `{uri}`",

@@ -98,7 +98,7 @@ def measure(bench: Bench, config: Config, policy: Path) -> None:
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.recording import JudgedSampler, Sampling, make_engine
+    from rloop_core.rollout.recording import RecordingSampler, Sampling, make_engine
     from rloop_core.verifier import Verifier
 
     tokenizer = load_tokenizer(policy)
@@ -114,7 +114,7 @@ def measure(bench: Bench, config: Config, policy: Path) -> None:
     )
     engine = make_engine(config, policy, bench.device, tokenizer)
     with Verifier() as verifier:
-        judged = JudgedSampler(config, policy, bench.device, "bench", 0, verifier)
+        judged = RecordingSampler(config, policy, bench.device, "bench", 0, verifier)
         judged._started = engine  # one engine samples for both of its lines
         sampling = Sampling(policy, problem_set, settings, bench.folder / "samples", "b")
 

@@ -13,7 +13,7 @@ from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.processes import StageKiller, memory_taken, stage_runner
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
-from rloop_core.stages.process import warm_up
+from rloop_core.stages.process import start_fork_server
 from rloop_core.store import Manifest
 
 _KEY = ("step", "rank", "group_id", "sample")
@@ -25,7 +25,7 @@ Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 def run(bench: Bench) -> None:
     """Kill explore and evaluate, fill the device, then run both undisturbed and compare."""
-    warm_up()
+    start_fork_server()
     config = _config(bench, "killed")
     explored = _kill_explore(bench, config)
     evaluated = _kill_evaluate(bench, config)

@@ -11,7 +11,7 @@ from benchmarks.gpu.device import MIB, TOLERANCE, PeakMemory, has_vllm, settled_
 from benchmarks.gpu.iteration import STAGES, iteration_config
 from benchmarks.gpu.policy import HALF
 from benchmarks.gpu.processes import stage_runner
-from rloop_core.stages.process import warm_up
+from rloop_core.stages.process import start_fork_server
 
 
 def run(bench: Bench) -> None:
@@ -38,7 +38,7 @@ def _iteration(bench: Bench, engine: str) -> None:
         "explore.learning_rate": 1e-5,
     }
     config = iteration_config(bench, "qwen2.5-0.5b.yaml", HALF, changes, full=full, store=f"store-{engine}")
-    warm_up()
+    start_fork_server()
     with stage_runner(config) as runner:
         runner.preflight()
         for stage in STAGES:

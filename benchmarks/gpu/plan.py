@@ -63,7 +63,7 @@ def _stages(bench: Bench, engine: str, stages: tuple[str, ...]) -> None:
     planned = {memory.stage: memory.needed for memory in stage_memories(config, shape, available, 1)}
     observed = Observed()
 
-    def launch(job: StageJob, tell: Callable[[dict[str, Any]], None], **limits: Any) -> StageOutcome:
+    def launch(job: StageJob, on_event: Callable[[dict[str, Any]], None], **limits: Any) -> StageOutcome:
         nonlocal observed
         Path(job.work).mkdir(parents=True, exist_ok=True)
         outcome, observed = run_alone(_execute_observed, job)
@@ -93,11 +93,11 @@ def _execute_observed(job: StageJob) -> tuple[StageOutcome, Observed]:
 
     observed = Observed()
 
-    def tell(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         if event.get("kind") == "step":
             observed.marks.append((time.monotonic(), float(event["done"])))
 
-    outcome = execute(job, tell)
+    outcome = execute(job, on_event)
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         observed.allocated, observed.reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     return outcome, observed

@@ -71,12 +71,12 @@ def run_alone(function: Callable[..., Result], *arguments: Any) -> Result:
 
 @contextlib.contextmanager
 def stage_runner(
-    config: Config, listen: Listener = lambda stage, iteration, event: None, launch: Launcher = run_in_process
+    config: Config, on_event: Listener = lambda stage, iteration, event: None, launch: Launcher = run_in_process
 ) -> Iterator[StageRunner]:
     """Yield a runner that holds the run's lease: stages as `rloop run` calls them, without Prefect."""
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:
-        yield StageRunner(config, store, lease, listen, launch)
+        yield StageRunner(config, store, lease, on_event, launch)
 
 
 class StageKiller:

@@ -50,7 +50,7 @@ class TimedStages:
     def __call__(
         self,
         job: StageJob,
-        tell: Callable[[dict[str, Any]], None],
+        on_event: Callable[[dict[str, Any]], None],
         *,
         should_stop: Callable[[], bool] = lambda: False,
         **_: Any,
@@ -63,7 +63,7 @@ class TimedStages:
                 if should_stop():
                     raise StageError("was told to stop", field=job.stage)
                 time.sleep(min(0.2, left))
-            tell({"kind": "step", "done": event + 1, "total": _EVENTS, "metrics": {}})
+            on_event({"kind": "step", "done": event + 1, "total": _EVENTS, "metrics": {}})
         outcome = self._preflight(job) if job.stage == "preflight" else self._stage(job)
         self.spans.append((job.stage, job.iteration, started, time.time(), psutil.Process().memory_info().rss / 2**20))
         return outcome

@@ -138,7 +138,7 @@ def _show(outcome: Mapping[str, Any]) -> None:
 
     out = console()
     for table in evaluation_tables([EvaluationRow(**row) for row in outcome["evaluation"]]):
-        out.print(table.shown().to_terminal())
+        out.print(table.metric_table().to_terminal())
         out.print()
     if outcome["selected"]:
         out.print(Text(f"selected: {outcome['selected_in_words']}"))

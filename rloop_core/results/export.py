@@ -218,7 +218,7 @@ def _evaluation(rows: Sequence[EvaluationRow], biased: Collection[str]) -> str:
     """Return a Markdown table of base and policy for each set; the policy's values on `biased` sets are marked."""
     if not rows:
         return "This policy was not evaluated in the run."
-    tables = [table.shown() for table in evaluation_tables(rows)]
+    tables = [table.metric_table() for table in evaluation_tables(rows)]
     for place, table in enumerate(tables):
         if table.label in biased:
             policies = [row for row in table.rows if row.kind == POLICY]  # the difference would be biased too

@@ -79,7 +79,7 @@ def record_samples(
     shards: list[list[Path]] = []
     with make_verifier(config) as verifier:
         for policy, group in groupby(samplings, key=lambda sampling: sampling.policy):
-            with JudgedSampler(config, policy, device, run, iteration, verifier) as sampler:
+            with RecordingSampler(config, policy, device, run, iteration, verifier) as sampler:
                 for sampling in group:
                     shards.append(sampler.record(sampling, partial(on_batch, len(shards)), share))
     return shards
@@ -134,7 +134,7 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
     return _ENGINES[config.placement.engine](config, policy, device, tokenizer)
 
 
-class JudgedSampler:
+class RecordingSampler:
     """Samples one policy's answers, judges and records them; a context manager. See `record_samples`.
 
     The engine starts with the first batch that is missing, and ends with the block.

@@ -33,7 +33,7 @@ _PROBLEMS = re.compile(r"problems/(?:clean-)?[0-9a-f]{20}\.json")
 _UNNAMED = "of an artifact that was superseded or never finished"
 _UNUSED_PROBLEMS = "a problem set that nothing reads"
 _KILLED_WRITE = "left by a write that was killed"
-_OLD_REQUEST = "an order of a run that is over"
+_OLD_REQUEST = "a request of a run that is over"
 _UPLOAD = "an upload that was never completed"
 _SCRATCH = "scratch of a finished stage"
 

@@ -15,7 +15,7 @@ from rloop_core.runtime.cluster import join_cluster
 from rloop_core.runtime.events import OnEvent
 from rloop_core.runtime.machines import Cluster, Work
 from rloop_core.stages.job import Share, StageJob, StageOutcome
-from rloop_core.stages.process import run_in_process, warm_up
+from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.ranks import empty_ranks_folder
 
 
@@ -69,10 +69,12 @@ def run_stage(
 
 
 def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
-    warm_up()  # before Ray starts its threads
+    start_fork_server()  # before Ray starts its threads
     placement = config.placement
     patience = 60 * placement.machines_patience_minutes
-    return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop, at_first=_warm_up)
+    return join_cluster(
+        placement.machines, placement.device != "cpu", patience, note, should_stop, at_first=_start_fork_server
+    )
 
 
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
@@ -85,8 +87,8 @@ def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
     return int(run_in_process(job, on_event, **settings).counts["batches"])
 
 
-def _warm_up(should_stop: Callable[[], bool]) -> None:
-    warm_up()
+def _start_fork_server(should_stop: Callable[[], bool]) -> None:
+    start_fork_server()
 
 
 def _free_port() -> int:

@@ -46,7 +46,7 @@ def fork_server_context() -> ForkServerContext:
         return _context
 
 
-def warm_up() -> None:
+def start_fork_server() -> None:
     """Start the fork server now, so that it loads its libraries while other things start."""
     from multiprocessing import forkserver
 

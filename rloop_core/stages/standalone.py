@@ -21,7 +21,7 @@ from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.process import warm_up
+from rloop_core.stages.process import start_fork_server
 from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
@@ -143,7 +143,7 @@ def _share_batches(config: Config, out: Path | None, share: Share, machines: int
     if out is None or share != _WHOLE:
         fix = "name one with --out, and leave --shard out"
         raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
-    warm_up()
+    start_fork_server()
     cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, note)
     out = out.expanduser().absolute()
     shares = [(number, machines) for number in range(1, machines + 1)]

@@ -15,7 +15,7 @@ from rloop_core.cli.interrupt import ending_promptly
 from rloop_core.config import Config
 from rloop_core.errors import LeaseError, RLoopError, StageCrashed, StoreUnavailable
 from rloop_core.stages.job import StageOutcome
-from rloop_core.stages.process import run_in_process, warm_up
+from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
@@ -37,7 +37,7 @@ def run_flow(config: Config, report: int, kill: Kill | None = None, tally: Path 
     """
     arm(kill, tally)
     fork_the_fork_server()
-    warm_up()
+    start_fork_server()
     lock = threading.Lock()
 
     def tell(stage: str, iteration: int, event: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from rloop_core.rollout import recording
 from rloop_core.rollout.engine import RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import JudgedSampler, Sampling
+from rloop_core.rollout.recording import RecordingSampler, Sampling
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.process
 SETTINGS = SamplingSettings(samples=3, temperature=1.0, top_p=1.0, max_tokens=40, batch=7, seed=5)
 
 
-def _sampler(verifier: Verifier) -> JudgedSampler:
-    return JudgedSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
+def _sampler(verifier: Verifier) -> RecordingSampler:
+    return RecordingSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
 
 
 def _sampling(folder: Path, settings: SamplingSettings = SETTINGS) -> Sampling:

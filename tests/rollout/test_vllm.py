@@ -22,7 +22,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids, load_model, load_tokenizer
-from rloop_core.rollout.recording import JudgedSampler, Sampling, make_engine
+from rloop_core.rollout.recording import RecordingSampler, Sampling, make_engine
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
@@ -164,7 +164,7 @@ def test_a_killed_engine_is_a_crash_and_what_is_missing_is_drawn_again(
     config = config_of("vllm", generation_batch=4)
 
     def record(folder: Path, tell: Any) -> list[Path]:
-        with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
+        with RecordingSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
             return sampler.record(Sampling(wide, problems, sampled, folder, "t"), tell)
 
     others = set(engine_processes())
@@ -228,7 +228,7 @@ def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     struck: list[psutil.Process] = []
 
     def record(tell: Any, config: Config = config) -> list[Path]:
-        with JudgedSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
+        with RecordingSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
             return sampler.record(Sampling(wide, problems, sampled, tmp_path, "t"), tell)
 
     def strike(done: int, total: int) -> None:

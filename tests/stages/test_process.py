@@ -18,9 +18,10 @@ import psutil
 import pytest
 
 from rloop_core.errors import StageCrashed, StageError
+from rloop_core.runtime.orphans import unmarked_environment
 from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.job import StageJob
-from rloop_core.stages.process import run_in_process, warm_up
+from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
@@ -39,7 +40,9 @@ def _stage_with_grandchildren(folder: Path) -> int:
 
 
 def _short_stage(folder: Path) -> int:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    """A stage that ends before its child, which the cleanup of orphans by other runs does not know either."""
+    hang = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = subprocess.Popen(hang, start_new_session=True, env=unmarked_environment())
     (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
     print("said by the stage")
     return 3
@@ -184,7 +187,7 @@ def test_a_fork_server_that_is_killed_while_it_starts_a_stage_is_a_crash_of_that
     """Such a crash may be tried again; it is no error of this process."""
     config = small_config()
     job = StageJob("preflight", "run", -1, config, str(tmp_path), (), str(tmp_path), str(tmp_path), 0)
-    warm_up()
+    start_fork_server()
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     os.kill(server, signal.SIGSTOP)  # it gets the request, and is killed before it can answer
     killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))

@@ -155,6 +155,6 @@ def test_garbage_collection_deletes_the_requests_of_a_run_that_is_over(store: St
     write_run_record(store, _config(store))
     _remote(store)
     found = find_garbage(store, ["away"], older_than=-60)
-    assert [item.why for one in found for item in one.items] == ["an order of a run that is over"]
+    assert [item.why for one in found for item in one.items] == ["a request of a run that is over"]
     delete_garbage(store, found, older_than=-60)
     assert store.list("away/orders") == []

@@ -78,7 +78,7 @@ class EvaluationTable:
         """avg@n and the pass@k of the greatest k, of the last policy."""
         return headline_metrics(self.rows[-1].metrics)
 
-    def shown(self) -> MetricTable:
+    def metric_table(self) -> MetricTable:
         """Return the policies with the last one's difference to the base, as Markdown and terminals show them."""
         first, last = self.rows[0], self.rows[-1]
         rows = [Row(self.label, row.policy, POLICY, row.metrics, row.problems) for row in self.rows]
