@@ -7,7 +7,7 @@ from rloop_core.config import Config
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows
-from rloop_core.results.run_record import RunRecord, ledgers, rl_steps, success_rate_lists
+from rloop_core.results.run_reader import RunRecord, ledgers, rl_steps, success_rate_lists
 from rloop_core.stages.run_record import read_data_record
 from rloop_core.store import BASE_ITERATION, Manifest, Store
 

@@ -9,7 +9,7 @@ from rloop_core.results.page import image_uri
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
 from rloop_core.results.report.write import HTML_FILE, write_report
-from rloop_core.results.run_record import RunRecord, read_run
+from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store

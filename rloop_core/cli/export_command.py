@@ -36,7 +36,7 @@ def command(
     from pathlib import Path
 
     from rloop_core.results.export import HUB_PREFIX, export_policy, policy_of, selected_policy, upload_policy
-    from rloop_core.results.run_record import read_run
+    from rloop_core.results.run_reader import read_run
     from rloop_core.results.selection import must_be_selected
     from rloop_core.store import Store
 

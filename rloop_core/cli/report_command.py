@@ -38,7 +38,7 @@ def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | 
         if len(runs) != 1:
             raise click.UsageError("--rollout needs exactly one RUN")
         from rloop_core.results.report.trajectories import RolloutKey, find_rollout
-        from rloop_core.results.run_record import read_run
+        from rloop_core.results.run_reader import read_run
 
         print_json(find_rollout(read_run(Store(store), runs[0], CACHE_FOLDER), RolloutKey.parse(rollout)))
         return

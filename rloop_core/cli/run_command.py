@@ -99,7 +99,7 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     from rloop_core.imports import without_pandas
     from rloop_core.results.report.evaluation import evaluation_rows
     from rloop_core.results.report.write import write_report
-    from rloop_core.results.run_record import read_run
+    from rloop_core.results.run_reader import read_run
     from rloop_core.results.selection import read_selected
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store

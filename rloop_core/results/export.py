@@ -14,7 +14,7 @@ from pathlib import Path
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, snapshot_rows
-from rloop_core.results.run_record import RunRecord
+from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.selection import BIASED, Selected
 from rloop_core.results.tables import POLICY, markdown_code, markdown_table, markdown_text
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, fetch

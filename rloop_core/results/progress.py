@@ -85,7 +85,7 @@ class LineWatcher(Watcher):
 
 def stage_label(stage: str, iteration: int) -> str:
     """Return the name of a stage in lists: "explore 0", "evaluate base", "evaluate theta_1", "preflight"."""
-    from rloop_core.results.run_record import theta_name
+    from rloop_core.results.run_reader import theta_name
 
     if stage in ("run", "preflight"):
         return stage

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.evaluation.metrics import metric_name
-from rloop_core.results.run_record import RunRecord, stored_evaluation
+from rloop_core.results.run_reader import RunRecord, stored_evaluation
 
 Checkpoint: TypeAlias = tuple[int, int]
 """(iteration, RL step of its phase); step 0 is the policy that the iteration ended with."""

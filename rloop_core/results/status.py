@@ -7,7 +7,7 @@ from typing import Any
 
 from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
-from rloop_core.results.run_record import RunRecord, read_run
+from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import runs_of

@@ -13,7 +13,7 @@ import pytest
 
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.write import write_report
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import find_garbage
 from rloop_core.stages.inputs import stages_of

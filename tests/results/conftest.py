@@ -12,7 +12,7 @@ import pytest
 
 from rloop_core.config import Config, FilterConfig, make_config
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store
 from rloop_core.trajectories.filter import filter_experts

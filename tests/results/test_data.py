@@ -12,7 +12,7 @@ from rloop_core.cli.entry import group
 from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.write import write_report
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.stages.run_record import DataRecord, SetRecord
 from tests.results.conftest import report_text
 

@@ -13,7 +13,7 @@ from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.results.report.lineage import lineage_of
 from rloop_core.results.report.trajectories import RolloutKey, count_experts, find_rollout, write_expert_keys
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from tests.results.conftest import report_text
 from tests.results.paired import ITERATIONS, PHASE, TRAINING, changed, make_pair, pair_config
 

@@ -18,7 +18,7 @@ from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.write import gather, write_report
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.results.study.comparability import version_notes
 from rloop_core.store import Store
 from rloop_core.training.metrics_log import drift_note

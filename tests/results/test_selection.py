@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.results.selection import selected
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store, read_manifest

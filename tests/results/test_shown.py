@@ -11,7 +11,7 @@ import pytest
 from rloop_core.config import as_vanilla
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report.evaluation import evaluation_rows, result_sentence
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import Origin

@@ -16,7 +16,7 @@ from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.trajectories import Cases, collect_cases
 from rloop_core.results.compare.transitions import SetTransitions, Unit, set_transitions
 from rloop_core.results.report.lineage import Lineage, lineage_of
-from rloop_core.results.run_record import ledgers, read_run
+from rloop_core.results.run_reader import ledgers, read_run
 from rloop_core.results.selection import Selected, read_selected
 from rloop_core.results.study.arms import Arm, Checkpoint, read_arms, shared_sets
 from rloop_core.results.study.comparability import method_notes, objections, version_notes

@@ -11,7 +11,7 @@ from itertools import product
 from rloop_core.errors import RLoopError
 from rloop_core.results.analysis.transitions import History, SolvedRule, histories
 from rloop_core.results.report.trajectories import Sample, samples_of
-from rloop_core.results.run_record import RunRecord, success_counts
+from rloop_core.results.run_reader import RunRecord, success_counts
 from rloop_core.results.study.arms import Arm, Checkpoint, shared_sets
 from rloop_core.trajectories import EXPERTS_FILE
 

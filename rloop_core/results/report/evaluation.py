@@ -12,7 +12,7 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.metrics import headline_metrics, metrics_of
-from rloop_core.results.run_record import RunRecord, sample_files, stored_evaluation, theta_name
+from rloop_core.results.run_reader import RunRecord, sample_files, stored_evaluation, theta_name
 from rloop_core.results.tables import DIFFERENCE, POLICY, MetricTable, Row, Table, percent_interval
 from rloop_core.store import BASE_ITERATION
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rloop_core.errors import StageError
 from rloop_core.results.report.trajectories import KEY_FORM, count_experts
-from rloop_core.results.run_record import RunRecord, stage_name
+from rloop_core.results.run_reader import RunRecord, stage_name
 from rloop_core.results.tables import Table
 from rloop_core.stages.inputs import producers
 from rloop_core.store import Manifest

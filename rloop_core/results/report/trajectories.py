@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.results.run_record import RunRecord, sample_files
+from rloop_core.results.run_reader import RunRecord, sample_files
 from rloop_core.trajectories import EXPERTS_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, check_schema
 from rloop_core.trajectories.shards import ShardName

@@ -16,7 +16,7 @@ from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, long_table
 from rloop_core.results.report.lineage import Lineage, artifact_table, lineage_of, lineage_section
 from rloop_core.results.report.trajectories import EXPERTS_NAME, Sample, sample_trajectories, write_expert_keys
-from rloop_core.results.run_record import RunRecord, ledgers, read_run, rl_steps, success_rate_lists
+from rloop_core.results.run_reader import RunRecord, ledgers, read_run, rl_steps, success_rate_lists
 from rloop_core.results.selection import Selected, read_selected
 from rloop_core.results.tables import Table
 from rloop_core.store import Store, fingerprint

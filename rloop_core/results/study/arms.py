@@ -8,7 +8,7 @@ from typing import Any
 
 from rloop_core.evaluation.metrics import avg_at_k
 from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes
-from rloop_core.results.run_record import UNREADABLE, RunRecord, rl_steps, sample_files, stored_evaluation
+from rloop_core.results.run_reader import UNREADABLE, RunRecord, rl_steps, sample_files, stored_evaluation
 from rloop_core.store import BASE_ITERATION
 
 _ROUNDING = 1e-9

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rloop_core.results.run_record import RunRecord
+from rloop_core.results.run_reader import RunRecord
 from rloop_core.store import Manifest
 
 _BY_DESIGN = frozenset({"name", "arm", "iterations", "explore.steps"})

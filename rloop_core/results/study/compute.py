@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rloop_core.results.run_record import stored_evaluation, success_counts
+from rloop_core.results.run_reader import stored_evaluation, success_counts
 from rloop_core.results.study.arms import Arm
 from rloop_core.results.tables import Table, duration
 from rloop_core.stages.job import STAGES

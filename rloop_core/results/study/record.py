@@ -13,7 +13,7 @@ import numpy as np
 from rloop_core.config import Config
 from rloop_core.evaluation.metrics import Floats, check_summary, headline_metrics
 from rloop_core.evaluation.outcomes import check_same_problems, paired_differences, problem_values
-from rloop_core.results.run_record import read_run
+from rloop_core.results.run_reader import read_run
 from rloop_core.results.study.arms import Arm, Checkpoint, read_arm
 from rloop_core.results.study.comparability import objections
 from rloop_core.results.study.config import StudyConfig, study_runs
