@@ -286,6 +286,17 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     assert "What did not come out" in render(found, {})
 
 
+def test_what_an_arm_sets_differs_by_design(tmp_path):
+    other = {"title": "another rate, longer", "vanilla": True, "set": ["explore.learning_rate=5e-6", "iterations=3"]}
+    study = make_config((1,), arms={**ARMS, "other": other})
+    for one in make_store(tmp_path, study).values():
+        one.finish()
+    found = study_findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
+    assert found.record.objections == []
+    assert any("unequal numbers of RL steps: 8, 12" in note for note in found.record.notes)
+    assert found.table.difference(HARDER, "other", "rloop").seeds == (1,)
+
+
 def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path):
     copy = copied(store, tmp_path)
     runs = make_store(tmp_path, make_config(SEEDS))

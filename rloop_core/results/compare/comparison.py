@@ -119,7 +119,9 @@ def compare_runs(
     """
     rule = SolvedRule(solved)
     runs = read_run(store, run, cache), read_run(store, vanilla, cache)
-    against = objections(*runs)
+    first = runs[0].config.arm
+    order = [] if first == "rloop" else [f"{run} is of arm {first}: the first run must be of arm rloop"]
+    against = [*order, *objections(*runs)]
     if against and not force:
         fix = "make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow"
         what = f"the arms are not comparable: {'; '.join(against)}"

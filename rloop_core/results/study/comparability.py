@@ -1,12 +1,12 @@
-"""Check that two arms are comparable: the first is RLoop, and they differ in nothing but the method.
+"""Check that two arms are comparable: they differ in nothing but the method.
 
-The second arm is vanilla RL, or RLoop with another filter, refinement or start of a phase (an ablation).
+An arm is RLoop, vanilla RL, or RLoop with another filter, refinement or start of a phase (an ablation).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from rloop_core.results.run_reader import RunRecord
@@ -24,19 +24,24 @@ _ONLY_REPORTED = frozenset(
 )
 
 
-def objections(ours: RunRecord, theirs: RunRecord) -> list[str]:
-    """Return why the two cannot be compared, a sentence each; empty when they can."""
+def objections(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
+    """Return why the two cannot be compared, a sentence each; empty when they can.
+
+    Args:
+        ours: A run.
+        theirs: The run that it is compared with.
+        by_design: Paths of config fields that may differ, such as `explore.learning_rate`.
+    """
     runs = (ours, theirs)
     reasons = []
-    if ours.config.arm != "rloop":
-        reasons.append(f"{ours.name} is of arm {ours.config.arm}: the first run must be of arm rloop")
     if ours.name == theirs.name:
         reasons.append(f"{ours.name} is compared with itself")
     steps = [run.config.iterations * run.config.explore.steps for run in runs]
-    if steps[0] != steps[1]:
+    if steps[0] != steps[1] and not {"iterations", "explore.steps"} & set(by_design):
         reasons.append(f"the RL steps differ: {steps[0]} against {steps[1]}")
     settings = [*_differences(_settings(ours), _settings(theirs)), *_differences(*_made_under(ours, theirs))]
     by_field = {name: f"{name} differs: {first} against {second}" for name, first, second in reversed(settings)}
+    by_field = {name: reason for name, reason in by_field.items() if name not in by_design}
     reasons += reversed(by_field.values())
     digests, declared = [_digests(run) for run in runs], [_declared(run) for run in runs]
     for run, used in zip(runs, digests, strict=True):

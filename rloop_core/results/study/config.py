@@ -143,8 +143,9 @@ def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Confi
     except ConfigError as error:
         raise ConfigError(error.what, field=f"arms.{arm}: {error.field}", fix=error.fix) from None
     placement = config.placement
-    if arm != study.main and not chosen.vanilla:  # ablations adopt the first phase, which they share with the main arm
-        placement = placement.model_copy(update={"adopt": (_run_name(study, study.main, seed),)})
+    first = study.reference if chosen.vanilla else study.main
+    if arm != first:  # its first phase, if it has the same settings, need not run twice
+        placement = placement.model_copy(update={"adopt": (_run_name(study, first, seed),)})
     return config.model_copy(update={"name": _run_name(study, arm, seed), "placement": placement})
 
 

@@ -256,22 +256,23 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
             names.setdefault(note, []).append(name)
     record = StudyRecord(study.main, study.reference, titles, study.seeds, arms, progress, _by_note(names))
     record.settle()
-    record.objections = _objections(record)
+    record.objections = _objections(record, study)
     steps = {arm.total_steps for arm in arms.values()}
     if len(steps) > 1:
         record.notes.append(f"The arms have unequal numbers of RL steps: {', '.join(map(str, sorted(steps)))}.")
     return record
 
 
-def _objections(record: StudyRecord) -> list[str]:
-    """Return why runs are not comparable with the reference of their seed."""
+def _objections(record: StudyRecord, study: StudyConfig) -> list[str]:
+    """Return why runs are not comparable with the reference of their seed; what an arm's `set` names is by design."""
     names: dict[str, list[str]] = {}
+    fields = {name: {each.partition("=")[0].strip() for each in arm.set} for name, arm in study.arms.items()}
     for (arm, seed), run in record.arms.items():
         reference = record.arms.get((record.reference, seed))
         if reference is None or arm == record.reference:
             continue
         pair = (run, reference) if run.run.config.arm == "rloop" else (reference, run)
-        for objection in objections(pair[0].run, pair[1].run):
+        for objection in objections(pair[0].run, pair[1].run, fields[arm] | fields[record.reference]):
             names.setdefault(objection, []).append(run.run.name)
     return _by_note(names)
 
