@@ -24,8 +24,8 @@ $(VENV)/.dev: pyproject.toml infra/constraints.txt
 
 install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 
-demo: $(STAMP) ## Five RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
-	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 1
+demo: $(STAMP) ## Six RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
+	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 41
 
 study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml

@@ -13,6 +13,7 @@ from benchmarks.measure import Result
 from benchmarks.trainers import FROZEN, compare_steps, time_in_turns
 
 WARM_UP, STEPS = 2, 10
+WORKLOAD = {"problems.size": 512, "explore.problems_per_step": 16, "explore.mini_batch_rollouts": 128}
 BARS = {"bare": 0.60, "silent": 1.03}
 """Most of an RL step's time with recording, against each other trainer."""
 PADDING_BAR = 1.10
@@ -24,7 +25,7 @@ def bench() -> list[Result]:
     from rloop_core.config import load_config
     from rloop_core.policies import bundled_policy_path
 
-    changes = {"explore.steps": WARM_UP + STEPS, **FROZEN}
+    changes = {"explore.steps": WARM_UP + STEPS, **WORKLOAD, **FROZEN}
     overrides = [f"{field}={json.dumps(value)}" for field, value in changes.items()]
     config = load_config("deployments/configs/demo.yaml", overrides)
     with tempfile.TemporaryDirectory() as folder:
