@@ -14,6 +14,7 @@ from benchmarks.trainers import FROZEN, compare_steps, time_in_turns
 
 WARM_UP, STEPS = 2, 10
 WORKLOAD = {"problems.size": 512, "explore.problems_per_step": 16, "explore.mini_batch_rollouts": 128}
+"""An RL step twice as large as the demo's: 256 rollouts, as in earlier figures."""
 BARS = {"bare": 0.60, "silent": 1.03}
 """Most of an RL step's time with recording, against each other trainer."""
 PADDING_BAR = 1.10

@@ -40,8 +40,11 @@ def objections(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = 
     if steps[0] != steps[1] and not {"iterations", "explore.steps"} & set(by_design):
         reasons.append(f"the RL steps differ: {steps[0]} against {steps[1]}")
     settings = [*_differences(_settings(ours), _settings(theirs)), *_differences(*_made_under(ours, theirs))]
-    by_field = {name: f"{name} differs: {first} against {second}" for name, first, second in reversed(settings)}
-    by_field = {name: reason for name, reason in by_field.items() if name not in by_design}
+    by_field = {
+        name: f"{name} differs: {first} against {second}"
+        for name, first, second in reversed(settings)
+        if name not in by_design
+    }
     reasons += reversed(by_field.values())
     digests, declared = [_digests(run) for run in runs], [_declared(run) for run in runs]
     for run, used in zip(runs, digests, strict=True):

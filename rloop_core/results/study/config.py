@@ -31,6 +31,11 @@ class ArmConfig(Section):
     about: str = ""
     """One sentence for the report."""
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """Paths of the config fields that `set` assigns, such as `explore.learning_rate`."""
+        return frozenset(assignment.partition("=")[0].strip() for assignment in self.set)
+
 
 class StudyConfig(Section):
     """Arms x seeds, compared in pairs of equal seed."""

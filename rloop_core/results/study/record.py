@@ -266,13 +266,12 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
 def _objections(record: StudyRecord, study: StudyConfig) -> list[str]:
     """Return why runs are not comparable with the reference of their seed; what an arm's `set` names is by design."""
     names: dict[str, list[str]] = {}
-    fields = {name: {each.partition("=")[0].strip() for each in arm.set} for name, arm in study.arms.items()}
     for (arm, seed), run in record.arms.items():
         reference = record.arms.get((record.reference, seed))
         if reference is None or arm == record.reference:
             continue
-        pair = (run, reference) if run.run.config.arm == "rloop" else (reference, run)
-        for objection in objections(pair[0].run, pair[1].run, fields[arm] | fields[record.reference]):
+        by_design = study.arms[arm].fields | study.arms[record.reference].fields
+        for objection in objections(run.run, reference.run, by_design):
             names.setdefault(objection, []).append(run.run.name)
     return _by_note(names)
 
