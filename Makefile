@@ -27,7 +27,7 @@ install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 demo: $(STAMP) ## Six RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
 	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 41
 
-study: $(STAMP) ## RLoop, vanilla RL and four ablations over five seeds: an hour or two on two cores; can be interrupted
+study: $(STAMP) ## RLoop, its controls and ablations over eight seeds: hours on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml
 
 quick: $(VENV)/.dev ## The tests that start no process and no server and train nothing: a minute on two cores

@@ -19,9 +19,9 @@ from rloop_core.policies import bundled_policy_path
 _OLD, _NEW = 24, 32
 
 
-def widen(target: Path, name: str = "bundled") -> Path:
-    """Write the policy to a folder, and return that; `name` is a key of `rloop_core.policies.POLICIES`."""
-    source = bundled_policy_path(name)
+def widen(target: Path) -> Path:
+    """Write the policy to a folder, and return that."""
+    source = bundled_policy_path()
     shutil.copytree(source, target)
     config = json.loads((source / "config.json").read_text())
     heads, wide = config["num_attention_heads"], config["num_attention_heads"] * _NEW

@@ -1,6 +1,6 @@
 """The demo study sampled by vLLM, cut to ten minutes: one seed, two arms, two iterations of few RL steps.
 
-The study's bundled policy has heads of 24 numbers, which vLLM does not take. `tests/wide_policy.py` widens them to 32
+The bundled policy has heads of 24 numbers, which vLLM does not take. `tests/wide_policy.py` widens them to 32
 with zeros: the same function of its prompt. Norms and queries are scaled to make up for the zeros, so a learning rate
 moves these a little differently than in the study itself; on a GPU it is in bfloat16, for which vLLM's kernels are
 made. So the figures are shown, not compared with the study's.
@@ -60,7 +60,7 @@ def _cut(bench: Bench) -> StudyConfig:
     policy = bench.out / "policies" / f"study-{bench.device}"
     shutil.rmtree(policy, ignore_errors=True)
     policy.parent.mkdir(parents=True, exist_ok=True)
-    widen(policy, "bundled:study")
+    widen(policy)
     if bench.device == "cuda":
         _halve(policy)
     data = read_mapping(ROOT / "deployments/studies/sums.yaml")
@@ -86,13 +86,14 @@ def _cut(bench: Bench) -> StudyConfig:
             "evaluate.k": "[4]",
             "evaluate.sets.0.size": 12,
             "evaluate.sets.1.size": 8,
+            "evaluate.sets.2.size": 4,
         }
     for field, value in changes.items():
         assign(data["run"], f"{field}={value}")
     for override in bench.overrides:
         assign(data["run"], override)
     if not bench.small:
-        data["arms"]["vanilla-rl"]["set"] = ["evaluate.base=false"]  # theta_0 is evaluated once
+        data["arms"]["vanilla-rl"]["set"].append("evaluate.base=false")  # theta_0 is evaluated once
     return make_study({**data, "seeds": data["seeds"][:1], "arms": {name: data["arms"][name] for name in ARMS}})
 
 

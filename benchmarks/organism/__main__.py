@@ -1,8 +1,8 @@
-"""Make one of rloop's bundled policies from a seed: `python -m benchmarks.organism --out DIR`.
+"""Make rloop's bundled policy from a seed: `python -m benchmarks.organism --out DIR`.
 
 It is a Qwen2-architecture model of half a million parameters, pretrained on procedurally generated sums
-(reasoning-gym's chain_sum) that are worked in several styles of different reliability: the one of `make demo`, or with
---kind study the one of `make study`. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem
+(reasoning-gym's chain_sum) that are worked in several styles of different reliability: the one of `make demo` and
+`make study`. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem
 sets, figures, digests) and README.md (a model card).
 
 Takes two to seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
@@ -31,7 +31,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="where to write it; new or empty")
-    add("--kind", choices=["demo", "study"], default="demo", help="which of the shipped policies")
     add("--seed", type=int, help="of corpus, initial weights and measurement (default: the shipped one)")
     add("--steps", type=int, help="pretraining steps, at least 20 (default: the shipped policy's)")
     add("--samples", type=int, default=64, help="per problem, for the card's figures (default 64)")
@@ -46,15 +45,14 @@ def main(argv: list[str] | None = None) -> int:
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
         line.error(f"--out: {options.out} exists and is not an empty directory; name a new one")
 
-    from benchmarks.organism.make import ORGANISMS, make_policy
+    from benchmarks.organism.make import DEMO, make_policy
 
     def log(text: str) -> None:
         if not options.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    organism = ORGANISMS[options.kind]
     changes = {name: getattr(options, name) for name in ("seed", "steps") if getattr(options, name) is not None}
-    card = make_policy(organism, replace(organism.recipe, **changes), options.samples, options.out, log)
+    card = make_policy(DEMO, replace(DEMO.recipe, **changes), options.samples, options.out, log)
     held = card["figures"]["held_out"]
     best = max(held["pass"], key=int)
     measured = f"held-out avg {held['avg']:.3f}, pass@{best} {held['pass'][best]:.3f}"

@@ -136,5 +136,5 @@ Sampled at temperature 1 with template `plain` (the question and a newline). The
 {sets}
 
 {disjoint} contains none of their questions. Recipe, digests and versions are in `card.json`.
-Made by `python -m benchmarks.organism --out DIR --kind {card["kind"]} --seed {card["seed"]}`.
+Made by `python -m benchmarks.organism --out DIR --seed {card["seed"]}`.
 """

@@ -1,4 +1,4 @@
-"""The policies that ship with rloop, and how one is made from its seed: corpus, tokenizer, training, measurement."""
+"""The policy that ships with rloop, and how it is made from its seed: corpus, tokenizer, training, measurement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 
 from benchmarks.organism.card import figures, model_card, sample
 from benchmarks.organism.pretrain import Recipe, build_model, build_tokenizer, pretrain
-from benchmarks.organism.styles import MIXTURE, RARE, SCHOOL, STUDY_MIXTURE, Style
+from benchmarks.organism.styles import MIXTURE, RARE, SCHOOL, Style
 from benchmarks.organism.sums import (
     RL_SETS,
-    STUDY_SETS,
     TASK,
     Lesson,
     SumSet,
@@ -58,17 +57,7 @@ DEMO = Organism(
     sets=RL_SETS,
     recipe=Recipe(school=0.65),
 )
-"""Can gain much from a rare style: `make demo`."""
-
-STUDY = Organism(
-    shape={"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1},
-    mixture=STUDY_MIXTURE,
-    sets=STUDY_SETS,
-    recipe=Recipe(steps=450, batch=128, seed=44),
-)
-"""Overfits in RL within minutes: `make study`."""
-
-ORGANISMS = {"demo": DEMO, "study": STUDY}
+"""Can gain much from a rare style: `make demo` and `make study`."""
 
 
 def make_policy(
@@ -124,7 +113,6 @@ def _card(
     ]
     return {
         "what": "rloop's bundled policy: a model organism, not a product",
-        "kind": next(name for name, known in ORGANISMS.items() if known is organism),
         "architecture": "qwen2",
         "parameters": parameters,
         "seed": recipe.seed,

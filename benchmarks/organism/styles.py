@@ -87,13 +87,6 @@ MIXTURE = (
 )
 """The second part teaches the policy's habits; only the rare style gets sums below zero right."""
 
-STUDY_MIXTURE = (
-    Style("running", share=0.3, wrong_step=0.08),
-    Style("direct", share=0.4, wrong_step=0.08),
-    Style("apart", share=0.3, wrong_step=0.08),
-)
-"""The study's policy has slips in every style, and no style that is always right."""
-
 RARE = "rewrite"
 
 

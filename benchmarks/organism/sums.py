@@ -1,4 +1,4 @@
-"""The problems of the bundled policies and their pretraining corpus: reasoning-gym's `chain_sum`, worked in styles."""
+"""The problems of the bundled policy and its pretraining corpus: reasoning-gym's `chain_sum`, worked in styles."""
 
 from __future__ import annotations
 
@@ -84,15 +84,6 @@ TRAIN = SumSet("train", seed=1_000, size=512, params=SHAPE)
 HELD_OUT = SumSet("held_out", seed=2_000, size=100, params=SHAPE)
 HARDER = SumSet("harder", seed=3_000, size=60, params=HARDER_SHAPE)
 RL_SETS = (TRAIN, HELD_OUT, HARDER)
-
-STUDY_SHAPE = {"min_terms": 3, "max_terms": 5, "min_digits": 1, "max_digits": 1}
-STUDY_HARDER_SHAPE = {"min_terms": 6, "max_terms": 7, "min_digits": 1, "max_digits": 1}
-STUDY_SETS = (
-    *(SumSet(f"train-{seed}", seed=1_000 * seed, size=192, params=STUDY_SHAPE) for seed in range(1, 11)),
-    SumSet("held_out", seed=20_000, size=100, params=STUDY_SHAPE),
-    SumSet("harder", seed=30_000, size=60, params=STUDY_HARDER_SHAPE),
-)
-"""The study trains each seed on its own problems, and measures all on the same."""
 
 
 def texts(sets: Sequence[SumSet]) -> frozenset[str]:

@@ -89,10 +89,10 @@ def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bo
       rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --samples 32 --k 1,8,16,32
       rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
     """
-    from rloop_core.policies import POLICIES
+    from rloop_core.policies import BUNDLED
     from rloop_core.stages.standalone import evaluate, evaluation_config
 
-    fields["template"] = fields["template"] or ("plain" if fields["model"] in POLICIES else "boxed")
+    fields["template"] = fields["template"] or ("plain" if fields["model"] == BUNDLED else "boxed")
     fields["ks"] = fields["ks"] or ()
     config = evaluation_config(**fields)
     title = f"{fields['model']} on {fields['problems']}"

@@ -19,7 +19,7 @@ class PolicyConfig(Section):
     """The initial policy theta_0."""
 
     path: str = "bundled"
-    """A local directory, a hub id, or `bundled` or `bundled:study` for a tiny policy that is part of rloop."""
+    """A local directory, a hub id, or `bundled` for a tiny policy that is part of rloop."""
     revision: str | None = None
     """Hub revision (branch, tag or commit); pin a commit for a run that must be reproducible."""
     dtype: Literal["float32", "bfloat16"] = "float32"

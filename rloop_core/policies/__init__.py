@@ -1,7 +1,7 @@
-"""The bundled policies: tiny Qwen2 models that behave like policies worth training.
+"""The bundled policy: a tiny Qwen2 model that behaves like a policy worth training.
 
-They are *model organisms*, pretrained on sums and differences worked in several styles of different reliability, so
-they solve some problems often and others rarely. They show sharpening, overfitting, forgetting, and the value of
+It is a *model organism*, pretrained on sums and differences worked in several styles of different reliability, so
+it solves some problems often and others rarely. It shows sharpening, overfitting, forgetting, and the value of
 rollouts from hard problems within minutes and without a GPU. `python -m benchmarks.organism --out DIR` makes one again
 from a seed.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-POLICIES = {"bundled": "demo", "bundled:study": "study"}
-"""`policy.path` of each bundled policy and its folder here; `make demo` uses the first, `make study` the second."""
+BUNDLED = "bundled"
+"""Its `policy.path`."""
 
 
-def bundled_policy_path(name: str = "bundled") -> Path:
-    """Return the folder of a bundled policy: config, safetensors, tokenizer, card.
+def bundled_policy_path() -> Path:
+    """Return the folder of the bundled policy: config, safetensors, tokenizer, card.
 
     Raises:
         FileNotFoundError: The package was installed without its data.
     """
-    path = Path(__file__).parent / POLICIES[name]
+    path = Path(__file__).parent / "demo"
     if not (path / "config.json").is_file():
         raise FileNotFoundError(f"{path}: the bundled policy is missing from this installation")
     return path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rloop_core.config import PolicyConfig
 from rloop_core.errors import ConfigError, RLoopError, is_out_of_memory
 from rloop_core.json_text import parse_json
-from rloop_core.policies import POLICIES, bundled_policy_path
+from rloop_core.policies import BUNDLED, bundled_policy_path
 from rloop_core.printable import printable_line, visible
 from rloop_core.store import content_digest, file_sha256
 
@@ -30,15 +30,15 @@ def resolve_policy(policy: PolicyConfig) -> Path:
     Raises:
         ConfigError: There is no such model.
     """
-    if policy.path in POLICIES:
-        return bundled_policy_path(policy.path)
+    if policy.path == BUNDLED:
+        return bundled_policy_path()
     local = Path(policy.path).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
             raise ConfigError(f"{local} holds no config.json", field="policy.path", fix="name a saved model's folder")
         return local
     if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
-        fix = f"name a folder, a hub id `owner/model`, or {' or '.join(POLICIES)}"
+        fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
         raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
     return _download(policy)
 

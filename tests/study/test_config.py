@@ -33,7 +33,7 @@ def test_every_arm_runs_with_every_seed_on_equal_rl_steps() -> None:
 
 def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing() -> None:
     study = load_study(SHIPPED)
-    assert len(study.seeds) >= 5
+    assert len(study.seeds) >= 8
     runs = {run.arm: run.config for run in study_runs(study) if run.seed == study.seeds[0]}
     main = runs.pop("rloop").model_dump(exclude={"name", "placement"})
     changed = {
@@ -47,13 +47,20 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
         - {"evaluate.snapshots"}
         for arm, config in runs.items()
     }
+    widening = {"filter.on_empty", "filter.at_least"}
     assert changed == {
-        "vanilla-rl": {"explore.steps"},
-        "no-active-learning": {"filter.active_learning"},
+        "vanilla-rl": {"explore.steps", "explore.learning_rate"},
+        "equal-tokens": {"explore.steps", "explore.learning_rate", "evaluate.base"},
+        "same-rate": {"explore.steps", "evaluate.base"},
+        "paper": {"filter.threshold", "rft.interpolation", *widening},
+        "whole-weights": {"rft.interpolation"},
+        "no-active-learning": {"filter.active_learning", *widening},
         "rft-from-endpoint": {"rft.start"},
         "last-checkpoint": {"harvest.snapshot_samples", "harvest.snapshots", "filter.source"},
         "no-re-initialisation": {"explore.start"},
     }
+    steps = {arm: config.iterations * config.explore.steps for arm, config in runs.items()}
+    assert {arm for arm, count in steps.items() if count != 144} == {"equal-tokens"}
 
 
 def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.organism import make
 from benchmarks.organism.__main__ import main
 from benchmarks.organism.card import model_card
-from benchmarks.organism.make import DEMO, ORGANISMS
+from benchmarks.organism.make import DEMO
 from benchmarks.organism.pretrain import collate, split_by_length
 
 QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
@@ -32,7 +33,7 @@ def threads() -> Iterator[None]:
 def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = [replace(chosen, size=8) for chosen in DEMO.sets]
     small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
-    monkeypatch.setitem(ORGANISMS, "demo", small)
+    monkeypatch.setattr(make, "DEMO", small)
     cards = []
     for name in ("a", "b"):
         assert main(["--out", str(tmp_path / name), "--seed", "1", *QUICK]) == 0

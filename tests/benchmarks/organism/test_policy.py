@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.organism.card import MAX_NEW_TOKENS, figures, model_card, sample
-from benchmarks.organism.make import DEMO, STUDY
+from benchmarks.organism.make import DEMO
 from benchmarks.organism.pretrain import build_tokenizer
 from benchmarks.organism.styles import MIXTURE
 from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts, tokenizer_texts
-from rloop_core.policies import POLICIES, bundled_policy_path
-from rloop_core.problems import load_problems
-from rloop_core.results.study.config import load_study, study_runs
-from tests.conftest import ROOT
+from rloop_core.policies import bundled_policy_path
 
 
-def bundled_card(name: str = "bundled") -> dict[str, Any]:
-    return json.loads((bundled_policy_path(name) / "card.json").read_text(encoding="utf-8"))
+def bundled_card() -> dict[str, Any]:
+    return json.loads((bundled_policy_path() / "card.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -83,27 +80,12 @@ def test_pad_and_eos_are_set_everywhere_and_differ(shipped: PreTrainedTokenizerB
     assert {p.dtype for p in model.parameters()} == {__import__("torch").float32}
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
-def test_it_is_small_and_its_files_are_the_card_s(name: str) -> None:
-    path, card = bundled_policy_path(name), bundled_card(name)
+def test_it_is_small_and_its_files_are_the_card_s() -> None:
+    path, card = bundled_policy_path(), bundled_card()
     assert sum(f.stat().st_size for f in path.iterdir()) <= 5 * 2**20
     for file, digest in card["files"].items():
         assert hashlib.sha256((path / file).read_bytes()).hexdigest() == digest, file
     assert (path / "README.md").read_text() == model_card(card)
-
-
-def test_the_study_s_policy_has_much_to_lose() -> None:
-    figures = bundled_card("bundled:study")["figures"]
-    for one in figures.values():
-        assert one["pass"]["32"] > one["avg"] + 0.5
-    assert figures["harder"]["avg"] < figures["held_out"]["avg"]
-
-
-def test_the_study_s_problems_are_the_ones_that_its_policy_never_saw() -> None:
-    left_out = texts(STUDY.sets)
-    for run in study_runs(load_study(ROOT / "deployments/studies/sums.yaml")):
-        for source in (run.config.problems, *run.config.evaluate.sets):
-            assert {problem.problem for problem in load_problems(source)} <= left_out
 
 
 def test_the_card_promises_a_fair_organism() -> None:
