@@ -28,7 +28,7 @@ def _name() -> str:
 
 
 @flow(name="rloop-stage", flow_run_name=_name, persist_result=False)
-def rloop_stage(store: str, run: str, stage: StageName, iteration: int, order: str) -> Any:
+def rloop_stage(store: str, run: str, stage: StageName, iteration: int, request: str) -> Any:
     """Compute a stage for a run that waits for it. Do not start it by hand.
 
     Args:
@@ -36,10 +36,10 @@ def rloop_stage(store: str, run: str, stage: StageName, iteration: int, order: s
         run: The run's name.
         stage: The stage.
         iteration: Its iteration; -1 for the evaluation of theta_0.
-        order: Id of the run's order.
+        request: Name of the run's request.
     """
     take_credentials()
-    remote = RemoteStage(Store(store), run, stage, iteration, order)
+    remote = RemoteStage(Store(store), run, stage, iteration, request)
     wanted = remote.take()
     config = make_config(wanted.config)
     session = RunSession(config, StageRunner(config, remote.store, None))

@@ -102,7 +102,7 @@ def _start(pool: str, remote: RemoteStage) -> UUID:
         "run": remote.run,
         "stage": remote.stage,
         "iteration": remote.iteration,
-        "order": remote.name,
+        "request": remote.name,
     }
     # Without the tag `rloop`, for which automations restart crashed runs: the run itself restarts its stages.
     tags = [tag for tag in flow_run.tags or () if tag != "rloop"]

@@ -63,14 +63,14 @@ def command(
         solved=solved, similarity_unit=similarity_unit, seed=seed, force=force,
     )  # fmt: skip
     page = write_comparison(comparison, out)
-    for objection in comparison.objections:
-        click.echo(f"forced: {objection}", err=True)
+    for reason in comparison.not_comparable:
+        click.echo(f"forced: {reason}", err=True)
     if as_json:
         print_json(
             {
                 "comparison": str(page),
                 "files": sorted(str(path) for path in page.parent.iterdir()),
-                "objections": comparison.objections,
+                "not_comparable": comparison.not_comparable,
                 "compute": comparison.equality,
                 "notes": comparison.notes,
                 "table": comparison.table.to_table().to_dicts(),

@@ -80,8 +80,8 @@ def _show(status: dict[str, Any]) -> None:
     out.print(table)
     counts = ", ".join(f"{count} {state}" for state, count in status["counts"].items() if count)
     out.print(Text(f"{status['run']}: {counts}; {status['holder']}"))
-    if status["drawn_by"]:
-        out.print(Text(f"completions sampled by {status['drawn_by']}"))
+    if status["sampled_by"]:
+        out.print(Text(f"completions sampled by {status['sampled_by']}"))
     if status["selected"]:
         out.print(Text(f"selected: {status['selected_in_words']}"))
     for note in status["notes"]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.json_text import parse_json
-from rloop_core.stages.identity import DRAWN_BY
+from rloop_core.stages.identity import SAMPLED_BY
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import DataRecord, read_data_record, read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
@@ -60,21 +60,21 @@ class RunRecord:
         versions: dict[str, set[str]] = {}
         for manifest in self.manifests.values():
             for name, version in manifest.versions.items():
-                if name != DRAWN_BY:
+                if name not in SAMPLED_BY:
                     versions.setdefault(name, set()).add(version)
         return versions
 
     @property
     def engines(self) -> dict[str, str]:
-        """The engine that drew each stage's completions, if its manifests name one; several if it has changed."""
+        """The engine that sampled each stage's completions, if its manifests name one; several if it has changed."""
         engines: dict[str, set[str]] = {}
         for (_, stage), manifest in self.manifests.items():
-            if engine := manifest.versions.get(DRAWN_BY):
+            for engine in (manifest.versions[key] for key in SAMPLED_BY if key in manifest.versions):
                 engines.setdefault(stage, set()).add(engine)
         return {stage: " and ".join(sorted(names)) for stage, names in sorted(engines.items())}
 
     @property
-    def drawn_by(self) -> str:
+    def sampled_by(self) -> str:
         """The engines in words: "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"."""
         stages: dict[str, list[str]] = {}
         for stage, engine in self.engines.items():

@@ -37,7 +37,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "counts": {state: sum(row["state"] == state for row in stages) for state in STATES},
         "holder": holder,
         "stages": stages,
-        "drawn_by": run.drawn_by,
+        "sampled_by": run.sampled_by,
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
         "notes": [note for note in run.notes if note != run.incomplete],

@@ -63,7 +63,7 @@ def run(context: StageContext) -> StageOutcome:
         for label, summary in metrics.items()
     }
     engine = engine_name(config.placement.engine)
-    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics, drawn_by=engine)
+    return StageOutcome(counts | ({"snapshots": len(by_step)} if by_step else {}), metrics, sampled_by=engine)
 
 
 def _snapshots(context: StageContext) -> dict[int, Path]:

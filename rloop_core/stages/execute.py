@@ -162,7 +162,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     lays_out = rank == 0 and not (job.share and job.samples)
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
-    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.drawn_by)
+    return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.sampled_by)
 
 
 def _show_one_gpu(stage: str, ranks: int) -> None:

@@ -53,4 +53,4 @@ def run(context: StageContext) -> StageOutcome:
         "seconds_by_step": by_step,
         **drift_summary(rows),
     }
-    return StageOutcome(counts, metrics, drawn_by=engine)
+    return StageOutcome(counts, metrics, sampled_by=engine)

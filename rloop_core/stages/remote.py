@@ -1,8 +1,8 @@
 """Request that a worker of another pool computes a stage; run and worker exchange files in the store.
 
-The run writes `<run>/orders/<name>/order.json`. The worker that starts on it creates `taken.json` next to it and, if it
-fails, leaves its error as `error.json`. A request whose file is gone is no longer wanted. The worker publishes the
-artifact under the run's own lease, and its manifest decides, as always. Prefect knows how far the worker is.
+The run writes `<run>/requests/<name>/request.json`. The worker that starts on it creates `taken.json` next to it and,
+if it fails, leaves its error as `error.json`. A request whose file is gone is no longer wanted. The worker publishes
+the artifact under the run's own lease, and its manifest decides, as always. Prefect knows how far the worker is.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class RemoteStage:
 
     def send(self, request: RemoteRequest) -> None:
         """Write the request."""
-        self.store.write_bytes(self._key("order"), json.dumps(vars(request)).encode())
+        self.store.write_bytes(self._key("request"), json.dumps(vars(request)).encode())
 
     def withdraw(self) -> None:
         """Delete the request and the worker's files."""
-        for name in ("order", "taken", "error"):
+        for name in ("request", "taken", "error"):
             self.store.delete(self._key(name))
 
     def is_wanted(self) -> bool:
         """Return True if the request still exists."""
-        return self.store.exists(self._key("order"))
+        return self.store.exists(self._key("request"))
 
     def take(self) -> RemoteRequest:
         """Return the request for a worker to start on; only one worker may.
@@ -64,7 +64,7 @@ class RemoteStage:
             StageError: The request is gone, or another worker has taken it.
         """
         try:
-            request = RemoteRequest(**parse_json(self.store.read_bytes(self._key("order"))))
+            request = RemoteRequest(**parse_json(self.store.read_bytes(self._key("request"))))
         except (ValueError, TypeError) as error:
             raise StageError(f"cannot be read: {error}", field=self._field, fix=RESUMES) from error
         except StoreError as error:
@@ -99,8 +99,8 @@ class RemoteStage:
         return RemoteStage(self.store.without_retries(seconds), self.run, self.stage, self.iteration, self.name)
 
     def _key(self, file: str) -> str:
-        return f"{self.run}/orders/{self.name}/{file}.json"
+        return f"{self.run}/requests/{self.name}/{file}.json"
 
     @property
     def _field(self) -> str:
-        return self.store.uri_of(self._key("order"))
+        return self.store.uri_of(self._key("request"))

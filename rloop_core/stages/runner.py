@@ -275,7 +275,7 @@ class StageRunner:
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
-        manifest = self._publish(wanted, work / "out", outcome, versions(outcome.drawn_by))
+        manifest = self._publish(wanted, work / "out", outcome, versions(outcome.sampled_by))
         with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
             work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)

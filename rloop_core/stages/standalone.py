@@ -127,7 +127,7 @@ def evaluate(
         "problem_set": config.problems.source,
         **metrics,
         "settings": identity,
-        "drawn_by": engine_name(config.placement.engine),
+        "sampled_by": engine_name(config.placement.engine),
         "ledger": problems.ledger,
         "out": str(out),
         "batches": len(shards),

@@ -199,7 +199,7 @@ class Lease:
             "machine": _machine(),
             "pid": os.getpid(),
             "started": start_time(os.getpid()),
-            "beats": self._heartbeats,
+            "heartbeats": self._heartbeats,
         }
         return json.dumps(content).encode()
 

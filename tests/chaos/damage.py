@@ -46,7 +46,7 @@ def spoil(kind: str, store: Store, key: str, draw: random.Random) -> str:
 
 def _lease_of_the_dead(store: Store, run: str) -> str:
     """Write a lease whose holder was on a machine that is gone."""
-    holder = {"token": uuid.uuid4().hex, "host": "gone", "machine": "gone", "pid": 1, "started": 1.0, "beats": 7}
+    holder = {"token": uuid.uuid4().hex, "host": "gone", "machine": "gone", "pid": 1, "started": 1.0, "heartbeats": 7}
     store.write_bytes(f"{run}/lease.json", json.dumps(holder).encode())
     return "lease of the dead"
 

@@ -101,7 +101,7 @@ def test_stages_of_another_pool_give_the_same_digests_and_are_started_again_when
         ("filter-000", "Completed", "rloop-cpu"),
     ], "rft stays with the run, which is in rloop-gpu already"
     assert all(one["parent_task_run_id"] and "rloop" not in one["tags"] for one in sent)
-    assert not list((server.folder / "store/apart").glob("orders/*/*"))
+    assert not list((server.folder / "store/apart").glob("requests/*/*"))
     assert manifest_digests(server.folder / "store", "apart") == _digests_inline(config, tmp_path)
 
 

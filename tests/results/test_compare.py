@@ -290,7 +290,7 @@ def test_an_unknown_rule_run_or_folder(compared, pair, tmp_path):
 @pytest.mark.process
 def test_the_command_says_what_it_wrote_or_why_not(command_and_page, pair, tmp_path, capsys):
     result, page = command_and_page
-    assert result["objections"] == [] and {one["set"] for one in result["table"]} == {*SETS, "Avg"}
+    assert result["not_comparable"] == [] and {one["set"] for one in result["table"]} == {*SETS, "Avg"}
     assert str(page.parent / "table-1.csv") in result["files"]
     store = str(pair[0].store.local_path(""))
     with pytest.raises(SystemExit) as end:

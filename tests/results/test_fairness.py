@@ -64,7 +64,7 @@ def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
         arm.publish(0, "explore", lambda out, arm=arm: arm.explored(out, 0))
     with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
         compare_runs(ours.store, *NAMES, tmp_path)
-    assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).objections) == 1
+    assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).not_comparable) == 1
 
 
 def test_a_config_changed_after_the_run_is_no_excuse(pair, pair_store, tmp_path):
@@ -96,7 +96,7 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     for arm in arms:
         arm.finish(1)
     found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
-    assert found.objections == [] and [arm.title for arm in found.arms] == ["tiny", "ablated"]
+    assert found.not_comparable == [] and [arm.title for arm in found.arms] == ["tiny", "ablated"]
     assert [(name, remark) for name, _, _, remark in config_differences(*(arm.run for arm in found.arms))] == [
         *([] if field > "name" else [(field, "the method: what is compared")]),
         ("name", "by design"),

@@ -203,16 +203,18 @@ def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> No
     assert drift_note([dict(STEP)], 0.1) is None
 
 
-def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["sampled_by", "drawn_by"])
+def test_the_engines_are_in_report_and_status_by_old_manifests_too(tmp_path: Path, key: str) -> None:
     run = FakeRun(tmp_path, fake_config())
+    run.engine_key = key
     run.engines = ENGINES
     run.fill(1)
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
-    assert f"Completions drawn by {words}</p>" in report_text(run.store, cache=tmp_path)
+    assert f"Completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]
     shown = " ".join(CliRunner().invoke(group, command).output.split())
     assert f"completions sampled by {words}" in shown
-    assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["drawn_by"] == words
+    assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["sampled_by"] == words
 
 
 @pytest.mark.parametrize("other", ["vllm 0.29.0", "transformers 5.23.0"])

@@ -145,7 +145,7 @@ def test_records_of_deep_json_are_damaged_and_a_lease_s_host_is_printed_safely(t
     assert run_status(store, "run", tmp_path / "cache")["holder"] == "leased by process on ab"
     remote = RemoteStage.new(store, "run", "explore", 0)
     for name in ("order", "error"):
-        store.write_bytes(f"run/orders/{remote.name}/{name}.json", DEEP)
+        store.write_bytes(f"run/requests/{remote.name}/{name}.json", DEEP)
     with pytest.raises(StageError, match="cannot be read"):
         remote.take()
     assert "cannot be read" in str(remote.error())

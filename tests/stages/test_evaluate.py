@@ -75,7 +75,7 @@ def test_each_set_is_sampled_by_its_own_settings(tmp_path: Path) -> None:
     found = manifest.metrics
     assert {name for name in found["plain"] if "@" in name} == {"avg@4", "pass@1", "pass@4", "majority@4"}
     assert {name for name in found["own"] if "@" in name} == {"avg@6", "pass@2", "pass@6", "majority@6"}
-    assert manifest.versions["drawn_by"] == f"transformers {transformers.__version__}"
+    assert manifest.versions["sampled_by"] == f"transformers {transformers.__version__}"
     content = json.loads((tmp_path / manifest.folder / "metrics.json").read_text())
     assert content["sets"] == manifest.metrics and content["folders"] == {"plain": "set-00", "own": "set-01"}
 

@@ -61,7 +61,7 @@ def test_a_request_is_taken_once_and_not_after_it_was_withdrawn(store: Store) ->
     remote.withdraw()
     with pytest.raises(StageError, match="no run waits for this request"):
         remote.take()
-    assert store.list("away/orders") == []
+    assert store.list("away/requests") == []
 
 
 def test_a_stage_of_another_pool_is_published_there_and_its_manifest_counts(store: Store) -> None:
@@ -85,14 +85,14 @@ def test_a_stage_of_another_pool_is_published_there_and_its_manifest_counts(stor
         assert runner.ensure("explore", 0).cached
     assert events == ["start", "done", "cached"]
     assert there == ["log", "step", "done"]
-    assert store.list("away/orders") == [], "nothing of it is left"
+    assert store.list("away/requests") == [], "nothing of it is left"
 
 
 def test_a_pool_that_is_the_run_s_own_computes_with_the_run(store: Store) -> None:
     with Lease(store, "away") as lease:
         runner = StageRunner(_config(store), store, lease, in_pool=lambda *asked, **limits: False)
         assert not runner.ensure("explore", 0).cached
-    assert store.list("away/orders") == []
+    assert store.list("away/requests") == []
 
 
 def test_a_worker_that_would_compute_something_else_refuses_and_its_run_is_told_why(store: Store) -> None:
@@ -157,4 +157,4 @@ def test_garbage_collection_deletes_the_requests_of_a_run_that_is_over(store: St
     found = find_garbage(store, ["away"], older_than=-60)
     assert [item.why for one in found for item in one.items] == ["a request of a run that is over"]
     delete_garbage(store, found, older_than=-60)
-    assert store.list("away/orders") == []
+    assert store.list("away/requests") == []

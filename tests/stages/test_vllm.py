@@ -58,7 +58,11 @@ def test_evaluate_and_harvest_of_the_smoke_run_on_vllm(tmp_path: Path) -> None:
         assert one["counts"].keys() == other["counts"].keys() and one["metrics"].keys() == other["metrics"].keys()
         drawer = f"{'transformers' if stage.endswith('explore') else 'vllm'} "
         drew = stage.endswith(("explore", "harvest", "evaluate"))
-        assert (one["versions"].get("drawn_by") or "").startswith(drawer) if drew else "drawn_by" not in one["versions"]
+        assert (
+            (one["versions"].get("sampled_by") or "").startswith(drawer)
+            if drew
+            else "sampled_by" not in one["versions"]
+        )
         if stage.endswith("explore"):
             assert one["digest"] == other["digest"], "the engine of the other stages is none of its business"
         if stage.endswith("harvest"):

@@ -234,8 +234,8 @@ def test_a_lease_survives_an_outage_of_the_store(one_attempt, remote, faulty):
         with gone_for(faulty, 2.0):
             time.sleep(2.2)
         lease.ensure_held()
-        before = json.loads(remote.read_bytes("run/lease.json"))["beats"]
-        wait_until(lambda: json.loads(remote.read_bytes("run/lease.json"))["beats"] > before, "a beat", every=0.1)
+        before = json.loads(remote.read_bytes("run/lease.json"))["heartbeats"]
+        wait_until(lambda: json.loads(remote.read_bytes("run/lease.json"))["heartbeats"] > before, "a beat", every=0.1)
     assert not remote.exists("run/lease.json")
 
 
@@ -258,7 +258,7 @@ def test_an_outage_does_not_count_as_silence(one_attempt, remote, faulty):
                     "machine": "node7/x",
                     "pid": 1,
                     "started": 1.0,
-                    "beats": beats,
+                    "heartbeats": beats,
                 }
                 direct.put_object(Bucket=bucket, Key=f"{folder}/run/lease.json", Body=json.dumps(content).encode())
                 stop.wait(0.7)

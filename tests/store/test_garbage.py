@@ -200,7 +200,7 @@ def test_a_running_run_is_skipped_and_a_dead_one_is_not(local, tmp_path):
         assert "working on it" in str(found[[one.run for one in found].index("run")].skipped)
         assert keys(delete_garbage(local, found, HOUR)) == {"other/iteration-000/rft/half"}
     assert local.exists("run/iteration-000/rft/half")
-    dead = {"token": "t", "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "beats": 0}
+    dead = {"token": "t", "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "heartbeats": 0}
     local.write_bytes("run/lease.json", json.dumps(dead).encode())
     local.write_bytes("run/lease-takeover-older-0", b"{}")
     aged(local)
@@ -209,6 +209,19 @@ def test_a_running_run_is_skipped_and_a_dead_one_is_not(local, tmp_path):
     assert keys(done) == {"run/iteration-000/rft/half", "run/lease-takeover-older-0"}
     assert local.list("run/iteration-000") == []
     assert not local.exists("run/lease.json")
+
+
+@pytest.mark.parametrize("folder", ["requests", "orders", "errands"])
+def test_requests_to_other_pools_go_when_nobody_holds_the_run(local, folder):
+    """The latter two are where earlier versions kept them."""
+    begun(local)
+    local.write_bytes(f"run/{folder}/explore-000-ab/taken.json", b"{}")
+    aged(local)
+    with Lease(local, "run"):
+        assert keys(find_garbage(local, [], HOUR)) == set()
+    assert keys(delete_garbage(local, find_garbage(local, [], HOUR), HOUR)) == {
+        f"run/{folder}/explore-000-ab/taken.json"
+    }
 
 
 def test_a_run_that_starts_after_the_search_is_skipped(local):

@@ -20,7 +20,7 @@ KEY = "run/lease.json"
 
 
 def foreign(store: Store, beats: int = 0, token: str = "elsewhere") -> None:
-    content = {"token": token, "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "beats": beats}
+    content = {"token": token, "host": "node7", "machine": "node7/x", "pid": 1, "started": 1.0, "heartbeats": beats}
     store.write_bytes(KEY, json.dumps(content).encode())
 
 
@@ -167,8 +167,8 @@ def test_the_heartbeat_thread_stops_after_a_takeover(local):
 
 def test_the_heartbeat_restores_a_deleted_lease(store):
     with Lease(store, "run", heartbeat=0.05) as lease:
-        first = json.loads(store.read_bytes(KEY))["beats"]
-        wait_until(lambda: json.loads(store.read_bytes(KEY))["beats"] > first, "a heartbeat")
+        first = json.loads(store.read_bytes(KEY))["heartbeats"]
+        wait_until(lambda: json.loads(store.read_bytes(KEY))["heartbeats"] > first, "a heartbeat")
         store.delete(KEY)
         wait_until(lambda: store.exists(KEY), "the lease to be there again")
         lease.ensure_held()
@@ -267,4 +267,4 @@ def test_a_dead_holder_with_a_wrong_clock_is_replaced_after_the_patience(local, 
 
 def test_a_lease_holds_no_time(local):
     with Lease(local, "run"):
-        assert set(json.loads(local.read_bytes(KEY))) == {"token", "host", "machine", "pid", "started", "beats"}
+        assert set(json.loads(local.read_bytes(KEY))) == {"token", "host", "machine", "pid", "started", "heartbeats"}

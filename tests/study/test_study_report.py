@@ -198,7 +198,7 @@ def test_the_page_is_whole_escaped_and_alone(found):
              "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)
-    assert found.record.objections == [] and "not comparable" not in text
+    assert found.record.not_comparable == [] and "not comparable" not in text
     assert "not complete" not in text and "one seed only" not in text
     names = {"curves", "training", "differences", "ablations", "forgetting"}
     assert {path.stem for path in found.page.parent.glob("*.png")} == names
@@ -292,7 +292,7 @@ def test_what_an_arm_sets_differs_by_design(tmp_path):
     for one in make_store(tmp_path, study).values():
         one.finish()
     found = study_findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
-    assert found.record.objections == []
+    assert found.record.not_comparable == []
     assert any("unequal numbers of RL steps: 8, 12" in note for note in found.record.notes)
     assert found.table.difference(HARDER, "other", "rloop").seeds == (1,)
 
@@ -312,8 +312,8 @@ def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path
     told = " ".join(found.record.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told
-    assert any(one.startswith("tiny-rloop-1: explore.learning_rate differs") for one in found.record.objections)
-    assert "tiny-rloop-2" not in " ".join(found.record.objections)
+    assert any(one.startswith("tiny-rloop-1: explore.learning_rate differs") for one in found.record.not_comparable)
+    assert "tiny-rloop-2" not in " ".join(found.record.not_comparable)
     assert "These runs are not comparable" in render(found, {})
     assert found.table.difference(HARDER, "all-problems", "rloop").seeds == (1,)
     assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == SEEDS

@@ -74,11 +74,11 @@ def _compute(
     try:
         assert compute_in_pool(pool, remote, RemoteRequest({}, "f", "t"), tell, **limits)
     finally:
-        assert remote.store.list("away/orders") == [], "nothing of it is left"
+        assert remote.store.list("away/requests") == [], "nothing of it is left"
 
 
 def _sent(client: SyncPrefectClient, remote: RemoteStage) -> list[FlowRun]:
-    return [run for run in client.read_flow_runs() if run.parameters.get("order") == remote.name]
+    return [run for run in client.read_flow_runs() if run.parameters.get("request") == remote.name]
 
 
 def _ends(state: State[Any]) -> Work:

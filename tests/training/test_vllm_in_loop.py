@@ -127,7 +127,7 @@ def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type
     assert [note.split(":")[0] for note in notes] == ["RL step 1", "RL step 2"]
     assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
     assert made.metrics["drift_mean"] == pytest.approx(0.3, abs=2e-4)
-    assert made.versions["drawn_by"].startswith("vllm")
+    assert made.versions["sampled_by"].startswith("vllm")
 
 
 def _loading_engine() -> type[OtherEngine]:

@@ -19,7 +19,7 @@ from rloop_core.results.report.lineage import Lineage, lineage_of
 from rloop_core.results.run_reader import ledgers, read_run
 from rloop_core.results.selection import Selected, read_selected
 from rloop_core.results.study.arms import Arm, Checkpoint, read_arms, shared_sets
-from rloop_core.results.study.comparability import method_notes, objections, version_notes
+from rloop_core.results.study.comparability import method_notes, reasons_against, version_notes
 from rloop_core.results.study.compute import compute
 from rloop_core.results.study.record import BASE, Policy, Side, StudyRecord
 from rloop_core.results.study.table import Steps, effects_row, rows_table
@@ -63,7 +63,7 @@ class Comparison:
         arms: RLoop, then what it is compared with.
         record: The two as a study of one seed.
         rule: What counts as solved.
-        objections: Why the arms are not comparable; empty unless the comparison was forced.
+        not_comparable: Why the arms are not comparable; empty unless the comparison was forced.
         table: Table 1.
         selected: The checkpoint that each arm's config chooses, if it chooses one.
         transitions: Learning, forgetting, similarity and histories, by set.
@@ -78,7 +78,7 @@ class Comparison:
     arms: tuple[Arm, Arm]
     record: StudyRecord
     rule: str
-    objections: list[str]
+    not_comparable: list[str]
     table: TableOne
     selected: tuple[Selected | None, ...]
     transitions: list[SetTransitions]
@@ -121,7 +121,7 @@ def compare_runs(
     runs = read_run(store, run, cache), read_run(store, vanilla, cache)
     first = runs[0].config.arm
     order = [] if first == "rloop" else [f"{run} is of arm {first}: the first run must be of arm rloop"]
-    against = [*order, *objections(*runs)]
+    against = [*order, *reasons_against(*runs)]
     if against and not force:
         fix = "make the control with `rloop run --arm vanilla-rl` and the same config, or --force to compare anyhow"
         what = f"the arms are not comparable: {'; '.join(against)}"
@@ -141,7 +141,7 @@ def compare_runs(
         arms=arms,
         record=record,
         rule=rule.name,
-        objections=against,
+        not_comparable=against,
         table=table,
         selected=selected,
         transitions=changes,

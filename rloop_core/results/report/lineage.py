@@ -200,7 +200,7 @@ def lineage_section(run: RunRecord, lineage: Lineage) -> dict[str, Any]:
         "command": f"rloop report {run.name} --store {run.store.uri} --rollout {KEY_FORM}",
         "artifacts": table.to_dicts(),
         "versions": {name: sorted(numbers) for name, numbers in sorted(run.versions.items())},
-        "drawn_by": run.drawn_by,
+        "sampled_by": run.sampled_by,
         "config": json.dumps(run.config.model_dump(mode="json"), indent=2, ensure_ascii=False),
     }
 

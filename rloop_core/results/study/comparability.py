@@ -24,7 +24,7 @@ _ONLY_REPORTED = frozenset(
 )
 
 
-def objections(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
+def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
     """Return why the two cannot be compared, a sentence each; empty when they can.
 
     Args:

@@ -73,7 +73,7 @@ class StudyFindings:
             "solved": self.rule,
             "runs": [{**asdict(run), "finished": run.finished} for run in record.progress],
             "notes": record.notes,
-            "objections": record.objections,
+            "not_comparable": record.not_comparable,
             "sets": {
                 label: {"problems": record.problems[label], "metrics": record.metrics[label]} for label in record.sets
             },

@@ -15,7 +15,7 @@ from rloop_core.evaluation.metrics import Floats, check_summary, headline_metric
 from rloop_core.evaluation.outcomes import check_same_problems, paired_differences, problem_values
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.study.arms import Arm, Checkpoint, read_arm
-from rloop_core.results.study.comparability import objections
+from rloop_core.results.study.comparability import reasons_against
 from rloop_core.results.study.config import StudyConfig, study_runs
 from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store
@@ -59,7 +59,7 @@ class StudyRecord:
         arms: The runs that have begun, by arm and seed.
         progress: Every run that a study asks for.
         notes: What a reader should know.
-        objections: Why runs are not comparable with the reference of their seed; there should be none.
+        not_comparable: Why runs are not comparable with the reference of their seed; there should be none.
         resampling: Seed of the bootstrap.
         under_way: Take the last policy of an unfinished run as its final one.
         sets: Evaluated problem sets, in the config's order.
@@ -75,7 +75,7 @@ class StudyRecord:
     arms: dict[tuple[str, int], Arm]
     progress: list[RunState] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    objections: list[str] = field(default_factory=list)
+    not_comparable: list[str] = field(default_factory=list)
     resampling: int = 0
     under_way: bool = False
     sets: list[str] = field(init=False)
@@ -256,14 +256,14 @@ def read_study(study: StudyConfig, store: Store, cache: Path) -> StudyRecord:
             names.setdefault(note, []).append(name)
     record = StudyRecord(study.main, study.reference, titles, study.seeds, arms, progress, _by_note(names))
     record.settle()
-    record.objections = _objections(record, study)
+    record.not_comparable = _reasons(record, study)
     steps = {arm.total_steps for arm in arms.values()}
     if len(steps) > 1:
         record.notes.append(f"The arms have unequal numbers of RL steps: {', '.join(map(str, sorted(steps)))}.")
     return record
 
 
-def _objections(record: StudyRecord, study: StudyConfig) -> list[str]:
+def _reasons(record: StudyRecord, study: StudyConfig) -> list[str]:
     """Return why runs are not comparable with the reference of their seed; what an arm's `set` names is by design."""
     names: dict[str, list[str]] = {}
     for (arm, seed), run in record.arms.items():
@@ -271,8 +271,8 @@ def _objections(record: StudyRecord, study: StudyConfig) -> list[str]:
         if reference is None or arm == record.reference:
             continue
         by_design = study.arms[arm].fields | study.arms[record.reference].fields
-        for objection in objections(run.run, reference.run, by_design):
-            names.setdefault(objection, []).append(run.run.name)
+        for reason in reasons_against(run.run, reference.run, by_design):
+            names.setdefault(reason, []).append(run.run.name)
     return _by_note(names)
 
 

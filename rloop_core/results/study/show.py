@@ -21,8 +21,8 @@ def show_study(findings: StudyFindings, out: Any) -> None:
         names = ", ".join(f"{run.name} ({run.done} of {run.stages} stages)" for run in missing[:6])
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         out.print(Text(f"not complete: {names}{more}"))
-    for objection in record.objections:
-        out.print(Text(f"not comparable: {objection}", style="bold red"))
+    for reason in record.not_comparable:
+        out.print(Text(f"not comparable: {reason}", style="bold red"))
     for note in record.notes:
         out.print(Text(f"note: {note}"))
     for label in record.sets:
