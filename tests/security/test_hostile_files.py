@@ -144,7 +144,7 @@ def test_records_of_deep_json_are_damaged_and_a_lease_s_host_is_printed_safely(t
     store.write_bytes("run/lease.json", json.dumps({"token": "1", "pid": "\x1b[2J", "host": "a\u202eb"}).encode())
     assert run_status(store, "run", tmp_path / "cache")["holder"] == "leased by process on ab"
     remote = RemoteStage.new(store, "run", "explore", 0)
-    for name in ("order", "error"):
+    for name in ("request", "error"):
         store.write_bytes(f"run/requests/{remote.name}/{name}.json", DEEP)
     with pytest.raises(StageError, match="cannot be read"):
         remote.take()

@@ -86,7 +86,7 @@ def version_notes(ours: RunRecord, theirs: RunRecord) -> list[str]:
         for stage in sorted(ours.engines.keys() & theirs.engines.keys())
         if ours.engines[stage] != theirs.engines[stage]
     ]
-    notes += [f"The arms' completions were drawn by different engines: {'; '.join(engines)}."] if engines else []
+    notes += [f"The arms' completions were sampled by different engines: {'; '.join(engines)}."] if engines else []
     return notes
 
 
