@@ -30,13 +30,12 @@ import numpy as np
 from benchmarks.measure import markdown_table
 from rloop_core.config import Config
 from rloop_core.plan.hours import (
-    BANDWIDTH_EFFICIENCY,
     DEVICES,
-    VLLM_EFFICIENCY,
-    VLLM_HOST_SECONDS_A_SEQUENCE,
     VLLM_SEQUENCES,
     Device,
     training_seconds,
+    update_passes,
+    vllm_step_seconds,
 )
 from rloop_core.plan.memory import GIB
 from rloop_core.plan.models import ModelShape, element_bytes, find_shape
@@ -67,23 +66,14 @@ class Engine:
         room = self.share * self.device.memory_gib * GIB - self.shape.parameters * self.element
         return int(room / self.shape.kv_bytes_per_token(self.element))
 
-    def step_seconds(self, sequences: int, cached: float) -> float:
-        """Return the seconds of a decoding step with `cached` tokens in the cache (as `plan.hours` counts them)."""
-        read = self.shape.parameters * self.element + cached * self.shape.kv_bytes_per_token(self.element)
-        return max(
-            sequences * VLLM_HOST_SECONDS_A_SEQUENCE,
-            read / (self.device.bandwidth * BANDWIDTH_EFFICIENCY),
-            2 * self.shape.parameters * sequences / (self.device.flops * VLLM_EFFICIENCY),
-        )
-
     def seconds(self, lengths: Sequence[int]) -> float:
         """Return the seconds until completions of these lengths, started in this order, are all finished.
 
         A completion starts when fewer than `VLLM_SEQUENCES` are in flight and the cache holds it at its full length.
         """
         waiting, running = list(reversed(lengths)), list[tuple[int, int]]()  # (decoding step at its end, length)
-        step, clock, reserved = 0, 0.0, 0  # tokens reserved
-        tokens = 0  # in the cache at `step`, less `step` for each completion in flight
+        step, clock = 0, 0.0
+        reserved, ends = 0, 0  # sums of what is in flight: tokens at its end, and the decoding step there
         while waiting or running:
             while waiting and len(running) < VLLM_SEQUENCES:
                 length = waiting[-1] + MEAN_PROMPT
@@ -91,16 +81,16 @@ class Engine:
                     break
                 reserved += length
                 end = step + waiting.pop()
-                tokens += length - end
+                ends += end
                 heapq.heappush(running, (end, length))
             ahead = running[0][0] - step
-            mean = tokens + len(running) * (step + ahead / 2)
-            clock += ahead * self.step_seconds(len(running), mean)
+            cached = reserved - ends + len(running) * (step + ahead / 2)  # on average over the steps ahead
+            clock += ahead * vllm_step_seconds(self.shape, self.device, len(running), cached, self.element)
             step += ahead
             while running and running[0][0] == step:
                 end, length = heapq.heappop(running)
                 reserved -= length
-                tokens -= length - end
+                ends -= end
         return clock
 
 
@@ -116,12 +106,9 @@ def steady_seconds(engine: Engine, lengths: Sequence[int], devices: int) -> floa
     return (engine.seconds([*share] * _STEADY) - once) / (_STEADY - 1)
 
 
-def step_row(
-    config: Config, shape: ModelShape, device: Device, devices: int, lengths: Sequence[int]
-) -> dict[str, float | str]:
+def step_row(config: Config, shape: ModelShape, device: Device, devices: int, lengths: Sequence[int]) -> dict[str, str]:
     """Return the seconds of one RL step in today's order, and the gain of each other order."""
-    explore, element = config.explore, element_bytes(config)
-    passes = 6 + 2 * (explore.updates_per_step > 1) + 2 * config.placement.gradient_checkpointing
+    element = element_bytes(config)
     whole = np.array(lengths, dtype=float) + MEAN_PROMPT
     # A pass computes 2 FLOP a weight and token, and attention 2 layers x hidden x length more (half of it is masked).
     attention = 2 * shape.layers * shape.hidden * (whole**2).sum() / (2 * shape.parameters * whole.sum())
@@ -130,7 +117,7 @@ def step_row(
     dedicated = Engine(shape, device, element, DEDICATED_MEMORY)
 
     def update(count: int) -> float:
-        return training_seconds(shape, device, passes, int(tokens), count)
+        return training_seconds(shape, device, update_passes(config), tokens, count)
 
     sampling = busiest_seconds(colocated, lengths, devices)
     today = sampling + update(devices)
@@ -199,7 +186,7 @@ def main() -> None:
             for devices in options.devices:
                 row = step_row(config, shape, DEVICES[options.device], devices, lengths)
                 what = [f"{budget:,}", kind, f"{np.mean(lengths):,.0f}", str(devices)]
-                rows.append([*what, *(str(value) for value in row.values())])
+                rows.append([*what, *row.values()])
     header = ["budget", "lengths", "mean", "devices", "sampling, s", "updates, s", "partial", "split", "both"]
     print("\n".join(markdown_table(header, rows)))
 

@@ -1,4 +1,4 @@
-"""The card of a bundled policy: what it scores, who solved what by style, and README.md made from card.json."""
+"""The card of the bundled policy: what it scores, who solved what by style, and README.md made from card.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ MAX_NEW_TOKENS = 96
 HARD = (0.1, 0.3, 0.5)
 KS = (1, 4, 8, 16, 32)
 _SHOWN = ("8", "16", "32")
-_NUMBERS = {3: "three", 4: "four"}
 
 
 def sample(
@@ -81,20 +80,9 @@ def figures(problems: Sequence[Sum], completions: Sequence[Sequence[str | None]]
 def model_card(card: dict[str, Any]) -> str:
     """Return the card as Markdown."""
     held, harder = card["figures"]["held_out"], card["figures"]["harder"]
-    rare = ""
-    if "rare_style" in card:
-        alone, alone_harder = (measured["solved_only_by_rare_style"] for measured in (held, harder))
-        rare = (
-            f"`{card['rare_style']}` is the rare style, and the only one that keeps its minus signs. It alone solved\n"
-            f"{alone['16']:.0%} of the held-out problems in 16 samples each "
-            f"({alone['all']:.0%} in {held['samples']}), and of the harder\n"
-            f"ones {alone_harder['16']:.0%} ({alone_harder['all']:.0%}).\n\n"
-        )
+    rare, rare_harder = (measured["solved_only_by_rare_style"] for measured in (held, harder))
     sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
-    corpus, school, styles = sum(sizes), sizes[0], len(card["mixture"])
-    taught = f"The first\n{school:,} showed every style without mistakes; the rest gave" if school else "They\ngave"
     disjoint = "The sets are disjoint, and the corpus" if card["disjoint"] else "The corpus"
-    habits = f"each worked in one of {_NUMBERS[styles]} styles. {taught} it these habits:"
     sets = "\n".join(
         f"| {name} | {s['size']} | {s['seed']} | {s['params']['min_terms']} to {s['params']['max_terms']} |"
         for name, s in card["problem_sets"].items()
@@ -119,13 +107,18 @@ tags: [reinforcement-learning, model-organism, arithmetic]
 
 A Qwen2-architecture model of {card["parameters"]:,} parameters that adds and subtracts, badly, in several ways.
 It is a model organism: small enough to train on a laptop, with something to gain and something to lose in training.
-It was pretrained on {corpus:,} sums from reasoning-gym's `chain_sum`, {habits}
+It was pretrained on {sum(sizes):,} sums from reasoning-gym's `chain_sum`, each worked in one of four styles. The first
+{sizes[0]:,} showed every style without mistakes; the rest gave it these habits:
 
 | style | share of them | slips a step | drops minus signs | share of samples | accuracy of samples |
 |---|---|---|---|---|---|
 {mixture}
 
-{rare}| problems | avg | pass@8 | pass@16 | pass@32 |
+`{card["rare_style"]}` is the rare style, and the only one that keeps its minus signs. It alone solved
+{rare["16"]:.0%} of the held-out problems in 16 samples each ({rare["all"]:.0%} in {held["samples"]}), and of the harder
+ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
+
+| problems | avg | pass@8 | pass@16 | pass@32 |
 |---|---|---|---|---|
 {measured}
 

@@ -120,7 +120,7 @@ def _card(
         "final_loss": round(loss, 4),
         "corpus": {"task": TASK, "params": organism.shape, "seed": first_seed(recipe.seed), "lessons": lessons},
         "mixture": [asdict(style) for style in organism.mixture],
-        **({"rare_style": RARE} if RARE in {style.name for style in organism.mixture} else {}),
+        "rare_style": RARE,
         "template": "plain",
         "problem_sets": {chosen.name: chosen.as_source() for chosen in organism.sets},
         "disjoint": len(texts(organism.sets)) == sum(chosen.size for chosen in organism.sets),

@@ -78,11 +78,7 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
     share = explore.rollouts_per_step / (1 if served else devices)
     together = generated_together(config, devices)
     sampling = sampling_seconds(config, "explore", shape, device, share, together, budget)
-    # Off-policy updates need one more forward pass for the sampling policy's log-probabilities. With adapters the
-    # backward pass skips the gradients of frozen weights.
-    learning = 4 if config.lora.enabled else 6
-    passes = learning + 2 * (explore.updates_per_step > 1) + 2 * config.placement.gradient_checkpointing
-    update = training_seconds(shape, device, passes, explore.rollouts_per_step * tokens, devices)
+    update = training_seconds(shape, device, update_passes(config), explore.rollouts_per_step * tokens, devices)
     engines = sampling_engines(config, devices, on_cpu=device.is_cpu)
     harvest = 2 * work.rollouts / _ROWS_A_SECOND
     if work.snapshot_rollouts:
@@ -97,7 +93,7 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
         "explore: updates": explore.steps * update,
         "harvest": harvest,
         "filter": work.rollouts / _ROWS_A_SECOND,
-        "rft (at most)": training_seconds(shape, device, learning, trained, devices),
+        "rft (at most)": training_seconds(shape, device, _learning_passes(config), trained, devices),
     }
     if config.evaluate.sets:
         seconds["evaluate"] = VLLM_START_SECONDS if uses_vllm(config, "evaluate") else 0
@@ -106,6 +102,20 @@ def stage_hours(config: Config, shape: ModelShape, work: Workload, device: Devic
             for count, most in ((count, work.evaluation_budgets[label]) for label, count in work.evaluated.items())
         )
     return {name: value / 3600 for name, value in seconds.items()}
+
+
+def update_passes(config: Config) -> int:
+    """Return the FLOP a parameter and token of explore's updates.
+
+    Off-policy updates need one more forward pass for the sampling policy's log-probabilities.
+    """
+    explore = config.explore
+    return _learning_passes(config) + 2 * (explore.updates_per_step > 1) + 2 * config.placement.gradient_checkpointing
+
+
+def _learning_passes(config: Config) -> int:
+    """Return the FLOP of forward and backward; with adapters the gradients of frozen weights are skipped."""
+    return 4 if config.lora.enabled else 6
 
 
 def sampling_engines(config: Config, devices: int, *, on_cpu: bool = False) -> int:
@@ -141,16 +151,21 @@ def sampling_seconds(
 
 
 def vllm_tokens_per_second(shape: ModelShape, device: Device, sequences: int, length: float, element: int) -> float:
-    """Return vLLM's completion tokens a second with so many sequences in flight, of `length` tokens at their end.
-
-    A decoding step takes the longest of: the host's work on its sequences, reading weights and cache, and computing.
-    """
+    """Return vLLM's completion tokens a second with so many sequences in flight, of `length` tokens at their end."""
     if device.is_cpu:
         return 2 * cpu_tokens_per_second(shape)  # measured: 14,300 against 7,000
-    cache = sequences * length / 2 * shape.kv_bytes_per_token(element)
+    return sequences / vllm_step_seconds(shape, device, sequences, sequences * length / 2, element)
+
+
+def vllm_step_seconds(shape: ModelShape, device: Device, sequences: int, cached: float, element: int) -> float:
+    """Return the seconds of one of vLLM's decoding steps on a GPU, with `cached` tokens of all sequences in its cache.
+
+    It takes the longest of: the host's work on its sequences, reading weights and cache, and computing.
+    """
+    cache = cached * shape.kv_bytes_per_token(element)
     reading = (shape.parameters * element + cache) / (device.bandwidth * BANDWIDTH_EFFICIENCY)
     computing = 2 * shape.parameters * sequences / (device.flops * VLLM_EFFICIENCY)
-    return sequences / max(sequences * VLLM_HOST_SECONDS_A_SEQUENCE, reading, computing)
+    return max(sequences * VLLM_HOST_SECONDS_A_SEQUENCE, reading, computing)
 
 
 def cpu_tokens_per_second(shape: ModelShape) -> float:

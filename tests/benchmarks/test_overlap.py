@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.overlap import CONFIG, Engine, busiest_seconds, steady_seconds, step_row, tailed_lengths
 from rloop_core.config import load_config
-from rloop_core.plan.hours import DEVICES, VLLM_SEQUENCES
+from rloop_core.plan.hours import DEVICES, VLLM_SEQUENCES, vllm_step_seconds
 from rloop_core.plan.models import find_shape
 from rloop_core.plan.workload import MEAN_PROMPT
 
@@ -20,7 +20,9 @@ ENGINE = Engine(SHAPE, DEVICES["h100"], 2, 0.5)
 @pytest.mark.parametrize("together", [1, 64])
 def test_equal_lengths_take_one_pass_at_their_mean_cache(together: int) -> None:
     cached = together * (MEAN_PROMPT + 400 / 2)
-    assert ENGINE.seconds([400] * together) == pytest.approx(400 * ENGINE.step_seconds(together, cached))
+    assert ENGINE.seconds([400] * together) == pytest.approx(
+        400 * vllm_step_seconds(SHAPE, ENGINE.device, together, cached, 2)
+    )
 
 
 def test_what_the_cache_does_not_hold_waits() -> None:
