@@ -95,14 +95,14 @@ class StageProgress(LineWatcher):
                 self.losses.append(float(metrics["loss"]))
             self._last_event = now
 
-    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+    def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
         """Log a line; a note becomes a warning, because it may need action."""
-        if word == "note":
+        if status == "note":
             self._log(logging.WARNING, printable_line(f"{stage_label(*key)}: {text}"))
         else:
-            super().line(key, word, text, seconds)
-        if key == self._key or word == "note":
-            self.set_status(event_text(word, text, seconds), ended=word != "note")
+            super().line(key, status, text, seconds)
+        if key == self._key or status == "note":
+            self.set_status(event_text(status, text, seconds), ended=status != "note")
 
     def set_status(self, status: str, ended: bool) -> None:
         """Show a status; without a bar if the stage has ended."""

@@ -176,14 +176,14 @@ class BarWatcher(Watcher):
             text = escape(position_text(key, done, total, metrics))
             self._progress.update(self._tasks[key], completed=done, total=total, text=text)
 
-    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+    def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
         """Print a line above the bars and remove the bar of a finished stage."""
         from rich.text import Text
 
-        if word == "done" and key in self._tasks:
+        if status == "done" and key in self._tasks:
             self._progress.remove_task(self._tasks.pop(key))
-        mark, style = {"done": ("✓", "green"), "Cached": ("=", "cyan")}.get(word, ("!", "yellow"))
-        took = f"{duration(seconds):>7}" if seconds is not None else f"{word:>7}"
+        mark, style = {"done": ("✓", "green"), "Cached": ("=", "cyan")}.get(status, ("!", "yellow"))
+        took = f"{duration(seconds):>7}" if seconds is not None else f"{status:>7}"
         name = f" {stage_label(*key):<17} "
         self._progress.console.print(Text.assemble((mark, style), name, (took, "dim"), f"  {text}"))
 

@@ -134,9 +134,9 @@ class EvaluateConfig(Section):
     def _possible(self) -> EvaluateConfig:
         _check_ks(self, "")
         labels = [problem_set.label for problem_set in self.sets]
-        for place, label in enumerate(labels):
+        for index, label in enumerate(labels):
             refuse_if(labels.count(label) > 1, "sets", f"two sets are called {label!r}", "give one of them a `name`")
-            _check_ks(self.of(label), f"sets.{place}.")
+            _check_ks(self.of(label), f"sets.{index}.")
         self._check_selection(labels)
         return self
 

@@ -210,8 +210,8 @@ class _Evaluation:
         self._problems = [(each.label, problem) for each in sets for problem in each.problems]
         whole = [words(problem.problem) for _, problem in self._problems]
         self._equal: dict[tuple[str, ...], list[int]] = {}
-        for place, text in enumerate(whole):
-            self._equal.setdefault(text, []).append(place)
+        for index, text in enumerate(whole):
+            self._equal.setdefault(text, []).append(index)
         comparable = (not each.equal_only for each in sets for _ in each.problems)
         plain = [without_brackets(text) if use else () for text, use in zip(whole, comparable, strict=True)]
         self._index = _NgramIndex(plain, rules.ngram)
@@ -277,8 +277,8 @@ class _NgramIndex:
     def without_common(self, text: tuple[str, ...]) -> tuple[str, ...]:
         """Return a text without the words of common phrases."""
         starts = [start for start, gram in enumerate(self._hashes(text)) if gram in self._common]
-        covered = {place for start in starts for place in range(start, start + self._n)}
-        return tuple(word for place, word in enumerate(text) if place not in covered) if covered else text
+        covered = {index for start in starts for index in range(start, start + self._n)}
+        return tuple(word for index, word in enumerate(text) if index not in covered) if covered else text
 
     def sharing(self, text: tuple[str, ...]) -> list[int]:
         """Return the indices of the indexed texts that share an n-gram with a text, in order."""

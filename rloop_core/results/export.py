@@ -219,11 +219,11 @@ def _evaluation(rows: Sequence[EvaluationRow], biased: Collection[str]) -> str:
     if not rows:
         return "This policy was not evaluated in the run."
     tables = [table.metric_table() for table in evaluation_tables(rows)]
-    for place, table in enumerate(tables):
+    for index, table in enumerate(tables):
         if table.label in biased:
             policies = [row for row in table.rows if row.kind == POLICY]  # the difference would be biased too
             marked = [row if row.name == "base" else replace(row, about=BIASED) for row in policies]
-            tables[place] = replace(table, rows=marked)
+            tables[index] = replace(table, rows=marked)
     return "\n".join(table.to_markdown(markdown_text) for table in tables)
 
 

@@ -48,8 +48,8 @@ class Watcher:
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Show the position of a stage and the metrics of its last step."""
 
-    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
-        """Show something that stays: `word` is done, Cached or note."""
+    def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
+        """Show something that stays: `status` is done, Cached or note."""
 
 
 class LineWatcher(Watcher):
@@ -78,9 +78,9 @@ class LineWatcher(Watcher):
             self._last_line[key] = now
             self.say(f"{stage_label(*key)}: {position_text(key, done, total, metrics)}")
 
-    def line(self, key: Key, word: str, text: str, seconds: float | None) -> None:
+    def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
         """Write it."""
-        self.say(f"{stage_label(*key)}: {event_text(word, text, seconds)}")
+        self.say(f"{stage_label(*key)}: {event_text(status, text, seconds)}")
 
 
 def stage_label(stage: str, iteration: int) -> str:
@@ -92,10 +92,10 @@ def stage_label(stage: str, iteration: int) -> str:
     return f"{stage} {theta_name(iteration) if stage == 'evaluate' else iteration}"
 
 
-def event_text(word: str, text: str, seconds: float | None) -> str:
+def event_text(status: str, text: str, seconds: float | None) -> str:
     """Return "done in 20 s: reward +0.10 to +0.50", or the same without seconds or text."""
     took = f" in {duration(seconds)}" if seconds is not None else ""
-    return f"{word}{took}{': ' if text else ''}{text}"
+    return f"{status}{took}{': ' if text else ''}{text}"
 
 
 def position_text(key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> str:

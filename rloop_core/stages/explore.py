@@ -12,7 +12,7 @@ from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.runtime import events
 from rloop_core.stages.execute import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.explore import explore, seal
+from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
 
@@ -34,7 +34,7 @@ def run(context: StageContext) -> StageOutcome:
         explore(job, problems, verifier, on_step)
     if context.rank:
         return StageOutcome({}, {})
-    counts = seal(job, context.out)
+    counts = write_artifact(job, context.out)
     rows = read_rows(context.out / "metrics.jsonl")
     counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}
     timings = read_rows(context.work / "timings.jsonl")

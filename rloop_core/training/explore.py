@@ -112,21 +112,21 @@ def make_trainer(
     )
 
 
-def seal(job: TrainingJob, out: Path) -> dict[str, int]:
+def write_artifact(job: TrainingJob, out: Path) -> dict[str, int]:
     """Write the finished phase's artifact to `out`, and return its counts.
 
     Of each RL step and rank only the last attempt's shard is written, so an interrupted phase and an undisturbed one
     give equal files.
     """
-    from rloop_core.trajectories.shards import seal_shards
+    from rloop_core.trajectories.shards import write_final_shards
 
     shutil.rmtree(out, ignore_errors=True)
-    sealed = seal_shards(job.work / "shards", out / "shards", steps=job.config.explore.steps, ranks=job.ranks)
+    written = write_final_shards(job.work / "shards", out / "shards", steps=job.config.explore.steps, ranks=job.ranks)
     shutil.copytree(job.work / "policy", out / "policy")
     if (job.work / "snapshots").is_dir():
         shutil.copytree(job.work / "snapshots", out / "snapshots")
     shutil.copyfile(job.work / "metrics.jsonl", out / "metrics.jsonl")
-    return {"shards": len(sealed), "steps": job.config.explore.steps, "ranks": job.ranks}
+    return {"shards": len(written), "steps": job.config.explore.steps, "ranks": job.ranks}
 
 
 def _check_ranks(job: TrainingJob, checkpoint: Checkpoint | None) -> None:

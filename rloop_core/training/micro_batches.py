@@ -53,7 +53,7 @@ def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[l
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     mine = torch.tensor([[lengths[row] for row in order]], device=accelerator.device)
     longest = accelerator.gather(mine).max(dim=0).values.tolist()
-    return [[order[place] for place in part] for part in split_by_tokens(longest, budget)]
+    return [[order[index] for index in part] for part in split_by_tokens(longest, budget)]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Unpadded:
     Attributes:
         input_ids, attention_mask: Shape (rows, width).
         kept: Columns at the end that hold all completions.
-        columns: Each kept column's place in its row's completion; -1 where it holds none. Shape (rows, kept).
+        columns: Each kept column's index in its row's completion; -1 where it holds none. Shape (rows, kept).
     """
 
     input_ids: torch.Tensor
@@ -72,7 +72,7 @@ class Unpadded:
     columns: torch.Tensor
 
     def spread(self, values: torch.Tensor, width: int) -> torch.Tensor:
-        """Return values of the kept columns, (rows, kept), at their completions' places: (rows, width), else 0."""
+        """Return values of the kept columns, (rows, kept), in their completions' columns: (rows, width), else 0."""
         held = self.columns >= 0
         rows = torch.arange(len(values), device=values.device)[:, None].expand_as(self.columns)
         return values.new_zeros(len(values), width).index_put((rows[held], self.columns[held]), values[held])
@@ -90,11 +90,11 @@ def unpad(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_widt
     prompts = attention_mask[:, :prompt_width].sum(dim=1)
     lengths = attention_mask.sum(dim=1)
     width = int(lengths.max())
-    places = torch.arange(width, device=input_ids.device)
-    held = places < lengths[:, None]
-    sources = (prompt_width - prompts[:, None] + places).clamp(max=input_ids.shape[1] - 1)
+    positions = torch.arange(width, device=input_ids.device)
+    held = positions < lengths[:, None]
+    sources = (prompt_width - prompts[:, None] + positions).clamp(max=input_ids.shape[1] - 1)
     kept = max(1, width - int(prompts.min()))
-    columns = (places - prompts[:, None]).masked_fill(~held, -1)[:, width - kept :].clamp(min=-1)
+    columns = (positions - prompts[:, None]).masked_fill(~held, -1)[:, width - kept :].clamp(min=-1)
     return Unpadded(input_ids.gather(1, sources) * held, held.to(attention_mask.dtype), kept, columns)
 
 

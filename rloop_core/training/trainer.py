@@ -274,8 +274,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             )  # fmt: skip
             log_probs.append(part.spread(scores, logits_to_keep))
             entropies.append(part.spread(entropy, logits_to_keep))
-        places = torch.tensor([row for rows in parts for row in rows], device=input_ids.device).argsort()
-        result = torch.cat(log_probs)[places], torch.cat(entropies)[places], auxiliary
+        order = torch.tensor([row for rows in parts for row in rows], device=input_ids.device).argsort()
+        result = torch.cat(log_probs)[order], torch.cat(entropies)[order], auxiliary
         if scoring:
             self._rollout_statistics = result[:2]
         return result

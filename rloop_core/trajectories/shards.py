@@ -1,7 +1,7 @@
-"""Trajectory shards: one file per RL step, rank and attempt; sealed at the end of a phase, consolidated by harvest.
+"""Trajectory shards: one file per RL step, rank and attempt; one per step and rank when a phase has ended.
 
 A phase that is killed resumes at its last checkpoint and explores some RL steps again. Each process start writes under
-a new attempt number, so nothing is overwritten; the last attempt of a (step, rank) wins. Sealed shards are
+a new attempt number, so nothing is overwritten; the last attempt of a (step, rank) wins. The final shards are
 rewritten without their attempt, so a run that was killed ends with the same bytes as one that was not.
 """
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"step-(\d{6,})\.rank-(\d{2,})(?:\.attempt-(\d{3,}))?\.parque
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """A shard's name, `step-000012.rank-00.attempt-001.parquet`; a sealed one's, `step-000012.rank-00.parquet`."""
+    """A shard's name, `step-000012.rank-00.attempt-001.parquet`; a final one's, `step-000012.rank-00.parquet`."""
 
     step: int
     rank: int
@@ -67,7 +67,7 @@ def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows:
 def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     """Return the shard with the highest attempt of every (step, rank), in order of (step, rank).
 
-    Other names are ignored, temporary files too; a sealed shard counts as the lowest attempt.
+    Other names are ignored, temporary files too; a final shard counts as the lowest attempt.
     """
     best: dict[tuple[int, int], tuple[int, Path]] = {}
     for path in map(Path, paths):
@@ -81,7 +81,7 @@ def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     return {key: best[key][1] for key in sorted(best)}
 
 
-def seal_shards(
+def write_final_shards(
     directory: str | Path, out_dir: str | Path, *, steps: int | None = None, ranks: int | None = None
 ) -> list[Path]:
     """Write the winning shards of `directory` to `out_dir`, without their attempts, and return the paths in order.
@@ -91,7 +91,7 @@ def seal_shards(
 
     Args:
         directory: Folder of the shards.
-        out_dir: Folder of the sealed shards.
+        out_dir: Folder of the final shards.
         steps, ranks: When both are given, exactly RL steps 1..steps of ranks 0..ranks-1 must be there.
 
     Raises:
@@ -135,7 +135,7 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
     memory.
 
     Args:
-        paths: Trajectory files in any order, with ranges of (step, rank) that do not overlap, such as sealed shards.
+        paths: Trajectory files in any order, with ranges of (step, rank) that do not overlap, such as final shards.
         out_dir: Folder of the parts; parts that are there already are replaced.
         rows_per_file: Rows of each part but the last.
 

@@ -72,7 +72,7 @@ def prove_complete(
     small = sorted(step for step, count in tally.groups.items() if count < min_groups_per_step)
     incomplete = f"incomplete group(s) (not exactly samples 0..{group_size - 1})"
     _refuse("missing (step, rank)", sorted(expected - present), f"{again}: it resumes")
-    _refuse("unexpected (step, rank)", sorted(present - expected), "seal the shards of this phase only")
+    _refuse("unexpected (step, rank)", sorted(present - expected), "pass the shards of this phase only")
     one_attempt = "read the winning shards only: one attempt of each step"
     _refuse("group(s) with duplicated samples", _group_ids(tally.doubled), one_attempt)
     _refuse(incomplete, _group_ids(tally.partial), again)

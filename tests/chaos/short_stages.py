@@ -2,7 +2,7 @@
 
 They replace the real bodies at the stage boundary and simulate the model: completions are drawn from a hash, weights
 are a hash of the trajectories they were made from. The trajectories go through the real recorder, metrics log,
-checkpoints, shards and sealing, so that a resume can lose or double them; harvest and filter are the real ones.
+checkpoints, shards and the artifact, so that a resume can lose or double them; harvest and filter are real.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def preflight(context: StageContext) -> StageOutcome:
 def explore(context: StageContext) -> StageOutcome:
     """Record, learn from, log and checkpoint RL steps in the real order."""
     from rloop_core.training.checkpoints import last_checkpoint, mark_complete
-    from rloop_core.training.explore import seal
+    from rloop_core.training.explore import write_artifact
     from rloop_core.training.groups import ProblemStream, group_id
     from rloop_core.training.metrics_log import MetricsLog
     from rloop_core.training.rollouts import RolloutRecorder
@@ -84,7 +84,7 @@ def explore(context: StageContext) -> StageOutcome:
         mark_complete(folder, step, stream.cursor)
     _write_policy(policy, work / "policy", weights)
     job = TrainingJob(config, context.seed, policy, work, context.device)
-    return StageOutcome(seal(job, context.out), {})
+    return StageOutcome(write_artifact(job, context.out), {})
 
 
 def rft(context: StageContext) -> StageOutcome:

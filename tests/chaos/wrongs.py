@@ -203,7 +203,7 @@ WRONGS = (
     Wrong("explore resumes without the shards it had", _lose_shards, "not finished .*missing", "explore"),
     Wrong("explore loses a group, nothing is proven", _lose_a_group, "explore: [1-9].* lost", "explore"),
     Wrong(
-        "explore seals every attempt, nothing is proven",
+        "explore publishes every attempt, nothing is proven",
         _seal_every_attempt,
         "explore: .* [1-9]\\d* doubled",
         "explore",

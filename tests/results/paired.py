@@ -14,7 +14,7 @@ from rloop_core.stages.inputs import producers
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, read_manifest
 from rloop_core.trajectories.filter import filter_experts
-from rloop_core.trajectories.shards import consolidate, seal_shards, write_shard
+from rloop_core.trajectories.shards import consolidate, write_final_shards, write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
 from rloop_core.trajectories.validation import prove_complete
 from tests.results.conftest import FIGURES, FakeRun, fake_config, row
@@ -112,7 +112,7 @@ class ArmRun(FakeRun):
             shared = iteration == 0 and step <= PHASE
             (folder / "model.safetensors").write_text(f"{'' if shared else self.config.arm} {iteration} {step}")
             write_shard(self.root / "raw" / out.parent.name / out.name, step, 0, 1, self._rollouts(iteration, step))
-        seal_shards(self.root / "raw" / out.parent.name / out.name, out / "shards")
+        write_final_shards(self.root / "raw" / out.parent.name / out.name, out / "shards")
         return {"seconds": {"generate": 1.0}, "counts": {"rollouts": 12 * len(steps), "steps": len(steps)}}
 
     def _rollouts(self, iteration: int, step: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.training.explore import explore, seal
+from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest
@@ -32,7 +32,7 @@ def check_killed_equals_whole(
     problems = encoded(config)
     whole = make_job(config, "whole")
     explore(whole, problems, verifier, lambda row: None)
-    counts = seal(whole, whole.work / "out")
+    counts = write_artifact(whole, whole.work / "out")
 
     for number in dies_after:
 
@@ -48,6 +48,6 @@ def check_killed_equals_whole(
         explore(killed, problems, verifier, lambda row: again.append(row["step"]))  # noqa: B023
         checkpoint = (number - 1) // 2 * 2
         assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
-        assert seal(killed, killed.work / "out") == counts
+        assert write_artifact(killed, killed.work / "out") == counts
         assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     return whole

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
 from rloop_core.trajectories.schema import CANONICAL_ORDER, check_schema, to_table
-from rloop_core.trajectories.shards import ShardName, consolidate, seal_shards, winning_shards, write_shard
+from rloop_core.trajectories.shards import ShardName, consolidate, winning_shards, write_final_shards, write_shard
 
 
 @given(step=st.integers(1, 10**7), rank=st.integers(0, 300), attempt=st.none() | st.integers(0, 5000))
@@ -74,12 +74,12 @@ def test_a_phase_killed_at_random_seals_to_the_same_bytes(phase, data) -> None:
         winners = winning_shards(stormy.iterdir())
         assert list(winners) == sorted(phase(steps, ranks))
         assert {key: ShardName.parse(path.name).attempt for key, path in winners.items()} == written
-        sealed = seal_shards(stormy, Path(name, "b"), steps=steps, ranks=ranks)
-        expected = seal_shards(calm, Path(name, "a"), steps=steps, ranks=ranks)
-        names = [path.name for path in sealed]
-        assert names == [path.name for path in expected] == sorted(p.name for p in sealed[0].parent.iterdir())
-        assert [p.read_bytes() for p in sealed] == [p.read_bytes() for p in expected]
-        assert set(pq.read_table(sealed[0])["attempt"].to_pylist()) == {0}
+        written = write_final_shards(stormy, Path(name, "b"), steps=steps, ranks=ranks)
+        expected = write_final_shards(calm, Path(name, "a"), steps=steps, ranks=ranks)
+        names = [path.name for path in written]
+        assert names == [path.name for path in expected] == sorted(p.name for p in written[0].parent.iterdir())
+        assert [p.read_bytes() for p in written] == [p.read_bytes() for p in expected]
+        assert set(pq.read_table(written[0])["attempt"].to_pylist()) == {0}
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
@@ -96,11 +96,11 @@ def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> N
         if (step, rank) != (2, 1):
             write_shard(tmp_path / "in", step, rank, 0, rows)
     with pytest.raises(StageError, match=r"1 missing shard.*\(step 2, rank 1\)"):
-        seal_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=2)
+        write_final_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=2)
     with pytest.raises(StageError, match=r"2 unexpected shard.*\(step 1, rank 1\)"):
-        seal_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=1)
+        write_final_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=1)
     with pytest.raises(StageError, match="no trajectory shards"):
-        seal_shards(tmp_path, tmp_path / "out")
+        write_final_shards(tmp_path, tmp_path / "out")
 
 
 def test_sealing_again_removes_leftovers(phase, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_sealing_again_removes_leftovers(phase, tmp_path: Path) -> None:
     out.mkdir()
     (out / "step-000009.rank-00.parquet").write_bytes(b"")
     (out / ".step-000001.rank-00.parquet.tmp").write_bytes(b"")
-    seal_shards(tmp_path / "in", out)
+    write_final_shards(tmp_path / "in", out)
     assert sorted(p.name for p in out.iterdir()) == [
         "step-000001.rank-00.parquet",
         "step-000002.rank-00.parquet",
@@ -121,8 +121,8 @@ def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Pa
     shards = phase(4, 2)
     for (step, rank), rows in shards.items():
         write_shard(tmp_path / "in", step, rank, 0, rows[::-1])
-    sealed = seal_shards(tmp_path / "in", tmp_path / "sealed")
-    parts = consolidate(sealed[::-1], tmp_path / "out", rows_per_file=25)
+    written = write_final_shards(tmp_path / "in", tmp_path / "written")
+    parts = consolidate(written[::-1], tmp_path / "out", rows_per_file=25)
     assert [p.name for p in parts] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
     assert [pq.read_metadata(p).num_rows for p in parts] == [25, 25, 14]
     rows = pa.concat_tables(pq.read_table(p) for p in parts).to_pylist()

@@ -187,6 +187,6 @@ def _told(solved: Sequence[bool], labels: Sequence[str]) -> str:
     if not any(solved):
         return "never solved"
     first = solved.index(True)
-    changes = [place for place in range(first + 1, len(solved)) if solved[place] != solved[place - 1]]
-    phrases = [f"{'regained' if solved[place] else 'lost'} at {labels[place]}" for place in changes]
+    changes = [index for index in range(first + 1, len(solved)) if solved[index] != solved[index - 1]]
+    phrases = [f"{'regained' if solved[index] else 'lost'} at {labels[index]}" for index in changes]
     return ", ".join([f"solved at {labels[first]}", *phrases])

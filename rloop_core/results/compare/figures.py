@@ -68,16 +68,16 @@ def draw(comparison: Comparison) -> Figures:
         step_curves(record, "figure-6-gradients"),
     )
     by_set = {}
-    for place, of_set in enumerate(comparison.transitions):
+    for index, of_set in enumerate(comparison.transitions):
         pictures = (
-            transition_matrices(of_set, f"set-{place:02d}-figure-2-transitions"),
-            differential_matrix(of_set, f"set-{place:02d}-figure-5a-differential"),
-            similarity_curves(of_set, f"set-{place:02d}-figure-5b-similarity"),
+            transition_matrices(of_set, f"set-{index:02d}-figure-2-transitions"),
+            differential_matrix(of_set, f"set-{index:02d}-figure-5a-differential"),
+            similarity_curves(of_set, f"set-{index:02d}-figure-5b-similarity"),
         )
         by_set[of_set.label] = [picture for picture in pictures if picture]
     experts = [
-        replace(picture, name=f"arm-{place:02d}-filter", title=f"{arm.title}: {picture.title}")
-        for place, (arm, ledgers) in enumerate(zip(comparison.arms, comparison.ledgers, strict=True))
+        replace(picture, name=f"arm-{index:02d}-filter", title=f"{arm.title}: {picture.title}")
+        for index, (arm, ledgers) in enumerate(zip(comparison.arms, comparison.ledgers, strict=True))
         if (picture := funnel(ledgers))
     ]
     return Figures([picture for picture in overall if picture], by_set, experts)
@@ -181,8 +181,8 @@ def overfitting(record: StudyRecord, steps: Steps) -> Picture | None:
     axes[0].set_title("training reward")
     rows: list[tuple[Any, ...]] = [("training", "reward", *reward) for reward in rewards]
     names: list[set[str]] = [set(), set()]
-    for place, (label, of_set) in enumerate(of_sets.items()):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+    for index, (label, of_set) in enumerate(of_sets.items()):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
         for axis, metric, shown in zip(axes[1:], shown_metrics(of_set.values()), names, strict=False):
             shown.add(metric)
             points = [(policy.step, ends_of(row.cells[metric])[0]) for policy, row in of_set.items()]

@@ -35,18 +35,18 @@ def transition_matrices(of_set: SetTransitions, name: str) -> Picture | None:
     most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in observed))
     mesh: Any = None
     rows: list[tuple[Any, ...]] = []
-    for place, arm in enumerate(of_set.arms):
+    for index, arm in enumerate(of_set.arms):
         moved, names = arm.moved, _names(arm.checkpoints)
         shown = (
             ("learning", moved.learning, moved.null.T, moved.null_high.T),
             ("forgetting", moved.forgetting, moved.null, moved.null_high),
         )
-        for axis, (kind, found, _, high) in zip(axes[3 * place :], shown, strict=False):
+        for axis, (kind, found, _, high) in zip(axes[3 * index :], shown, strict=False):
             mesh = _heat(axis, found, names, vmin=0, vmax=most, cmap="Blues", marked=found > high)
             axis.set_title(f"{plain(arm.title)}: {kind}")
-        _heat(axes[3 * place + 2], moved.null, names, vmin=0, vmax=most, cmap="Blues")
-        axes[3 * place + 2].set_title(f"{plain(arm.title)}: by chance")
-        axes[3 * place].set_ylabel("from")
+        _heat(axes[3 * index + 2], moved.null, names, vmin=0, vmax=most, cmap="Blues")
+        axes[3 * index + 2].set_title(f"{plain(arm.title)}: by chance")
+        axes[3 * index].set_ylabel("from")
         labels = [checkpoint.label for checkpoint in arm.checkpoints]
         rows += [
             (arm.title, kind, labels[i], labels[j], found[i, j], null[i, j], high[i, j], bool(found[i, j] > high[i, j]))
@@ -78,10 +78,10 @@ def differential_matrix(of_set: SetTransitions, name: str) -> Picture | None:
     mesh: Any = None
     for axis, (kind, matrix) in zip(axes, matrices.items(), strict=True):
         mesh = _heat(axis, matrix, names, vmin=-most, vmax=most, cmap="RdBu", signed=True)
-        for place in range(1, len(names)):
-            if blocks.iterations[place] != blocks.iterations[place - 1]:
-                axis.axhline(place, color=INK, linewidth=1)
-                axis.axvline(place, color=INK, linewidth=1)
+        for index in range(1, len(names)):
+            if blocks.iterations[index] != blocks.iterations[index - 1]:
+                axis.axhline(index, color=INK, linewidth=1)
+                axis.axvline(index, color=INK, linewidth=1)
         axis.set_title(kind)
         axis.set_xlabel("to RL step")
     axes[0].set_ylabel("from RL step")
@@ -148,7 +148,7 @@ def _diagonal(axis: Any, arm: ArmTransitions, every: Matrix, distinct: Matrix, l
         axis.plot(steps[phase], distinct[phase], **look, markersize=marker_size(len(kinds)), label=title)
         axis.plot(steps[phase], every[phase], color=look["color"], linewidth=1, linestyle=(0, (1, 2)))
         title = None
-    thetas = [place for place, kind in enumerate(kinds) if kind == "theta"]
+    thetas = [index for index, kind in enumerate(kinds) if kind == "theta"]
     axis.plot(steps[thetas], distinct[thetas], color=look["color"], **THETA)
 
 
@@ -174,8 +174,8 @@ def _heat(
     axis.invert_yaxis()
     axis.grid(visible=False)
     ticks = range(0, size, -(-size // _TICKS))
-    axis.set_xticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5, rotation=90)
-    axis.set_yticks([place + 0.5 for place in ticks], [names[place] for place in ticks], fontsize=7.5)
+    axis.set_xticks([index + 0.5 for index in ticks], [names[index] for index in ticks], fontsize=7.5, rotation=90)
+    axis.set_yticks([index + 0.5 for index in ticks], [names[index] for index in ticks], fontsize=7.5)
     if size <= _WRITTEN:
         for i, j in zip(*np.nonzero(shown & ~np.isnan(matrix)), strict=True):
             share = (matrix[i, j] - vmin) / (vmax - vmin)

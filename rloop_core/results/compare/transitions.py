@@ -191,7 +191,7 @@ def _drawn_problems(ids: Sequence[str], seed: int) -> frozenset[str]:
     if len(ids) <= SIMILARITY_PROBLEMS:
         return frozenset(ids)
     drawn = np.random.default_rng(seed).choice(len(ids), SIMILARITY_PROBLEMS, replace=False)
-    return frozenset(ids[place] for place in drawn)
+    return frozenset(ids[index] for index in drawn)
 
 
 def _solutions(
@@ -203,17 +203,17 @@ def _solutions(
     """
     stored = [_rows(checkpoint, problem_ids, _COLUMNS[unit]) for checkpoint in checkpoints]
     for problem in sorted(problem_ids):
-        samples = [column.take(places.get(problem, [])).to_pylist() for column, places in stored]
+        samples = [column.take(rows.get(problem, [])).to_pylist() for column, rows in stored]
         yield [[words(text) for text in side] for side in samples] if unit == "words" else samples
 
 
 def _rows(checkpoint: Checkpoint, problem_ids: frozenset[str], column: str) -> tuple[Any, dict[str, list[int]]]:
-    """Return one column of a checkpoint's samples of these problems, and each problem's places in it."""
+    """Return one column of a checkpoint's samples of these problems, and each problem's rows in it."""
     import pyarrow as pa
 
     columns = ("problem_id", column)
     table = pa.Table.from_batches(list(batches_of(checkpoint.files, columns, _BATCH_ROWS, problem_ids)))
-    places: dict[str, list[int]] = {}
-    for place, problem in enumerate(table["problem_id"].to_pylist()):
-        places.setdefault(problem, []).append(place)
-    return table[column], places
+    rows: dict[str, list[int]] = {}
+    for index, problem in enumerate(table["problem_id"].to_pylist()):
+        rows.setdefault(problem, []).append(index)
+    return table[column], rows

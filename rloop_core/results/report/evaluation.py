@@ -134,7 +134,7 @@ def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
     evaluated = [iteration for iteration, stage in sorted(run.manifests) if stage == "evaluate"]
     contents = {iteration: content for iteration in evaluated if (content := stored_evaluation(run, iteration))}
     labels = list(dict.fromkeys(label for content in contents.values() for label in content["sets"]))
-    order = {source.label: place for place, source in enumerate(run.config.evaluate.sets)}
+    order = {source.label: index for index, source in enumerate(run.config.evaluate.sets)}
     rows = []
     for label in sorted(labels, key=lambda label: order.get(label, len(order))):
         summaries = {i: content["sets"][label] for i, content in contents.items() if label in content["sets"]}

@@ -121,18 +121,18 @@ def gains(rows: Sequence[EvaluationRow]) -> Picture | None:
     names = [name for row in rows for name in row.metrics if name != "pass@1" and not name.startswith("majority@")]
     metrics = list(dict.fromkeys(names))
     for axis, table in zip(axes, tables, strict=False):
-        for place, metric in enumerate(metrics):
+        for index, metric in enumerate(metrics):
             shown = [row for row in table.rows if metric in row.metrics]
-            shift = (place - (len(metrics) - 1) / 2) * 0.06
+            shift = (index - (len(metrics) - 1) / 2) * 0.06
             y, low, high = ([row.metrics[metric][end] for row in shown] for end in ("value", "low", "high"))
             below, above = ([abs(b - a) for a, b in zip(y, ends, strict=True)] for ends in (low, high))
             axis.errorbar(
                 [row.iteration + 1 + shift for row in shown], y, yerr=[below, above], label=metric,
-                color=_colour(place), marker=MARKERS[place % len(MARKERS)], markersize=5, elinewidth=1, capsize=2,
+                color=_colour(index), marker=MARKERS[index % len(MARKERS)], markersize=5, elinewidth=1, capsize=2,
             )  # fmt: skip
         policies = {row.iteration + 1: _policy(row) for row in table.rows}
-        places = _chosen(sorted(policies))
-        axis.set_xticks(places, [policies[place] for place in places])
+        ticks = _chosen(sorted(policies))
+        axis.set_xticks(ticks, [policies[tick] for tick in ticks])
         axis.set_title(plain(table.label))
         percent_axis(axis)
     add_legend(figure, axes[0], min(6, len(metrics)))
@@ -155,9 +155,9 @@ def funnel(ledgers: Mapping[int, Mapping[str, Any]]) -> Picture | None:
     drawn = _chosen(list(ledgers))
     figure, (axis,) = panels(1, height=max(2.6, 0.24 * len(steps) * (len(drawn) + 1)))
     height = 0.8 / len(drawn)
-    for place, iteration in enumerate(drawn):
+    for index, iteration in enumerate(drawn):
         rows = ledgers[iteration]["ledger"]
-        y = [step + place * height - 0.4 + height / 2 for step in range(len(rows))]
+        y = [step + index * height - 0.4 + height / 2 for step in range(len(rows))]
         width = [max(row["trajectories"], 0.7) for row in rows]
         axis.barh(y, width, height=height * 0.9, color=_colour(iteration), label=f"iteration {iteration}")
         for at, end, row in zip(y, width, rows, strict=True) if len(drawn) <= 5 else ():
@@ -230,9 +230,9 @@ def seconds(rows: Sequence[tuple[int, str, float]]) -> Picture | None:
         width = [by_iteration[iteration].get(stage, 0.0) for iteration in iterations]
         axis.barh(range(len(iterations)), width, left=left, color=colour, label=stage, height=0.62, edgecolor="white")
         ink = INK if stage == "evaluate" else "white"
-        for place, (start, length) in enumerate(zip(left, width, strict=True)):
+        for index, (start, length) in enumerate(zip(left, width, strict=True)):
             if length > 0.07 * total:
-                axis.text(start + length / 2, place, f"{length:,.0f}", ha="center", va="center", color=ink, fontsize=8)
+                axis.text(start + length / 2, index, f"{length:,.0f}", ha="center", va="center", color=ink, fontsize=8)
         left = [start + length for start, length in zip(left, width, strict=True)]
     axis.set_yticks(range(len(iterations)), ["base" if i < 0 else f"iteration {i}" for i in iterations])
     axis.invert_yaxis()
@@ -245,15 +245,15 @@ def seconds(rows: Sequence[tuple[int, str, float]]) -> Picture | None:
     return picture(figure, "seconds", "Seconds by stage", caption, ("iteration", "stage", "seconds"), rows)
 
 
-def _colour(place: int) -> str:
-    return COLOURS[place % len(COLOURS)]
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
 
 
 def _chosen(iterations: Sequence[int]) -> list[int]:
     """Return all, or as many as a figure can show: the first, the last, and evenly between."""
     if len(iterations) <= MOST_DRAWN:
         return list(iterations)
-    return [iterations[round(place * (len(iterations) - 1) / (MOST_DRAWN - 1))] for place in range(MOST_DRAWN)]
+    return [iterations[round(index * (len(iterations) - 1) / (MOST_DRAWN - 1))] for index in range(MOST_DRAWN)]
 
 
 def _left_out(iterations: Collection[int]) -> str:

@@ -91,11 +91,11 @@ def samples_of(
 def _of_each_verdict(files: Sequence[Path], origin: str, each: int) -> list[Sample]:
     """Return the first samples of each verdict, of different problems, among the first rows."""
     by_verdict: dict[str, dict[str, Sample]] = {}
-    for place, row in enumerate(_rows(files)):
+    for index, row in enumerate(_rows(files)):
         samples = by_verdict.setdefault(row["verdict"], {})
         if len(samples) < each and row["problem_id"] not in samples:
             samples[row["problem_id"]] = _sample(row, origin, SHOWN_CHARACTERS)
-        if place + 1 >= _SCANNED_ROWS:
+        if index + 1 >= _SCANNED_ROWS:
             break
     return [sample for verdict in sorted(by_verdict) for sample in by_verdict[verdict].values()]
 

@@ -68,7 +68,7 @@ _LOG_RATIO = 30  # a largest value this many times the median is only readable o
 
 
 def phases(kinds: Sequence[str], restarts: bool = True) -> list[list[int]]:
-    """Group policies that RL alone connects; returns the places of each group of at least two.
+    """Group policies that RL alone connects; returns the indices of each group of at least two.
 
     Thetas without any snapshot are one group. With `restarts` off, RL goes on from its own endpoint: all of RL is one
     group, without thetas.
@@ -76,13 +76,13 @@ def phases(kinds: Sequence[str], restarts: bool = True) -> list[list[int]]:
     if "snapshot" not in kinds:
         return [list(range(len(kinds)))] if kinds else []
     groups: list[list[int]] = []
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         if kind == "theta" and not restarts:
             continue
         if kind in ("base", "theta") or not groups:
-            groups.append([place])
+            groups.append([index])
         else:
-            groups[-1].append(place)
+            groups[-1].append(index)
     return [group for group in groups if len(group) > 1]
 
 
@@ -145,7 +145,7 @@ def curves(
                 policies = list(record.checkpoints(label, arm, seed))
                 means = [record.means(label, arm, seed, policy)[metric] for policy in policies]
                 for phase in phases([policy.kind for policy in policies], restarts):
-                    points = zip(*((policies[place].step, means[place]) for place in phase), strict=True)
+                    points = zip(*((policies[index].step, means[index]) for index in phase), strict=True)
                     axis.plot(*points, color=look["color"], linewidth=0.7, alpha=0.4)
             _draw_policies(axis, of_arm, metric, look, record.titles[arm], restarts)
             rows.extend(
@@ -175,8 +175,8 @@ def _draw_policies(
     points = [(policy.step, *ends_of(row.cells[metric])) for policy, row in rows.items()]
     kinds = [policy.kind for policy in rows]
     label: str | None = plain(title)
-    for places in phases(kinds, restarts):
-        steps, values, low, high = zip(*(points[place] for place in places), strict=True)
+    for indices in phases(kinds, restarts):
+        steps, values, low, high = zip(*(points[index] for index in indices), strict=True)
         axis.plot(steps, values, markersize=marker_size(len(points)), **look, label=label)
         axis.fill_between(steps, low, high, color=look["color"], alpha=0.13, linewidth=0)
         label = None
@@ -239,4 +239,4 @@ def _draw_steps(
 def _smoothed(values: Floats, window: int) -> Floats:
     """Return the centred moving mean, over fewer values at the ends."""
     half = window // 2
-    return np.array([values[max(0, place - half) : place + half + 1].mean() for place in range(len(values))])
+    return np.array([values[max(0, index - half) : index + half + 1].mean() for index in range(len(values))])

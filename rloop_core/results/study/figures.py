@@ -57,9 +57,9 @@ def differences(record: StudyRecord, rows: Mapping[str, Sequence[Row]], name: st
         for row in rows[label]:
             axis.text(0, y, plain(row.name), transform=left, fontsize=8.5, fontweight="bold", va="center",
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})  # fmt: skip
-            for place, (metric, effect) in enumerate(row.cells.items()):
+            for index, (metric, effect) in enumerate(row.cells.items()):
                 y += 1
-                _interval(axis, y, effect, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+                _interval(axis, y, effect, COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)])
                 axis.text(-0.01, y, metric, transform=left, fontsize=8, va="center", ha="right", color=INK)
                 cells.append((label, row.name, metric, *ends_of(effect), *effect.by_seed))
             y += 1.4

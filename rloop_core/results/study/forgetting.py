@@ -86,7 +86,7 @@ def lost_and_null(
 ) -> tuple[Floats, Floats]:
     """Return each problem's mean loss over pairs of checkpoints, and that by chance; shape [problems] each.
 
-    `pairs` holds the places of an earlier and a later checkpoint; None takes all pairs.
+    `pairs` holds the indices of an earlier and a later checkpoint; None takes all pairs.
     """
     n, c = (np.stack([getattr(one, name) for one in checkpoints]) for name in ("n", "c"))
     solved = rule(n, c)
@@ -94,8 +94,8 @@ def lost_and_null(
     observed = (solved[first] & ~solved[second]).mean(axis=0)
     # Equal counts have equal chances, and there are few different ones.
     triples = np.stack([n[first], n[second], c[first] + c[second]]).reshape(3, -1)
-    kinds, place = np.unique(triples, axis=1, return_inverse=True)
-    chances = lost_by_chance(kinds[0], kinds[1], kinds[2], rule)[place.ravel()].reshape(len(first), -1)
+    kinds, inverse = np.unique(triples, axis=1, return_inverse=True)
+    chances = lost_by_chance(kinds[0], kinds[1], kinds[2], rule)[inverse.ravel()].reshape(len(first), -1)
     return np.asarray(observed, dtype=np.float64), chances.mean(axis=0)
 
 
@@ -140,7 +140,7 @@ def _of_path(record: StudyRecord, label: str, path: str, rule: SolvedRule) -> li
 
 
 def _pairs(record: StudyRecord, steps: Sequence[int], path: str) -> list[tuple[int, int]]:
-    """Return the places of earlier and later policies that a path compares."""
+    """Return the indices of earlier and later policies that a path compares."""
     pairs = list(combinations(range(len(steps)), 2))
     if path not in BLOCKS:
         return pairs

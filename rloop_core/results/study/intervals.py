@@ -124,8 +124,8 @@ def _resampled(table: Floats, of_problems: np.random.Generator, seed: int, resam
         size = min(chunk, resamples - start)
         problem_counts = _counts(of_problems, size, problems)
         seed_counts = _counts(of_seeds, size, seeds)
-        for place, values in enumerate(table):
-            means[place, start : start + size] = ((problem_counts @ values.T) * seed_counts).sum(axis=1)
+        for index, values in enumerate(table):
+            means[index, start : start + size] = ((problem_counts @ values.T) * seed_counts).sum(axis=1)
     means /= seeds * problems
     return means
 

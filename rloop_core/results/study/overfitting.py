@@ -160,9 +160,9 @@ def fall_from_peak(values: Floats) -> tuple[Floats, list[list[int]]]:
 def _fall(label: str, metric: str, values: Floats, path: Sequence[Policy], seen: Overfitting) -> Fall:
     lost, chosen = fall_from_peak(values)
     effect = crossed_effects(lost[None])[0]
-    steps = {seed: [path[place].step for place in places] for seed, places in zip(seen.seeds, chosen, strict=True)}
+    steps = {seed: [path[index].step for index in indices] for seed, indices in zip(seen.seeds, chosen, strict=True)}
     since = {one.metric: _change(one.curves, steps, one.window) for one in seen.training}
-    peaks = Counter(path[place].label for places in chosen for place in places)
+    peaks = Counter(path[index].label for indices in chosen for index in indices)
     return Fall(label, metric, effect, dict(peaks), since, *_verdict(metric, effect, since, seen.training))
 
 

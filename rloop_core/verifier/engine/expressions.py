@@ -156,11 +156,11 @@ def _points(variables: list[Any], integers: bool) -> list[dict[Any, Any]]:
     points = []
     for shift in range(len(_POINTS)):
         point = {}
-        for place, variable in enumerate(variables):
-            at = (shift + 3 * place) % len(_POINTS)
+        for index, variable in enumerate(variables):
+            at = (shift + 3 * index) % len(_POINTS)
             top, bottom = _POINTS[at]
             point[variable] = (
-                sympy.Integer(_INTEGERS[at]) if integers else sympy.Rational(top + 2 * place * bottom, bottom)
+                sympy.Integer(_INTEGERS[at]) if integers else sympy.Rational(top + 2 * index * bottom, bottom)
             )
         points.append(point)
     return points
