@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def informative_groups(correct: Sequence[bool], group_size: int) -> list[int]:
 
 @dataclass
 class GroupBatch:
-    """Collects the groups of one RL step over several generation rounds until the batch is full.
+    """Collects this rank's groups of one RL step over several generation rounds, with the surplus of other ranks.
 
     Args:
         wanted: Groups that this rank needs.
@@ -77,29 +77,56 @@ class GroupBatch:
 
     wanted: int
     group_size: int
+    in_update: set[str] = field(default_factory=set)
+    """Ids of the groups that this rank added and that are in the update, of this rank or of another."""
     _parts: list[Tensors] = field(default_factory=list)
+    _surplus: list[tuple[str, Tensors]] = field(default_factory=list)
     _fill: Tensors | None = None
-    taken: int = 0
 
     @property
     def missing(self) -> int:
         """Number of groups still needed."""
-        return self.wanted - self.taken
+        return self.wanted - len(self._parts)
 
-    def add(self, output: Tensors, groups: Sequence[int]) -> list[int]:
-        """Take as many of `groups` as are still needed, and return those.
+    def add(self, output: Tensors, groups: Mapping[str, int]) -> None:
+        """Take groups until the batch is full; the rest is surplus.
 
         Args:
             output: TRL's scored generation batch; tensors of shape (rows, ...), rows group after group.
-            groups: Indices of the informative groups.
+            groups: Id and index of each informative group.
         """
-        taken = list(groups[: self.missing])
-        if taken:
-            self._parts.append(_select(output, taken, self.group_size))
-            self.taken += len(taken)
+        for name, index in groups.items():
+            part = _select(output, index, self.group_size)
+            if self.missing:
+                self._parts.append(part)
+                self.in_update.add(name)
+            else:
+                self._surplus.append((name, part))
         if self._fill is None:
-            self._fill = _masked(_select(output, [0], self.group_size))
-        return taken
+            self._fill = _masked(_select(output, 0, self.group_size))
+
+    def share(self, gather: Callable[[Any], list[Any]], rank: int) -> int:
+        """Give surplus groups to ranks that miss some, and return how many groups all ranks together still miss.
+
+        The first surplus groups in order of rank go to the first ranks that miss some. All ranks call this together.
+
+        Args:
+            gather: Returns what every rank passes, in order of rank; a collective operation.
+            rank: This rank.
+        """
+        missing, surplus = zip(*gather((self.missing, len(self._surplus))), strict=True)
+        moved = min(sum(missing), sum(surplus))
+        if not moved:
+            return int(sum(missing))
+        given = self._surplus[: max(0, moved - sum(surplus[:rank]))]
+        del self._surplus[: len(given)]
+        self.in_update |= {name for name, _ in given}
+        host = [{key: value.cpu() for key, value in part.items()} for _, part in given]
+        pool = [part for parts in gather(host) for part in parts]
+        assert self._fill is not None, "add() comes first"
+        for part in pool[sum(missing[:rank]) :][: self.missing]:
+            self._parts.append({key: value.to(self._fill[key].device) for key, value in part.items()})
+        return int(sum(missing) - moved)
 
     def tensors(self, pad_token_id: int) -> Tensors:
         """Return the batch, of shape (wanted * group_size, ...).
@@ -111,11 +138,9 @@ class GroupBatch:
         return _stack(self._parts + [self._fill] * self.missing, pad_token_id)
 
 
-def _select(output: Tensors, groups: Sequence[int], group_size: int) -> Tensors:
-    import torch
-
-    rows = torch.cat([torch.arange(group * group_size, (group + 1) * group_size) for group in groups])
-    return {name: value[rows.to(value.device)] for name, value in output.items() if value.ndim > 0}
+def _select(output: Tensors, group: int, group_size: int) -> Tensors:
+    rows = slice(group * group_size, (group + 1) * group_size)
+    return {name: value[rows].clone() for name, value in output.items() if value.ndim > 0}
 
 
 def _masked(part: Tensors) -> Tensors:

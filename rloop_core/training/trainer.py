@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from accelerate.utils import is_peft_model, set_seed
+from accelerate.utils import gather_object, is_peft_model, set_seed
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
@@ -115,8 +115,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         missing = 0
         while rounds == 0 or (missing and not self._exhausted(rounds, step, missing)):
             rows += self._sample_round(step, rounds, batch)
-            missing = self._missing_everywhere(batch)
+            missing = batch.share(lambda own: gather_object([own]), self.accelerator.process_index)
             rounds += 1
+        for row in rows:
+            row["kept"] = row["group_id"] in batch.in_update
         before_record = time.perf_counter()
         if self.recorder:
             self.recorder.write(step, rows)
@@ -153,12 +155,14 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         output = super()._generate_and_score_completions(inputs)
         correct = [judgement.verdict == Verdict.correct for judgement in self._answer_reward.judgements]
         groups = informative_groups(correct, size) if self._sampling.enabled else list(range(len(mine)))
-        kept = set(batch.add(output, groups))
-        return self._rows(step, round_index, inputs, output, kept)
+        names = [group_id(step, rank, round_index, group) for group in range(len(mine))]
+        batch.add(output, {names[group]: group for group in groups})
+        return self._rows(names, inputs, output)
 
     def _rows(
-        self, step: int, round_index: int, inputs: list[dict[str, Any]], output: dict[str, torch.Tensor], kept: set[int]
+        self, names: list[str], inputs: list[dict[str, Any]], output: dict[str, torch.Tensor]
     ) -> list[dict[str, Any]]:
+        """Return the record rows of one round, without `kept`: whether a group is in the update shows later."""
         size = self.explore.group_size
         prompt_ids = _unpadded(output["prompt_ids"], output["prompt_mask"])
         completion_ids = _unpadded(output["completion_ids"], output["completion_mask"])
@@ -170,7 +174,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             group, sample = divmod(index, size)
             rows.append(
                 {
-                    "group_id": group_id(step, self.accelerator.process_index, round_index, group),
+                    "group_id": names[group],
                     "sample": sample,
                     "policy_step": self.state.global_step,
                     "problem_id": problem["problem_id"],
@@ -185,7 +189,6 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
                     "reward": rewards[index],
                     "length": len(completion_ids[index]),
                     "finished": self._answer_reward.is_finished(completion_ids[index]),
-                    "kept": group in kept,
                     "logprob_sum": log_probs[index],
                     "entropy_mean": entropies[index],
                 }
@@ -301,11 +304,6 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         combined["length_min"] = ranks[:, column.index("length_min")].min().item()
         combined["length_max"] = ranks[:, column.index("length_max")].max().item()
         return combined
-
-    def _missing_everywhere(self, batch: GroupBatch) -> int:
-        """Return the number of groups that all ranks together still need, so that they decide alike."""
-        missing = torch.tensor([batch.missing], device=self.accelerator.device)
-        return int(self.accelerator.gather(missing).sum().item())
 
     def _exhausted(self, rounds: int, step: int, missing: int) -> bool:
         """Return True if sampling must stop although the batch is not full.

@@ -1,5 +1,15 @@
 from __future__ import annotations
 
+import ast
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,9 +39,10 @@ def _output(groups: int, size: int, prompt: int, completion: int, base: int) -> 
 
 def test_rounds_are_joined_with_prompts_padded_left_and_completions_right() -> None:
     batch = GroupBatch(wanted=3, group_size=2)
-    assert batch.add(_output(3, 2, prompt=2, completion=4, base=100), [1]) == [1]
+    batch.add(_output(3, 2, prompt=2, completion=4, base=100), {"a": 1})
     assert batch.missing == 2
-    assert batch.add(_output(4, 2, prompt=3, completion=5, base=200), [0, 2, 3]) == [0, 2], "surplus is left out"
+    batch.add(_output(4, 2, prompt=3, completion=5, base=200), {"b": 0, "c": 2, "d": 3})
+    assert (batch.missing, batch.in_update) == (0, {"a", "b", "c"}), "surplus is left out"
     tensors = batch.tensors(pad_token_id=0)
     assert tensors["prompt_ids"].tolist()[0] == [0, 102, 102]
     assert tensors["prompt_mask"].tolist()[0] == [0, 1, 1]
@@ -43,11 +54,82 @@ def test_rounds_are_joined_with_prompts_padded_left_and_completions_right() -> N
 
 def test_places_that_no_group_fills_are_silent() -> None:
     batch = GroupBatch(wanted=3, group_size=2)
-    batch.add(_output(2, 2, prompt=2, completion=3, base=10), [1])
+    batch.add(_output(2, 2, prompt=2, completion=3, base=10), {"a": 1})
     tensors = batch.tensors(pad_token_id=0)
     assert tensors["completion_ids"].shape == (6, 3)
     assert tensors["completion_mask"].sum(dim=1).tolist() == [3, 3, 0, 0, 0, 0]
     assert tensors["advantages"].tolist() == [12, 13, 0, 0, 0, 0]
+
+
+Ranks = list[tuple[int, list[str], set[str], list[float]]]
+"""(missing everywhere after the last round, ids offered, ids in the update, advantages of the batch) of every rank."""
+
+
+def _share(rank: int, rounds: list[list[int]], wanted: int, gather: Callable[[Any], list[Any]]) -> Any:
+    """Collect one rank's groups; rounds[round][rank] counts its informative ones, of one row each."""
+    batch = GroupBatch(wanted, group_size=1)
+    offered, missing = [], 0
+    for index, counts in enumerate(rounds):
+        base = 100 * (rank + 1) + 10 * index
+        values = [base + group for group in range(counts[rank])]
+        output = _output(len(values) + 1, 1, prompt=1 + rank, completion=2 + index, base=base)
+        batch.add(output, {str(value): group for group, value in enumerate(values)})
+        offered += [str(value) for value in values]
+        missing = batch.share(gather, rank)
+    return missing, offered, batch.in_update, batch.tensors(0)["advantages"].tolist()
+
+
+def _assert_shared(ranks: Ranks, wanted: int) -> None:
+    """Every group is used once at most, none is left out while a rank misses one, and owners know of theirs."""
+    offered = [name for _, names, _, _ in ranks for name in names]
+    used = set().union(*(names for _, _, names, _ in ranks))
+    trained = sorted(f"{value:.0f}" for _, _, _, values in ranks for value in values if value)
+    filled = min(len(offered), wanted * len(ranks))
+    assert [missing for missing, _, _, _ in ranks] == [wanted * len(ranks) - filled] * len(ranks)
+    assert len(used) == filled
+    assert all(names <= set(own) for _, own, names, _ in ranks), "a group is known to the rank that sampled it"
+    assert all(len(values) == wanted for _, _, _, values in ranks)
+    assert trained == sorted(used)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_surplus_groups_of_one_rank_fill_the_batches_of_others(count: int, wanted: int, data: st.DataObject) -> None:
+    of_ranks = st.lists(st.integers(0, wanted), min_size=count, max_size=count)
+    rounds = data.draw(st.lists(of_ranks, min_size=1, max_size=4))
+    barrier, passed = threading.Barrier(count), [None] * count
+
+    def gather_of(rank: int) -> Callable[[Any], list[Any]]:
+        def gather(own: Any) -> list[Any]:
+            passed[rank] = own
+            barrier.wait(30)
+            everything = list(passed)
+            barrier.wait(30)
+            return everything
+
+        return gather
+
+    with ThreadPoolExecutor(count) as pool:
+        ranks = list(pool.map(lambda rank: _share(rank, rounds, wanted, gather_of(rank)), range(count)))
+    _assert_shared(ranks, wanted)
+
+
+def _share_in_a_process(rank: int, folder: str) -> None:
+    from accelerate.utils import gather_object
+
+    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    accelerate.PartialState(cpu=True)
+    result = _share(rank, [[3, 0], [1, 1]], 3, lambda own: gather_object([own]))
+    Path(folder, str(rank)).write_text(repr(result), encoding="utf-8")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.process
+def test_two_processes_share_their_groups(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_share_in_a_process, (str(tmp_path),), nprocs=2)
+    ranks = [ast.literal_eval((tmp_path / str(rank)).read_text(encoding="utf-8")) for rank in range(2)]
+    _assert_shared(ranks, 3)
+    assert ranks[1][3] == [210, 110, 0], "its own group of the second round, the first rank's, and a silent one"
 
 
 @given(st.integers(1, 9), st.integers(0, 2**31), st.lists(st.integers(0, 12), max_size=8))
