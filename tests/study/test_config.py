@@ -60,7 +60,7 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
         "no-re-initialisation": {"explore.start"},
     }
     steps = {arm: config.iterations * config.explore.steps for arm, config in runs.items()}
-    assert {arm for arm, count in steps.items() if count != 144} == {"equal-tokens"}
+    assert {arm for arm, count in steps.items() if count != 72} == {"equal-tokens"}
 
 
 def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:
