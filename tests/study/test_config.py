@@ -49,7 +49,7 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
     }
     widening = {"filter.on_empty", "filter.at_least"}
     assert changed == {
-        "vanilla-rl": {"explore.steps", "explore.learning_rate"},
+        "vanilla-rl": {"explore.steps", "explore.learning_rate", "explore.snapshot_every"},
         "equal-tokens": {"explore.steps", "explore.learning_rate", "evaluate.base"},
         "same-rate": {"explore.steps", "evaluate.base"},
         "paper": {"filter.threshold", "rft.interpolation", *widening},
