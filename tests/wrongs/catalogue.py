@@ -166,8 +166,8 @@ _EXPLORE = (
     Wrong(
         "dropped-groups-not-recorded",
         "rloop_core/training/trainer.py",
-        "        return self._rows(step, round_index, inputs, output, kept)\n",
-        '        return [row for row in self._rows(step, round_index, inputs, output, kept) if row["kept"]]\n',
+        "            self.recorder.write(step, rows)\n",
+        '            self.recorder.write(step, [row for row in rows if row["kept"]])\n',
         "Success rates are measured on groups that had variance, so nothing is hard.",
     ),
     Wrong(
