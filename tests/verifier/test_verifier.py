@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier import Judgement, Policies, Verdict, Verifier, judge
@@ -28,6 +30,19 @@ EQUAL = [
     ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
     ("\\cos^2 t+\\sin^2 t", "1"),
     ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+    ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}"),
+    ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}"),
+    ("\\sqrt{3+2\\sqrt{2}}", "1+\\sqrt{2}"),
+    ("\\frac{1+i}{1-i}", "i"),
+    ("i^2", "-1"),
+    ("7+0\\cdot x", "7"),
+    ("3\\frac{5}{2}", "7.5"),
+    ("\\frac{3\\pi}{4}", "0.75\\pi"),
+    ("½π", "\\frac{\\pi}{2}"),
+    ("5!", "120"),
+    ("5!^{2}", "14400"),
+    ("\\binom{5}{2}", "10"),
+    ("x(x-2)", "x^2-2x"),
 ]
 DIFFERENT = [
     ("3", "\\pm 3"),
@@ -35,6 +50,13 @@ DIFFERENT = [
     ("[1,2]", "[1,2)"),
     ("\\sqrt{2}\\cdot 10^{-20}", "10^{-8}"),
     ("\\text{I do not know}", "7"),
+    ("(x+1)^2", "x^2+2x+2"),
+    ("x_1", "x_2"),
+    ("x", "X"),
+    ("2x", "2"),
+    ("5²", "52"),
+    ("\\sqrt{2}", "1.41421356237309504880"),
+    ("\\pi^2", "\\pi"),
 ]
 
 
@@ -42,6 +64,24 @@ def test_equal_mathematics_is_correct_and_other_or_meaningless_answers_are_not(v
     judged = verifier.judge_many([(boxed(answer), gold, True) for answer, gold in EQUAL + DIFFERENT])
     assert judged[: len(EQUAL)] == [Judgement(Verdict.correct, answer, 1) for answer, _ in EQUAL]
     assert {one.verdict for one in judged[len(EQUAL) :]} <= {Verdict.wrong, Verdict.no_answer}
+    turned = verifier.compare_many([(gold, answer) for answer, gold in EQUAL + DIFFERENT])
+    assert [verdict is Verdict.correct for verdict in turned] == [True] * len(EQUAL) + [False] * len(DIFFERENT)
+
+
+small = st.integers(-9, 9)
+
+
+@settings(max_examples=40)
+@given(small, small, small, small, st.sampled_from([-1, 2, 3, 5, 6, 7]))
+def test_quotients_of_surds_are_exact(verifier: Verifier, a: int, b: int, c: int, d: int, root: int) -> None:
+    """(a + b r)/(c + d r) = ((ac - bd n) + (bc - ad) r)/(c^2 - n d^2), with r the root of n."""
+    norm = c * c - root * d * d
+    if norm:
+        r = f"\\sqrt{{{root}}}"
+        quotient = f"\\frac{{{a}+({b}){r}}}{{{c}+({d}){r}}}"
+        top = f"{a * c - b * d * root}+({b * c - a * d}){r}"
+        pairs = [(quotient, f"({top})/({norm})"), (quotient, f"({top}+1)/({norm})")]
+        assert verifier.compare_many(pairs) == [Verdict.correct, Verdict.wrong]
 
 
 def test_each_way_to_have_no_verdict(verifier: Verifier) -> None:

@@ -1,14 +1,13 @@
 """Decide exactly, without the math engine, whether two answers are the same; or leave it undecided (None).
 
 `structure` compares lists, sets, tuples, intervals and equations. This module compares the formulas and words inside
-them, with `numbers`, `quantities` and `closed_forms`. `policies` lists the choices.
+them, with `numbers` and `quantities`. `policies` lists the choices.
 """
 
 from __future__ import annotations
 
 import re
 
-from rloop_core.verifier.compare.closed_forms import compare_closed_forms
 from rloop_core.verifier.compare.latex import canonical_latex, latex_key
 from rloop_core.verifier.compare.numbers import equal_values, parse_number, remove_thousands
 from rloop_core.verifier.compare.quantities import in_same_unit
@@ -40,7 +39,7 @@ def compare(answer: str, gold: str, policies: Policies = DEFAULT) -> bool | None
 
 
 def compare_formulas(answer: str, gold: str, policies: Policies) -> bool | None:
-    """Compare texts without structure: as written, as numbers, as quantities with units, as words, as closed forms."""
+    """Compare texts without structure: as written, as numbers, as quantities with units, as words."""
     if policies.units != "require" and latex_key(answer) == latex_key(gold):
         return True
     answer, gold = (canonical_latex(remove_thousands(side, policies)) for side in (answer, gold))
@@ -62,8 +61,7 @@ def compare_formulas(answer: str, gold: str, policies: Policies) -> bool | None:
         return equal_values(left, right, policies)
     if policies.arithmetic == "refuse" and left is None and right is not None and _OPERATOR.search(answer):
         return False
-    equal = _compare_words(answer, gold, left is not None or right is not None)
-    return compare_closed_forms(answer, gold, policies) if equal is None else equal
+    return _compare_words(answer, gold, left is not None or right is not None)
 
 
 def _compare_equations_as_written(left: tuple[str, str], right: tuple[str, str], policies: Policies) -> bool | None:

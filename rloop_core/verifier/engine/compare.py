@@ -71,6 +71,8 @@ _REWRITES = (
     (re.compile(r"\\lg(?![A-Za-z])"), r"\\log_{10}"),
     (re.compile(r"\\gamma(?![A-Za-z_])"), r"\\zeta_{gamma}"),  # read as a function of nothing
     (re.compile(r"\*\*"), "^"),
+    # The grammar does not know 5!^2; larger powers of factorials stay unread, since they could take minutes.
+    (re.compile(r"(?<!\d)(\d{1,3}|[A-Za-z])!(?=\s*\^\s*(?:\d|\{\d\}))"), r"(\1!)"),
     (re.compile(r"\\[bB]igg?[lrm]?(?![A-Za-z])"), ""),
 )
 # Capitals that the grammar takes for constants (E, I, \Gamma) become variables with another name.
