@@ -162,6 +162,7 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
             read_data_record(store, "small")
 
 
+@pytest.mark.process
 def test_a_training_set_that_answers_itself_is_warned_of_and_a_policy_ends_it(tmp_path: Path) -> None:
     for arithmetic, warned in (("evaluate", True), ("refuse", False)):
         store = Store(str(tmp_path / arithmetic))
