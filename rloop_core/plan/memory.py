@@ -240,17 +240,25 @@ class _Setup:
         return parts, fixes
 
     def _vllm(self) -> tuple[dict[str, float], list[str]]:
-        """Return vLLM's fixed share of the device, which must hold its own weights and some cache."""
+        """Return vLLM's fixed share of the device, which must hold its own weights and some cache.
+
+        vLLM starts while every device still holds the policy as it was loaded: whole, and in float32 without adapters.
+        """
         share = self.config.placement.vllm.colocated_memory
+        loaded = (element_bytes(self.config) if self.config.lora.enabled else 4) * self.shape.parameters
+        beside = max(self.states_total, float(loaded))
         cache = 16 * self._sequence_bytes(self.config.explore.max_completion_tokens)
         least = (self.weights + cache) / self.available
-        most = 1 - self.states_total / self.available
+        most = 1 - beside / self.available
         fixes = []
-        if least > most:
+        if least > most and beside > self.states_total:
+            fixes.append("vLLM does not fit beside the policy as it is loaded: set placement.vllm.server, or lora.rank")
+        elif least > most:
             fixes.append("vLLM's own weights do not fit together with the states: share the states among more devices")
         elif not least <= share <= most:
             fixes.append(f"set placement.vllm.colocated_memory to between {least:.2f} and {most:.2f}")
-        return {"vLLM": max(share, least) * self.available}, fixes
+        parts = {"vLLM": max(share, least) * self.available, "loaded weights": beside - self.states_total}
+        return {name: size for name, size in parts.items() if size}, fixes
 
     def _pass_fixes(self, passes: dict[str, float]) -> list[str]:
         """Return what makes a pass fit beside the states."""

@@ -117,6 +117,22 @@ def test_too_many_sequences_at_once_name_the_setting_that_bounds_the_cache():
     assert next(row for row in again["memory"] if row["stage"] == "explore")["fits"]
 
 
+def test_colocated_vllm_must_fit_beside_the_policy_as_it_is_loaded():
+    def explore(share, **changes):
+        placement = {"processes": 8, "vllm": {"colocated_memory": share}, "gradient_checkpointing": True}
+        placement["accelerate_config"] = "infra/accelerate/zero3.yaml"  # its states are a part of the whole weights
+        plan = make_plan(config(explore={"engine": "vllm"}, placement=placement, **changes), "h100", 8)
+        return next(row for row in plan["memory"] if row["stage"] == "explore")
+
+    full = explore(0.75)
+    (fix,) = full["fixes"]
+    most = float(fix.split(" and ")[1])
+    whole = 4 * decoder_parameters(KNOWN["Qwen/Qwen2.5-Math-7B"]) / GIB
+    assert most == pytest.approx(1 - whole / full["available_gib"], abs=0.005)
+    assert not full["fits"] and explore(most - 0.01)["fits"]
+    assert explore(0.75, lora={"rank": 32})["fits"]  # adapters: loaded in bfloat16
+
+
 def test_devices_default_to_the_fewest_that_hold_the_states():
     assert make_plan(config(), "h100")["device"]["count"] == 4
     assert make_plan(config(lora={"rank": 32}), "h100")["device"]["count"] == 1
