@@ -1,7 +1,7 @@
 """The verifier, R(tau): is the final answer of a completion right? Usable alone; see `judge` and `Verifier`.
 
 - `read`: find the answer in a completion; write answers and golds in one plain notation.
-- `compare`: exact comparison of numbers, units, words, structures and closed forms.
+- `compare`: exact comparison of numbers, units, words and structures.
 - `engine`: comparison by math-verify and sympy of what is left.
 - `workers`: the killable processes in which the engine runs.
 

@@ -1,1 +1,1 @@
-"""Exact comparison of two answers without the math engine: numbers, units, words, structures and closed forms."""
+"""Exact comparison of two answers without the math engine: numbers, units, words and structures."""

@@ -1,7 +1,7 @@
 """Decide exactly, without the math engine, whether two answers are the same; or leave it undecided (None).
 
 `structure` compares lists, sets, tuples, intervals and equations. This module compares the formulas and words inside
-them, with `numbers` and `quantities`. `policies` lists the choices.
+them, with `numbers` and `quantities`; sums, roots and variables are left undecided. `policies` lists the choices.
 """
 
 from __future__ import annotations
