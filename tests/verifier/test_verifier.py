@@ -30,6 +30,8 @@ EQUAL = [
     ("(3, \\frac{\\pi}{2})", "\\left( 3, \\frac{\\pi}{2} \\right)"),
     ("\\cos^2 t+\\sin^2 t", "1"),
     ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\begin{pmatrix}1\\\\2\\end{pmatrix}"),
+    ("\\sqrt{8}", "2\\sqrt{2}"),
+    ("(x+1)^2", "x^2+2x+1"),
     ("\\frac{1}{\\sqrt{2}}", "\\frac{\\sqrt{2}}{2}"),
     ("\\frac{1}{1+\\sqrt{2}+\\sqrt{3}}", "\\frac{2+\\sqrt{2}-\\sqrt{6}}{4}"),
     ("\\sqrt{3+2\\sqrt{2}}", "1+\\sqrt{2}"),
