@@ -233,7 +233,10 @@ class RFTConfig(Section):
     """Gradients are scaled down to this norm."""
     interpolation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """theta_{i+1} = theta_i + interpolation * (fine-tuned policy - theta_i), weight by weight; 1 takes the fine-tuned
-    policy (paper). Less keeps more of theta_i, and with it what RL on few problems forgets (WiSE-FT)."""
+    policy (paper). Less keeps more of theta_i, and with it what RL on few problems forgets (WiSE-FT).
+
+    With `start: rl-endpoint` and `learning_rate: 0` it averages theta_i with its RL alone: a control of what averaging
+    does without an expert set."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.

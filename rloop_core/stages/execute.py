@@ -68,7 +68,7 @@ class StageContext:
         if manifest is None or manifest.digest != ref.digest:
             raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
         root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
-        return root / "policy" if role == "policy" else root
+        return root / "policy" if role in ("policy", "theta") else root
 
     def counts(self, role: str) -> dict[str, Any]:
         """Return the counts in the manifest of an input."""
@@ -93,6 +93,7 @@ class StageContext:
             self.ranks,
             self.job.iteration,
             self.job.attempt,
+            self.folder("theta") if self.roles("theta") else None,
         )
 
     def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import StageError
@@ -38,8 +39,10 @@ def sources_of(config: Config, stage: str, iteration: int) -> list[tuple[str, in
         return [("trajectories", iteration, "harvest")]
     if stage == "rft":
         endpoint = config.rft.start == "rl-endpoint"
-        policy = (iteration, "explore") if endpoint else (iteration - 1, config.policy_stage)
-        return [("policy", *policy), ("experts", iteration, "filter")]
+        theta = (iteration - 1, config.policy_stage)
+        average_with = [("theta", *theta)] if endpoint and config.rft.interpolation < 1 else []
+        policy = (iteration, "explore") if endpoint else theta
+        return [("policy", *policy), ("experts", iteration, "filter"), *average_with]
     if stage == "evaluate":
         snapshots = [("explored", iteration, "explore")] if iteration >= 0 and config.evaluate.snapshots else []
         return [("policy", iteration, config.policy_stage), *snapshots]
@@ -72,7 +75,10 @@ class Inputs:
         """
         find = manifest_of or self._manifest_of
         sources = sources_of(self._config, stage, iteration)
-        refs = [self._artifact(*source, find) if source[1] >= 0 else self.base() for source in sources]
+        refs = [
+            self._artifact(*source, find) if source[1] >= 0 else replace(self.base(), role=source[0])
+            for source in sources
+        ]
         if stage == "explore" or (stage == "harvest" and self._config.harvest.snapshot_samples > 0):
             refs.append(self.training())
         return (*refs, *self.evaluation()) if stage == "evaluate" else tuple(refs)

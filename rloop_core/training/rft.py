@@ -24,7 +24,8 @@ def finetune(
 ) -> dict[str, float]:
     """Fine-tune theta_i on trajectories and write theta_{i+1} to `work/policy`.
 
-    With `rft.interpolation` below 1, theta_{i+1} lies between theta_i and the fine-tuned policy.
+    With `rft.interpolation` below 1, theta_{i+1} lies between theta_i and the fine-tuned policy, also where
+    `rft.start` fine-tunes the RL endpoint.
 
     Several ranks share the batches that one rank would train on, so their result differs by floating-point sums alone.
 
@@ -70,14 +71,14 @@ def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
     """Return the weights on the line from theta_i to the fine-tuned policy, at `rft.interpolation` (arXiv 2109.01903).
 
     Args:
-        job: The fine-tuning; its policy is theta_i.
+        job: The fine-tuning.
         tuned: The fine-tuned weights by name.
     """
     import torch
 
     share = job.config.rft.interpolation
     remote = job.config.policy.trust_remote_code
-    theta = load_model(job.policy, dtype="float32", device="cpu", trust_remote_code=remote).state_dict()
+    theta = load_model(job.theta or job.policy, dtype="float32", device="cpu", trust_remote_code=remote).state_dict()
     return {
         name: torch.lerp(theta[name], value.detach().to("cpu", torch.float32), share) for name, value in tuned.items()
     }

@@ -28,13 +28,14 @@ class TrainingJob:
     Args:
         config: The run's config.
         seed: Seed of the stage.
-        policy: Folder of theta_i.
+        policy: Folder of the policy to train: theta_i, or in an ablation the endpoint of RL.
         work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics, and the trained policy.
         device: "cpu" or "cuda".
         rank: This process's rank; rank 0 writes metrics, snapshots and the policy.
         ranks: Number of processes.
         iteration: i, for the record of rollouts.
         attempt: How often the stage was started before, for the record of rollouts.
+        theta: Folder of theta_i for rft to average with; None where `policy` is theta_i.
     """
 
     config: Config
@@ -46,6 +47,7 @@ class TrainingJob:
     ranks: int = 1
     iteration: int = 0
     attempt: int = 0
+    theta: Path | None = None
 
 
 def grpo_config(job: TrainingJob) -> GRPOConfig:

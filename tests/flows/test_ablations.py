@@ -9,7 +9,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from rloop_core.policies import bundled_policy_path
 from tests.conftest import SMOKE, run_rloop
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -18,6 +21,7 @@ SHARED = ("--config", str(SMOKE), "--set", "evaluate.sets=[]", "--set", "explore
 ARMS = {
     "rloop": (),
     "endpoint": ("rft.start=rl-endpoint",),
+    "averaged-endpoint": ("rft.start=rl-endpoint", "rft.learning_rate=0", "rft.interpolation=0.25"),
     "uninterrupted": ("explore.start=rl-endpoint",),
     "last-checkpoint": ("harvest.snapshot_samples=8", "harvest.snapshots=last", "filter.source=snapshots"),
     "other-seed": ("seed=8", "iterations=1"),
@@ -61,6 +65,19 @@ def test_rft_from_the_rl_endpoint(store: Path) -> None:
         assert _policy_digest(store, "endpoint", iteration, "rft") == endpoint
     assert _policy_digest(store, "endpoint", 1, "explore") == _digest(store, "endpoint", 0, "rft")
     assert _digest(store, "endpoint", 0, "rft") != _digest(store, "rloop", 0, "rft")
+
+
+def test_averaging_the_rl_endpoint_goes_back_towards_theta(store: Path) -> None:
+    theta = load_file(bundled_policy_path() / "model.safetensors")
+    for iteration in (0, 1):
+        endpoint, average = (
+            load_file(store / f"averaged-endpoint/iteration-{iteration:03d}/{stage}/policy/model.safetensors")
+            for stage in ("explore", "rft")
+        )
+        for name, weight in average.items():
+            torch.testing.assert_close(weight, torch.lerp(theta[name], endpoint[name], 0.25))
+        theta = average
+    assert _policy_digest(store, "averaged-endpoint", 1, "explore") == _digest(store, "averaged-endpoint", 0, "rft")
 
 
 def test_no_re_initialisation(store: Path) -> None:

@@ -108,6 +108,19 @@ def test_interpolation_ends_between_theta_i_and_the_fine_tuned_policy(tmp_path: 
     assert policy_digest(tmp_path / "quarter/policy") != policy_digest(bundled_policy_path())
 
 
+def test_interpolation_of_a_fine_tuned_rl_endpoint_goes_back_to_theta_i(tmp_path: Path) -> None:
+    _finetune(tmp_path / "endpoint", learning_rate=1e-3)
+    theta, endpoint = bundled_policy_path(), tmp_path / "endpoint/policy"
+    config = small_config(rft={"start": "rl-endpoint", "learning_rate": 0.0, "interpolation": 0.25})
+    job = TrainingJob(config, seed=1, policy=endpoint, work=tmp_path, device="cpu", theta=theta)
+    finetune(job, *trajectories_of(config, 4), lambda row: None)
+    folders = (theta, endpoint, tmp_path / "policy")
+    before, after, averaged = (load_model(one, dtype="float32", device="cpu").state_dict() for one in folders)
+    for name, weight in averaged.items():
+        expected = 0.75 * before[name].double().numpy() + 0.25 * after[name].double().numpy()
+        np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+
+
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
     config = small_config()
     job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path, device="cpu")

@@ -86,14 +86,14 @@ def lineage_of(run: RunRecord) -> Lineage:
     stage = run.config.policy_stage
     made = [iteration for iteration in run.iterations if run.manifest(iteration, stage)]
     links = [_link(run, manifest) for manifest in _ancestors(run, (made[-1], stage))] if made else []
-    roots = {source.role: source for link in links for source in link.sources if source.in_store is None}
+    roots = {source.digest: source for link in links for source in link.sources if source.in_store is None}
     broken = [
         f"{link.name} was made from {source.name} as {source.digest[:12]}, which the store no longer holds"
         for link in links
         for source in link.sources
         if source.in_store is False
     ]
-    ordered = tuple(roots[role] for role in sorted(roots))  # the policy, then the problems
+    ordered = tuple(sorted(roots.values(), key=lambda source: source.role))  # the policy, then the problems
     return Lineage(run.name, run.store.uri, tuple(links), ordered, tuple(broken))
 
 
