@@ -51,6 +51,7 @@ def test_the_shipped_study_is_the_issue_s_and_its_ablations_differ_in_one_thing(
     assert changed == {
         "vanilla-rl": {"explore.steps", "explore.learning_rate", "explore.snapshot_every"},
         "equal-tokens": {"explore.steps", "explore.learning_rate", "evaluate.base"},
+        "averaged-rl": {"rft.start", "rft.learning_rate", "explore.learning_rate", "evaluate.base"},
         "same-rate": {"explore.steps", "evaluate.base"},
         "paper": {"filter.threshold", "rft.interpolation", *widening},
         "whole-weights": {"rft.interpolation"},
