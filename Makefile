@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile  # Python compiles what is imported, a small part
+# Python compiles what is imported, a small part of what is installed.
+PIP := pip install --quiet --disable-pip-version-check --no-compile
 export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
@@ -15,12 +16,12 @@ help: ## Show this help
 
 $(STAMP): pyproject.toml infra/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --constraint infra/constraints.txt --editable .
+	$(BIN)/$(PIP) --constraint infra/constraints.txt --editable .
 	@touch $(STAMP)
 
 $(VENV)/.dev: pyproject.toml infra/constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --constraint infra/constraints.txt --editable '.[dev]'
+	$(BIN)/$(PIP) --constraint infra/constraints.txt --editable '.[dev]'
 	@touch $(STAMP) $(VENV)/.dev
 
 install: $(VENV)/.dev ## Install rloop and its development tools into .venv
@@ -65,13 +66,13 @@ rehearsal: $(VENV)/.dev ## The demo as a team runs it: deployed, through a worke
 	RLOOP_REHEARSAL=demo $(BIN)/python -m pytest -m long tests/flows/test_rehearsal.py -s
 
 ui-test: $(VENV)/.dev ## The same from Prefect's UI in a headless browser; needs Debian's chromium
-	$(PIP) --constraint infra/constraints.txt --editable '.[ui]'
+	$(BIN)/$(PIP) --constraint infra/constraints.txt --editable '.[ui]'
 	$(BIN)/python -m pytest -m long tests/ui -s
 
 VLLM := .venv-vllm
 $(VLLM)/.installed: pyproject.toml tests/vllm-requirements.txt
 	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile --editable . --requirement tests/vllm-requirements.txt
+	$(VLLM)/bin/$(PIP) --editable . --requirement tests/vllm-requirements.txt
 	# It comes with CUDA builds that break transformers on a CPU; nothing here needs them.
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $(VLLM)/.installed
