@@ -26,8 +26,8 @@ $(VENV)/.dev: pyproject.toml infra/constraints.txt
 
 install: $(VENV)/.dev ## Install rloop and its development tools into .venv
 
-demo: $(STAMP) ## Six RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
-	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 41
+demo: $(STAMP) ## Five RLoop iterations of the bundled policy beside vanilla RL, on this machine, in minutes
+	$(BIN)/rloop study --config deployments/studies/demo.yaml --seeds 44
 
 study: $(STAMP) ## RLoop, its controls and ablations over eight seeds: hours on two cores; can be interrupted
 	$(BIN)/rloop study --config deployments/studies/sums.yaml

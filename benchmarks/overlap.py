@@ -13,7 +13,7 @@ What a split costs besides is left out: sending weights, and training states on 
 
 examples:
   python -m benchmarks.overlap
-  python -m benchmarks.overlap --lengths .rloop/store/demo-rloop-41
+  python -m benchmarks.overlap --lengths .rloop/store/demo-rloop-44
   python -m benchmarks.overlap --budgets 2048 28672 --devices 4 8 64
 """
 
