@@ -27,10 +27,7 @@ def test_verify_ends_quietly_when_its_reader_goes_away():
 
 
 def verify(*options: str, **how) -> subprocess.Popen:
-    # A shell that starts a job in the background has it ignore SIGINT, and so would all below it.
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{heed}; from rloop_core.cli import main; main()"
-    command = [sys.executable, "-c", code, "verify", *options]
+    command = [sys.executable, "-m", "rloop_core", "verify", *options]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
 
 
