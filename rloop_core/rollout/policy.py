@@ -158,12 +158,14 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
+            device_map={"": device},  # else each rank has all weights in the host's memory first
         )
     # transformers would fill weights that are missing or of another shape with random numbers.
     unfit = sorted(str(key) for key in (*info["mismatched_keys"], *info["missing_keys"]))
     if unfit:
         message = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
         raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
+    # On other ranks of FSDP, transformers leaves buffers that are in no file in the host's memory.
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]
 
 

@@ -1,0 +1,51 @@
+"""How a policy's weights come to a device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout.policy import load_model
+from tests.conftest import ROOT
+
+_LOAD = """
+import sys
+from pathlib import Path
+from rloop_core.rollout.policy import load_model
+def peak():
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 1024
+large, small = map(Path, sys.argv[1:])
+load_model(small, dtype="float32", device="meta")
+for device in ("meta", "cpu"):
+    before = peak()
+    load_model(large, dtype="float32", device=device)
+    print(peak() - before)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
+def test_weights_reach_a_device_without_passing_through_the_hosts_memory(tmp_path: Path) -> None:
+    """Eight ranks of a 7B policy would need 227 GiB of the host's memory before any of it is on a GPU."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 2, "num_attention_heads": 8}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes))
+    model.to(torch.bfloat16).save_pretrained(tmp_path)  # 128 MiB in float32
+    command = [sys.executable, "-c", _LOAD, str(tmp_path), str(bundled_policy_path())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    elsewhere, here = map(float, done.stdout.split())
+    assert elsewhere < 32
+    assert here > 100, "the peak shows weights that are in the host's memory"
+
+
+def test_a_model_on_one_device_has_no_device_map() -> None:
+    """accelerate trains no model in several processes that has one, and DeepSpeed none at all."""
+    model = load_model(bundled_policy_path(), dtype="float32", device="meta")
+    assert not hasattr(model, "hf_device_map")
+    assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
