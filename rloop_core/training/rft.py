@@ -75,7 +75,9 @@ def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
         tuned: The fine-tuned weights by name.
     """
     import torch
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+    unset_hf_deepspeed_config()  # under ZeRO-3 it would share theta_i out over ranks that do not load it
     share = job.config.rft.interpolation
     remote = job.config.policy.trust_remote_code
     theta = load_model(job.theta or job.policy, dtype="float32", device="cpu", trust_remote_code=remote).state_dict()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
@@ -119,6 +120,31 @@ def test_interpolation_of_a_fine_tuned_rl_endpoint_goes_back_to_theta_i(tmp_path
     for name, weight in averaged.items():
         expected = 0.75 * before[name].double().numpy() + 0.25 * after[name].double().numpy()
         np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+
+
+class _Zero3:
+    """What transformers keeps of DeepSpeed's settings while a trainer under ZeRO-3 lives."""
+
+    config: ClassVar[dict[str, Any]] = {"zero_optimization": {"stage": 3}}
+
+    def is_zero3(self) -> bool:
+        return True
+
+
+def test_interpolation_reads_theta_i_whole_where_the_trainer_shards_it(tmp_path: Path) -> None:
+    """Under ZeRO-3 transformers would share the weights out over ranks that do not load them, and wait for those."""
+    settings = {"batch_trajectories": 4, "learning_rate": 1e-3, "interpolation": 0.25}
+    zero3, digests = _Zero3(), []
+    for name, sharded in (("plain", False), ("sharded", True)):
+        config = small_config(rft=settings)
+        job = TrainingJob(config, seed=1, policy=bundled_policy_path(), work=tmp_path / name, device="cpu")
+        end = set_hf_deepspeed_config if sharded else lambda _: None
+        try:
+            finetune(job, *trajectories_of(config, 4), lambda _, end=end: end(zero3))
+        finally:
+            unset_hf_deepspeed_config()
+        digests.append(policy_digest(tmp_path / name / "policy"))
+    assert digests[0] == digests[1]
 
 
 def test_a_trajectory_beyond_the_context_is_refused_never_cut(tmp_path: Path) -> None:
