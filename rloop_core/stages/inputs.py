@@ -38,11 +38,10 @@ def sources_of(config: Config, stage: str, iteration: int) -> list[tuple[str, in
     if stage == "filter":
         return [("trajectories", iteration, "harvest")]
     if stage == "rft":
-        endpoint = config.rft.start == "rl-endpoint"
-        theta = (iteration - 1, config.policy_stage)
-        average_with = [("theta", *theta)] if endpoint and config.rft.interpolation < 1 else []
-        policy = (iteration, "explore") if endpoint else theta
-        return [("policy", *policy), ("experts", iteration, "filter"), *average_with]
+        theta, experts = (iteration - 1, config.policy_stage), ("experts", iteration, "filter")
+        if config.rft.start == "rl-endpoint":
+            return [("policy", iteration, "explore"), experts, ("theta", *theta)]
+        return [("policy", *theta), experts]
     if stage == "evaluate":
         snapshots = [("explored", iteration, "explore")] if iteration >= 0 and config.evaluate.snapshots else []
         return [("policy", iteration, config.policy_stage), *snapshots]

@@ -23,7 +23,7 @@ class InputRef:
     """One input of a stage.
 
     Args:
-        role: `policy`, `trajectories`, `experts`, `explored`, `problems` or `problems:<set>`.
+        role: `policy`, `theta`, `trajectories`, `experts`, `explored`, `problems` or `problems:<set>`.
         kind: `outside` is a local folder (theta_0), `artifact` another stage's, `problems` a stored problem set.
         uri: Where it is, for the manifest.
         digest: Content digest.

@@ -25,8 +25,9 @@ def run(context: StageContext) -> StageOutcome:
         if context.rank:
             return StageOutcome({}, {})
         remote = config.policy.trust_remote_code
-        model = load_model(job.policy, dtype="float32", device="cpu", trust_remote_code=remote)
-        save_policy(model, job.policy, context.out / "policy", dtype=config.policy.dtype)
+        theta = job.theta or job.policy
+        model = load_model(theta, dtype="float32", device="cpu", trust_remote_code=remote)
+        save_policy(model, theta, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
     prompt_ids, completion_ids = (table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids"))
     with context.tracked() as track:

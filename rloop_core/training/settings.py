@@ -35,7 +35,7 @@ class TrainingJob:
         ranks: Number of processes.
         iteration: i, for the record of rollouts.
         attempt: How often the stage was started before, for the record of rollouts.
-        theta: Folder of theta_i for rft to average with; None where `policy` is theta_i.
+        theta: Folder of theta_i for rft to average with or to carry on; None where `policy` is theta_i.
     """
 
     config: Config

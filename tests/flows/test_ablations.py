@@ -22,6 +22,12 @@ ARMS = {
     "rloop": (),
     "endpoint": ("rft.start=rl-endpoint",),
     "averaged-endpoint": ("rft.start=rl-endpoint", "rft.learning_rate=0", "rft.interpolation=0.25"),
+    "endpoint-without-experts": (
+        "rft.start=rl-endpoint",
+        "filter.min_attempts=1000",
+        "filter.on_empty=carry",
+        "iterations=1",
+    ),
     "uninterrupted": ("explore.start=rl-endpoint",),
     "last-checkpoint": ("harvest.snapshot_samples=8", "harvest.snapshots=last", "filter.source=snapshots"),
     "other-seed": ("seed=8", "iterations=1"),
@@ -78,6 +84,16 @@ def test_averaging_the_rl_endpoint_goes_back_towards_theta(store: Path) -> None:
             torch.testing.assert_close(weight, torch.lerp(theta[name], endpoint[name], 0.25))
         theta = average
     assert _policy_digest(store, "averaged-endpoint", 1, "explore") == _digest(store, "averaged-endpoint", 0, "rft")
+
+
+def test_without_experts_the_rl_endpoint_is_not_carried_on(store: Path) -> None:
+    rft = _manifest(store, "endpoint-without-experts", 0, "rft")
+    assert rft["metrics"]["status"] == "carried"
+    assert dict(rft["identity"]["inputs"])["policy"] == _digest(store, "rloop", 0, "explore")
+    carried = load_file(store / "endpoint-without-experts/iteration-000/rft/policy/model.safetensors")
+    theta = load_file(bundled_policy_path() / "model.safetensors")
+    assert carried.keys() == theta.keys()
+    assert all(torch.equal(weight, theta[name]) for name, weight in carried.items())
 
 
 def test_no_re_initialisation(store: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rloop_core.config import Config, FilterConfig, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.stages.inputs import producers
+from rloop_core.stages.inputs import sources_of
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, read_manifest
 from rloop_core.trajectories.filter import filter_experts
@@ -25,8 +25,6 @@ SAMPLES, PHASE, ITERATIONS = 4, 2, 2
 TRAINING = (1, 2, 4)
 """Of each training problem so many of the four rollouts of a group are correct: two of them are hard."""
 HOSTILE_PROMPT = "<img src=x onerror=alert(1)> add"
-_ROLES = {"explore": ("policy",), "harvest": ("trajectories",), "filter": ("trajectories",),
-          "rft": ("policy", "experts")}  # fmt: skip
 
 
 def pair_config(sets: int = len(SETS), **changes: Any) -> Config:
@@ -96,7 +94,7 @@ class ArmRun(FakeRun):
         if stage == "evaluate":
             return [[role, digest] for role, digest in self.digests.items() if role != "problems"]
         found = []
-        for role, (i, name) in zip(_ROLES[stage], producers(self.config, stage, iteration), strict=True):
+        for role, i, name in sources_of(self.config, stage, iteration):
             made = read_manifest(self.store, self.config.name, i, name) if i >= 0 else None
             found.append([role, made.digest if made else self.digests["policy"]])
         return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]

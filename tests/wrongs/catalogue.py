@@ -270,8 +270,8 @@ _EXPERTS = (
     Wrong(
         "rft-from-the-endpoint",
         "rloop_core/stages/inputs.py",
-        'endpoint = config.rft.start == "rl-endpoint"',
-        'endpoint = config.arm == "rloop"',
+        'if config.rft.start == "rl-endpoint":',
+        'if config.arm == "rloop":',
         "RFT keeps what RL forgot: the method is another one.",
     ),
     Wrong(

@@ -25,7 +25,7 @@ class Source:
     """An input of an artifact.
 
     Attributes:
-        role: policy, problems, trajectories, experts.
+        role: policy, theta, problems, trajectories, experts.
         name: "theta_1", "explore of iteration 0", "theta_0", "the training problems".
         digest: As in the artifact's manifest.
         in_store: True if the store still holds just that; None for an input from outside the run.
@@ -98,7 +98,7 @@ def lineage_of(run: RunRecord) -> Lineage:
 
 
 def _ancestors(run: RunRecord, last: tuple[int, str]) -> list[Manifest]:
-    """Return an artifact and all it came from, late ones first: an ablation's policy need not come from every theta."""
+    """Return an artifact and all it came from, late ones first."""
     reached: dict[tuple[int, str], Manifest] = {}
     todo = [last]
     while todo:
