@@ -49,6 +49,16 @@ def sliding() -> Any:
     return MistralForCausalLM(config).eval()
 
 
+def test_sampling_waits_for_no_other_rank_under_zero3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks sample unequally often. transformers would have each wait for the other in every decoding step."""
+    problems = encoded(small_config())[:2]
+    monkeypatch.setattr("transformers.generation.utils.is_deepspeed_zero3_enabled", lambda: True)
+    monkeypatch.setattr("torch.distributed.is_available", lambda: True)
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda *_: 2)
+    assert len(_sample(TransformersSampler(bundled(), TOKENIZER), problems)) == 4
+
+
 @pytest.mark.parametrize("make", [bundled, sliding])
 def test_the_likeliest_completion_is_that_of_generate_alone(make) -> None:
     model, problems = make(), encoded(small_config())[:9]

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 
 from rloop_core.errors import ConfigError
 from rloop_core.policies import bundled_policy_path
@@ -226,6 +227,19 @@ def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
         make_trainer(make_job(config, f"seed-{seed}"), encoded(config), verifier)
         states.append(torch.get_rng_state())
     assert not torch.equal(*states)
+
+
+def test_ranks_of_one_tensor_parallel_group_draw_alike_and_groups_do_not(
+    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
+) -> None:
+    """vLLM draws each request's seed from numpy's random state, on every rank of a group."""
+    config = small_config(explore=VLLM, placement={"processes": 4, "vllm": {"tensor_parallel": 2}})
+    drawn = []
+    for rank in range(4):
+        monkeypatch.setattr(Accelerator, "process_index", rank)
+        make_trainer(make_job(config, f"rank-{rank}"), encoded(config), verifier)
+        drawn.append(np.random.randint(1 << 30))
+    assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
 
 
 def test_vllm_is_refused_where_it_cannot_explore(
