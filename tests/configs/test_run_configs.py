@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate import Accelerator
 
 from rloop_core.config import Config, load_config
 from rloop_core.plan.estimate import make_plan
+from rloop_core.plan.models import KNOWN
+from rloop_core.rollout import vllm_engine
 from rloop_core.rollout.policy import policy_digest
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
+from rloop_core.training.settings import TrainingJob, grpo_config, sft_config
+from rloop_core.training.trainer import _engine_arguments
 from tests.configs.tiny import problem_file, tiny_policy
 from tests.conftest import ROOT
 
@@ -37,6 +45,58 @@ def test_it_fits_on_what_it_is_meant_for(name: str) -> None:
     assert plan["does_not_fit"] == []
     assert [row["stage"] for row in plan["memory"] if row["fits"]] == ["explore", "rft", "evaluate"]
     assert plan["counts"]["rollouts_per_problem_and_iteration"] > 10, "too few attempts for a success rate"
+
+
+def _policy(config: Config, folder: Path) -> Path:
+    """A folder with the config.json of the policy that a config names, without weights."""
+    rest = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "torch_dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps({**KNOWN[config.policy.path], **rest}))
+    return folder
+
+
+@pytest.mark.parametrize("name", MEANT_FOR)
+def test_trl_takes_its_arguments(name: str, tmp_path: Path) -> None:
+    config = load_config(FOLDER / f"{name}.yaml")
+    job = TrainingJob(config, 1, tmp_path, tmp_path, "cpu")
+    arguments = grpo_config(job)
+    assert arguments.use_vllm
+    assert arguments.generation_batch_size == config.explore.problems_per_step * config.explore.group_size
+    assert sft_config(job, updates=10).per_device_train_batch_size == config.rft.batch_trajectories
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test")
+@pytest.mark.parametrize("name", MEANT_FOR)
+def test_vllm_takes_the_arguments_of_its_engines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM compares lengths, sequences and prefill with each other and with the policy before it looks for a GPU."""
+    from trl.generation import vllm_generation
+    from vllm import EngineArgs
+
+    config = load_config(FOLDER / f"{name}.yaml")
+    folder = _policy(config, tmp_path)
+    longest = config.prompt.max_tokens + max(config.explore.max_completion_tokens, config.longest_evaluation)
+    alone = EngineArgs(**vllm_engine._arguments(config, folder, "cuda", 1)).create_engine_config()
+    assert alone.model_config.max_model_len == longest
+    made: list[Any] = []
+
+    def engine(**arguments: Any) -> None:
+        made.append(EngineArgs(**arguments, skip_tokenizer_init=True).create_engine_config())
+
+    monkeypatch.setattr(vllm_generation, "LLM", engine)
+    arguments = grpo_config(TrainingJob(config, 1, tmp_path, tmp_path, "cpu"))
+    with _engine_arguments():
+        vllm_generation.VLLMGeneration(
+            SimpleNamespace(name_or_path=str(folder), named_modules=list),
+            Accelerator(cpu=True),
+            None,
+            tensor_parallel_size=arguments.vllm_tensor_parallel_size,
+            gpu_memory_utilization=arguments.vllm_gpu_memory_utilization,
+            max_model_length=arguments.vllm_max_model_length,
+            max_num_seqs=arguments.per_device_train_batch_size * arguments.steps_per_generation,
+            enable_sleep_mode=False,  # there on GPUs alone
+        )
+    assert [one.model_config.max_model_len for one in made] == [arguments.vllm_max_model_length]
+    assert made[0].scheduler_config.max_num_seqs <= made[0].scheduler_config.max_num_batched_tokens
 
 
 def _cut(name: str, folder: Path) -> Config:
