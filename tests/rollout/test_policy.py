@@ -17,16 +17,14 @@ from tests.conftest import ROOT
 _LOAD = """
 import sys
 from pathlib import Path
+from benchmarks.measure import peak_mib
 from rloop_core.rollout.policy import load_model
-def peak():
-    rows = Path("/proc/self/status").read_text().splitlines()
-    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 1024
 large, small = map(Path, sys.argv[1:])
 load_model(small, dtype="float32", device="meta")
 for device in ("meta", "cpu"):
-    before = peak()
+    before = peak_mib()
     load_model(large, dtype="float32", device=device)
-    print(peak() - before)
+    print(peak_mib() - before)
 """
 
 

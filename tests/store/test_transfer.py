@@ -19,16 +19,14 @@ _MIB = 1 << 20
 _MOVE = """
 import sys
 from pathlib import Path
+from benchmarks.measure import peak_mib
 from rloop_core.store import Store
-def peak():
-    rows = Path("/proc/self/status").read_text().splitlines()
-    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 1024
 store, source, target = Store(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 store.check_writable()
-before = peak()
+before = peak_mib()
 store.upload(source, "big")
 store.download("big", target)
-print(peak() - before)
+print(peak_mib() - before)
 """
 
 
