@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".h5", ".msgpack", ".gguf", ".onnx")
 _CONTEXT = "max_position_embeddings"
 _SAVE_AGAIN = "copy, download or save the model again"
+_FORWARD: dict[str, Any] = {
+    "use_cache": True,
+    "return_dict": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+}
+_NOISE = re.compile("drop|jitter")
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
@@ -143,11 +151,14 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool = False) -> PreTrainedModel:
     """Load the policy's weights, safetensors only, in `dtype` ("float32" or "bfloat16") on `device`.
 
+    Of the model's generation_config.json only the eos ids are read, and dropout is off: rollouts, log-probabilities and
+    gradients follow from the weights and the run's own settings.
+
     Raises:
         ConfigError: The weights do not load.
     """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     with _loading("the model", folder):
         model: PreTrainedModel
@@ -159,14 +170,36 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             device_map={"": device},  # else each rank has all weights in the host's memory first
+            generation_config=GenerationConfig(eos_token_id=_declared_eos(folder)),
         )
     # transformers would fill weights that are missing or of another shape with random numbers.
     unfit = sorted(str(key) for key in (*info["mismatched_keys"], *info["missing_keys"]))
     if unfit:
         message = f"the weights in {folder} do not fit its config.json: {unfit[0]}, and {len(unfit) - 1} more"
         raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
+    _make_plain(model)
     # On other ranks of FSDP, transformers leaves buffers that are in no file in the host's memory.
     return model.to(device)  # type: ignore[arg-type,return-value,no-any-return]
+
+
+def _make_plain(model: PreTrainedModel) -> None:
+    """Turn off dropout and other noise of training in all modules, and outputs that neither trainer nor sampler read.
+
+    Masks of dropout would depend on how an update is split into passes, which is no part of the fingerprint. In RL they
+    would also give the trainer other probabilities than the sampler's (huggingface/trl#3500).
+    """
+    from torch.nn.modules.dropout import _DropoutNd
+    from transformers import PretrainedConfig
+
+    holders: list[Any] = [*model.modules()]
+    holders += [holder.config for holder in holders if isinstance(getattr(holder, "config", None), PretrainedConfig)]
+    for holder in holders:
+        plain = (
+            _FORWARD if isinstance(holder, PretrainedConfig) else {"p": 0.0} if isinstance(holder, _DropoutNd) else {}
+        )
+        noise = [name for name, value in vars(holder).items() if _NOISE.search(name) and isinstance(value, float)]
+        for name, value in (plain | dict.fromkeys(noise, 0.0)).items():
+            setattr(holder, name, value)
 
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -174,16 +207,15 @@ def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) ->
     return _all_eos_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
-def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase, *, trust_remote_code: bool = False) -> list[int]:
+def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return `eos_token_ids` without loading the weights."""
-    from transformers import AutoConfig, GenerationConfig
+    return _all_eos_ids(_declared_eos(folder), tokenizer)
 
-    with _loading("the configuration", folder):
-        if (folder / "generation_config.json").is_file():
-            declared = GenerationConfig.from_pretrained(folder).eos_token_id
-        else:
-            declared = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).eos_token_id
-    return _all_eos_ids(declared, tokenizer)
+
+def _declared_eos(folder: Path) -> Any:
+    """Return `eos_token_id` of generation_config.json, or of config.json where there is none, as transformers does."""
+    names = ("generation_config.json", "config.json")
+    return read_model_config(folder, next(name for name in names if (folder / name).is_file())).get("eos_token_id")
 
 
 def _all_eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:

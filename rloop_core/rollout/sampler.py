@@ -138,7 +138,6 @@ class TransformersSampler:
             temperature=1.0,
             top_p=1.0,
             top_k=0,
-            repetition_penalty=1.0,  # otherwise the model's generation_config.json would set it
             eos_token_id=self._eos,
             pad_token_id=self._tokenizer.pad_token_id,
             bos_token_id=self._tokenizer.bos_token_id,

@@ -91,7 +91,7 @@ class VllmEngine:
         self._replicas = [_Replica(number) for number in range(replicas_of(config, device))]
         _set_environment(config, device)
         self._tokenizer = tokenizer
-        self._eos = declared_eos_ids(policy, tokenizer, trust_remote_code=config.policy.trust_remote_code)
+        self._eos = declared_eos_ids(policy, tokenizer)
         self._requests = 0
         self._llm: Any = None
         self._others = set(multiprocessing.active_children())

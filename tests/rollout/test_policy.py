@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model
@@ -47,3 +47,27 @@ def test_a_model_on_one_device_has_no_device_map() -> None:
     model = load_model(bundled_policy_path(), dtype="float32", device="meta")
     assert not hasattr(model, "hf_device_map")
     assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"meta"}
+
+
+TINY = {
+    **{"hidden_size": 32, "intermediate_size": 64, "vocab_size": 64, "max_position_embeddings": 64},
+    **{"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4},
+}
+
+
+@pytest.mark.parametrize(
+    "kind", ["bloom", "falcon", "gpt2", "gpt_neox", "llama", "mixtral", "opt", "phi", "phimoe", "xglm"]
+)
+def test_no_model_trains_with_noise(kind: str, tmp_path: Path) -> None:
+    """Each family has names of its own for dropout; the model's files keep their values."""
+    torch.manual_seed(0)
+    config = CONFIG_MAPPING[kind](**TINY)
+    for name, value in vars(config).copy().items():
+        if ("drop" in name or "jitter" in name) and isinstance(value, int | float):
+            setattr(config, name, 0.3)
+    made = AutoModelForCausalLM.from_config(config)
+    made.save_pretrained(tmp_path)
+    model, ids = load_model(tmp_path, dtype="float32", device="cpu"), torch.randint(64, (2, 16))
+    noise = [(one.train()(ids).logits - one.eval()(ids).logits).abs().max() for one in (made, model) for _ in range(5)]
+    assert max(noise[:5]) > 1e-4, "the test's own model has noise"
+    assert max(noise[5:]) < 1e-6

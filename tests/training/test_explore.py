@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
+from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.training.checkpoints import MARKER, last_checkpoint
 from rloop_core.training.explore import explore
@@ -83,6 +85,30 @@ def test_metrics_of_an_rl_step_describe_all_its_rollouts(
             assert step[name] >= 0
         assert set(step["seconds"]) == {"step", "generate", "verify", "record", "update"}
         assert all(row["policy_step"] == 2 * (step["step"] - 1) for row in rows)
+
+
+def test_an_rl_step_follows_from_weights_and_config_alone(
+    make_job: Callable[..., TrainingJob], verifier: Verifier, tmp_path: Path
+) -> None:
+    """Dropout, and the sampling that the model's files recommend, would bend rollouts, log-probabilities, gradients."""
+    theta, bent = bundled_policy_path(), tmp_path / "bent"
+    shutil.copytree(theta, bent)
+    for name, fields in (
+        ("config.json", {"attention_dropout": 0.3, "use_cache": False, "output_attentions": True}),
+        ("generation_config.json", {"min_p": 0.5, "suppress_tokens": [16], "num_beams": 2, "do_sample": False}),
+    ):
+        (bent / name).write_text(json.dumps(json.loads((theta / name).read_text()) | fields))
+    config = small_config(explore={"steps": 1})
+    results = []
+    for policy in (theta, bent):
+        steps: list[dict[str, Any]] = []
+        job = replace(make_job(config, policy.name), policy=policy)
+        explore(job, encoded(config), verifier, steps.append)
+        numbers = {name: value for name, value in steps[0].items() if "seconds" not in name}
+        results.append((numbers, _rows(job.work / "shards"), (job.work / "policy/model.safetensors").read_bytes()))
+        kept = [(job.work / "policy" / name).read_bytes() for name in ("config.json", "generation_config.json")]
+        assert kept == [(policy / name).read_bytes() for name in ("config.json", "generation_config.json")]
+    assert results[0] == results[1]
 
 
 def test_a_phase_killed_and_resumed_equals_one_never_killed(

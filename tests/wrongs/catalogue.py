@@ -143,6 +143,20 @@ _STORE = (
 
 _EXPLORE = (
     Wrong(
+        "generation-config-inherited",
+        "rloop_core/rollout/policy.py",
+        "            generation_config=GenerationConfig(eos_token_id=_declared_eos(folder)),\n",
+        "",
+        "What a model's generation_config.json recommends bends rollouts and evaluations.",
+    ),
+    Wrong(
+        "dropout-left-on",
+        "rloop_core/rollout/policy.py",
+        "    _make_plain(model)\n",
+        "",
+        "A policy whose config has dropout is updated with other probabilities than it sampled with.",
+    ),
+    Wrong(
         "clip-bounds-swapped",
         "rloop_core/training/settings.py",
         "        epsilon=explore.clip_low,\n        epsilon_high=explore.clip_high,\n",
