@@ -32,7 +32,7 @@ class Sampling:
         policy: Folder of the policy.
         problems: The problems to answer.
         settings: How to sample.
-        folder: Folder of the shards, one per batch; existing shards are kept.
+        folder: Folder of the shards, one per batch; whole shards are kept.
         label: Prefix of the group ids.
         step: RL step of the policy, for the record.
         first_rank: `rank` of the first batch in the record.
@@ -157,14 +157,14 @@ class RecordingSampler:
 
     def record(self, sampling: Sampling, on_batch: Callable[[int, int], None], share: Share = (1, 1)) -> list[Path]:
         """Write a shard for each batch that is missing, and return the shards of all batches; see `record_samples`."""
-        from rloop_core.trajectories.shards import ShardName, write_shard  # it loads pyarrow
+        from rloop_core.trajectories.shards import ShardName, is_whole, write_shard  # it loads pyarrow
 
         folder, step, settings = sampling.folder, sampling.step, sampling.settings
         problems = encode_problems(sampling.problems, self._config.prompt, self.tokenizer)
         ranks = [sampling.first_rank + number for number in range(len(plan_batches(problems, settings)))]
         paths = [folder / ShardName(step, rank, 0).format() for rank in ranks]
         assigned = own_batches(len(paths), share)
-        missing = [number for number in assigned if not paths[number].exists()]
+        missing = [number for number in assigned if not is_whole(paths[number])]
         done = len(assigned) - len(missing)
         if done:
             on_batch(done, len(assigned))

@@ -57,7 +57,7 @@ class StageContext:
     @property
     def out(self) -> Path:
         """Folder for the artifact's files."""
-        return self.work / "out"
+        return self.job.out
 
     def folder(self, role: str) -> Path:
         """Return an input as a local folder whose files were checked against their digests."""

@@ -31,14 +31,14 @@ def run(context: StageContext) -> StageOutcome:
             if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
                 context.on_event(events.note(alarm))
 
-        explore(job, problems, verifier, on_step)
+        explore(job, problems, verifier, on_step, events.as_notes(context.on_event))
     if context.rank:
         return StageOutcome({}, {})
     counts = write_artifact(job, context.out)
     rows = read_rows(context.out / "metrics.jsonl")
     counts |= {"rollouts": int(sum(row["rollouts"] for row in rows)), "problems": len(problems)}
     timings = read_rows(context.work / "timings.jsonl")
-    by_step = {name: [row[name] for row in timings] for name in timings[0] if name != "step"}
+    by_step = {name: [row[name] for row in timings] for name in (timings or [{}])[0] if name != "step"}
     first, last = rows[0], rows[-1]
     engine = engine_name(config.explore.engine) + (" on a server" if asks_server(config) else "")
     metrics = {

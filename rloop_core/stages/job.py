@@ -80,8 +80,13 @@ class StageJob:
         return Path(self.work) / f"stage{self._suffix}.log"
 
     @property
+    def out(self) -> Path:
+        """Folder for the artifact's files."""
+        return Path(self.work) / "out"
+
+    @property
     def outcome_file(self) -> Path:
-        """The outcome, or the error, as JSON."""
+        """The outcome with the sizes of the files in `out`, or the error, as JSON."""
         return Path(self.work) / f"outcome{self._suffix}.json"
 
     @property

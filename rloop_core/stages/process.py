@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
-from rloop_core.files import replace_text
+from rloop_core.files import file_sizes, replace_text
 from rloop_core.printable import printable_line
 from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
@@ -131,9 +131,11 @@ def run_in_process(
 
 
 def read_outcome(job: StageJob) -> StageOutcome | None:
-    """Return the outcome that a stage left in its work folder; None if it has not finished there."""
+    """Return the outcome that a stage left in its work folder; None if it is unfinished, or has lost files since."""
     try:
-        return StageOutcome(**json.loads(job.outcome_file.read_text())["outcome"])
+        content = json.loads(job.outcome_file.read_text())
+        lost = job.share is None and content["files"] != file_sizes(job.out)
+        return None if lost else StageOutcome(**content["outcome"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -174,7 +176,8 @@ def _work(job: StageJob, events: Connection) -> int:
 
     content: dict[str, Any]
     try:
-        content = {"outcome": asdict(execute_in_ranks(job, send) if needs_launcher(job) else execute(job, send))}
+        outcome = execute_in_ranks(job, send) if needs_launcher(job) else execute(job, send)
+        content = {"outcome": asdict(outcome), "files": file_sizes(job.out)}
     except Exception as error:
         traceback.print_exc()
         content = {"error": failure_of(error, job)}

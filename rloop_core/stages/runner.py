@@ -267,7 +267,7 @@ class StageRunner:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
         outcome = read_outcome(job)
-        if outcome is None or not (work / "out").is_dir():
+        if outcome is None:
             outcome = self._launch(
                 job,
                 self._events_of(wanted.stage, wanted.iteration),
@@ -275,7 +275,7 @@ class StageRunner:
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
-        manifest = self._publish(wanted, work / "out", outcome, versions(outcome.sampled_by))
+        manifest = self._publish(wanted, job.out, outcome, versions(outcome.sampled_by))
         with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
             work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from rloop_core.errors import StageError
-from rloop_core.training.checkpoints import mark_complete
+from rloop_core.config import Config
+from rloop_core.training.checkpoints import mark_complete, sizes_for_resume
 from rloop_core.training.metrics_log import DRIFT_METRICS, MetricsLog
+from rloop_core.training.settings import not_finite
 from rloop_core.training.trainer import DapoTrainer
 
 _AVERAGED = {
@@ -32,17 +34,17 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
 
     Args:
         trainer: The trainer, for its step metrics and problem stream.
+        config: The run's config.
         log: Takes the rows; None on all ranks but the first.
-        snapshot_every: RL steps between snapshots of the weights; 0 for none.
         save_snapshot: Writes the policy's current weights, given the RL step.
     """
 
     def __init__(
-        self, trainer: DapoTrainer, log: MetricsLog | None, snapshot_every: int, save_snapshot: Callable[[int], None]
+        self, trainer: DapoTrainer, config: Config, log: MetricsLog | None, save_snapshot: Callable[[int], None]
     ) -> None:
         self._trainer = trainer
         self._log = log
-        self._snapshot_every = snapshot_every
+        self._config = config
         self._save_snapshot = save_snapshot
         self._updates: list[dict[str, float]] = []
         self._started = time.perf_counter()
@@ -51,25 +53,26 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         """Collect an update's metrics; after the last update of an RL step, log the step.
 
         Raises:
-            StageError: The loss or the gradient norm is not finite.
+            StageError: The loss, the gradient norm or a weight is not finite.
         """
         if not logs or "grad_norm" not in logs:
             return
         self._updates.append({name: float(logs[key]) for key, name in _AVERAGED.items() if logs.get(key) is not None})
         step, unfinished = divmod(state.global_step, self._trainer.explore.updates_per_step)
+        loss, norm = (self._updates[-1].get(name, math.nan) for name in ("loss", "grad_norm"))
+        if not math.isfinite(loss + norm):
+            what = f"RL step {step + bool(unfinished)}: the loss is {loss:g}, the gradient norm {norm:g}"
+            raise not_finite(what, self._config, "explore")
         if unfinished:
             return
+        if not self._trainer.weights_are_finite():
+            raise not_finite(f"RL step {step}: the weights are no longer finite", self._config, "explore")
         metrics = {"step": step, "policy_step": state.global_step, **self._averages(), **self._trainer.step_metrics}
-        if not math.isfinite(metrics.get("loss", math.nan)) or not math.isfinite(metrics.get("grad_norm", math.nan)):
-            raise StageError(
-                f"RL step {step}: loss {metrics.get('loss')}, gradient norm {metrics.get('grad_norm')}",
-                field="explore.learning_rate",
-                fix="lower it; the phase resumes from its last checkpoint",
-            )
         if self._log:
             self._log.add(metrics, {"step": step, **self._seconds()})
         self._updates.clear()
-        if self._snapshot_every and step % self._snapshot_every == 0:
+        every = self._config.explore.snapshot_every  # 0 for none
+        if every and step % every == 0:
             self._save_snapshot(step)
 
     def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
@@ -77,8 +80,11 @@ class StepBoundary(TrainerCallback):  # type: ignore[misc]
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         accelerator = self._trainer.accelerator
         accelerator.wait_for_everyone()  # each rank writes its random state
-        if state.is_world_process_zero and folder.is_dir():
-            mark_complete(folder, state.global_step, self._trainer.stream.cursor, accelerator.num_processes)
+        step = state.global_step // self._trainer.explore.updates_per_step
+        views = gather_object([sizes_for_resume(folder, step, accelerator.process_index)])
+        if state.is_world_process_zero:
+            cursor = self._trainer.stream.cursor
+            mark_complete(folder, state.global_step, cursor, accelerator.num_processes, views)
 
     def _averages(self) -> dict[str, float]:
         averages = {}

@@ -1,47 +1,132 @@
-"""Checkpoints of a phase: a marker file, written last, says that one is complete."""
+"""Checkpoints of a phase: a marker, written last, lists the files that a resume needs, of all ranks.
+
+Besides the checkpoint's own files these are the shards, snapshots and metrics of all RL steps up to it, which nothing
+would write again. Sizes tell missing, emptied and truncated files at the price of one `stat` each. Small files of the
+checkpoint (random states, schedule, trainer state, adapters) and the metrics have a SHA-256 too. A flipped bit in a
+larger file goes unnoticed: the states of a 7B policy have 84 GB, which would be read once more for each checkpoint and
+each start.
+"""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rloop_core.files import replace_text
+from pydantic import TypeAdapter
+
+from rloop_core.files import file_sizes, replace_text
+from rloop_core.trajectories.shards import winning_shards
 
 MARKER = "rloop-complete.json"
+METRICS = "metrics.jsonl"
+_DIGESTED_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """A complete checkpoint.
 
     Args:
         updates: Optimizer updates done.
         cursor: Position in the problem stream.
-        folder: Folder of the checkpoint.
         ranks: Processes that made it; it holds the random state of each.
+        files: Size and, of small files, SHA-256 of all that a resume needs, by path below the phase's work folder.
+        folder: Folder of the checkpoint.
     """
 
     updates: int
     cursor: int
-    folder: Path
-    ranks: int = 1
+    ranks: int
+    files: dict[str, tuple[int, str | None]]
+    folder: Path = Path()
 
 
-def mark_complete(folder: Path, updates: int, cursor: int, ranks: int = 1) -> None:
-    """Write a checkpoint's marker, with what TRL does not keep: the position in the problem stream, and the ranks."""
-    replace_text(folder / MARKER, json.dumps({"updates": updates, "cursor": cursor, "ranks": ranks}))
+_MARKER = TypeAdapter(Checkpoint)
 
 
-def last_checkpoint(directory: Path) -> Checkpoint | None:
-    """Return the newest complete checkpoint, and remove those without a marker, which a crash left behind."""
-    complete = []
+def sizes_for_resume(folder: Path, step: int, rank: int = 0) -> dict[str, int]:
+    """Return the sizes of the files that a resume at RL step `step` needs, as one rank sees them, by path below work.
+
+    These are the checkpoint's files, whoever wrote them, and what this rank alone writes elsewhere.
+    """
+    work = folder.parent.parent
+    shards = winning_shards((work / "shards").glob("*"))
+    own = [path for (of_step, of_rank), path in shards.items() if of_step <= step and of_rank == rank]
+    if rank == 0:
+        snapshots = (path for path in work.glob("snapshots/step-*") if int(path.name.removeprefix("step-")) <= step)
+        own += [work / METRICS, *(file for snapshot in snapshots for file in snapshot.rglob("*") if file.is_file())]
+    inside = {(folder / name).relative_to(work).as_posix(): size for name, size in file_sizes(folder).items()}
+    return inside | {path.relative_to(work).as_posix(): path.stat().st_size for path in own}
+
+
+def mark_complete(folder: Path, updates: int, cursor: int, ranks: int, views: Iterable[Mapping[str, int]]) -> None:
+    """Write a checkpoint's marker.
+
+    Args:
+        folder: Folder of the checkpoint, below `work/checkpoints`.
+        updates, cursor, ranks: See `Checkpoint`.
+        views: `sizes_for_resume` of every rank. A shared file system may show a file that another machine has just
+            written too short, but never too long.
+    """
+    work = folder.parent.parent
+    sizes: dict[str, int] = {}
+    for view in views:
+        sizes |= {name: max(size, sizes.get(name, 0)) for name, size in view.items()}
+    files = {}
+    for name, size in sorted(sizes.items()):
+        small = size <= _DIGESTED_BYTES and (name == METRICS or folder in (work / name).parents)
+        files[name] = (size, _sha256(work / name, size) if small else None)
+    marker = Checkpoint(updates, cursor, ranks, files)
+    replace_text(folder / MARKER, _MARKER.dump_json(marker, exclude={"folder"}).decode())
+
+
+def last_checkpoint(directory: Path, on_note: Callable[[str], None] = lambda line: None) -> Checkpoint | None:
+    """Return the newest whole checkpoint, and remove those that a crash left unfinished or that are damaged.
+
+    Args:
+        directory: Folder of the checkpoints, below the phase's work folder.
+        on_note: Called with a line if there are damaged ones.
+    """
+    whole: list[Checkpoint] = []
+    damaged: list[str] = []
     for folder in directory.glob("checkpoint-*"):
         try:
-            marker = json.loads((folder / MARKER).read_text())
-            ranks = int(marker.get("ranks", 1))
-            complete.append(Checkpoint(int(marker["updates"]), int(marker["cursor"]), folder, ranks))
-        except (OSError, ValueError, KeyError):
-            shutil.rmtree(folder, ignore_errors=True)
-    return max(complete, default=None)
+            checkpoint = replace(_MARKER.validate_json((folder / MARKER).read_bytes()), folder=folder)
+            damage = _damage(directory.parent, checkpoint)
+        except FileNotFoundError:
+            damage = ""
+        except (OSError, ValueError):
+            damage = f"{MARKER} cannot be read"
+        if damage is None:
+            whole.append(checkpoint)
+            continue
+        damaged += [f"{folder.name} ({damage})"] if damage else []
+        shutil.rmtree(folder, ignore_errors=True)
+    last = max(whole, key=lambda checkpoint: checkpoint.updates, default=None)
+    if damaged:
+        goes_on = f"goes on from {last.folder.name}" if last else "begins again"
+        on_note(f"damaged and removed: {', '.join(sorted(damaged))}; the phase {goes_on}")
+    return last
+
+
+def _damage(work: Path, checkpoint: Checkpoint) -> str | None:
+    """Return what a checkpoint's files lack; None if they are whole. Metrics of later RL steps may follow its own."""
+    for name, (size, digest) in checkpoint.files.items():
+        path = work / name
+        if not path.is_file():
+            return f"{name} is missing"
+        found = path.stat().st_size
+        if found < size or (found > size and name != METRICS):
+            return f"{name} has {found} of {size} bytes"
+        if digest and _sha256(path, size) != digest:
+            return f"{name} was altered"
+    return None
+
+
+def _sha256(path: Path, size: int) -> str:
+    """Return the SHA-256 of a file's first bytes."""
+    with open(path, "rb") as stream:
+        return hashlib.sha256(stream.read(size)).hexdigest()

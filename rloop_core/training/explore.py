@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def explore(
-    job: TrainingJob, problems: Sequence[EncodedProblem], verifier: Verifier, on_step: Callable[[dict[str, Any]], None]
+    job: TrainingJob,
+    problems: Sequence[EncodedProblem],
+    verifier: Verifier,
+    on_step: Callable[[dict[str, Any]], None],
+    on_note: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Run or resume the phase; afterwards `work` holds every RL step's shards, snapshots, metrics and `policy/`.
 
@@ -35,6 +39,7 @@ def explore(
         problems: Training problems.
         verifier: Judges completions.
         on_step: Called with each RL step's metrics.
+        on_note: Called with a line if checkpoints are damaged.
 
     Raises:
         StageError: The phase did not reach its last RL step, its loss is not finite, or it began with other ranks.
@@ -43,7 +48,7 @@ def explore(
     from rloop_core.training.checkpoints import last_checkpoint
     from rloop_core.training.metrics_log import MetricsLog
 
-    checkpoint = last_checkpoint(job.work / "checkpoints")
+    checkpoint = last_checkpoint(job.work / "checkpoints", on_note)
     _check_ranks(job, checkpoint)
     trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
     settings = job.config.explore
@@ -58,7 +63,7 @@ def explore(
         save(job.work / "snapshots" / f"step-{step:06d}")
 
     log = MetricsLog(job.work, done, on_step) if job.rank == 0 else None
-    trainer.add_callback(StepBoundary(trainer, log, settings.snapshot_every, save_snapshot))
+    trainer.add_callback(StepBoundary(trainer, job.config, log, save_snapshot))
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
     _prove_finished(trainer.state.global_step, settings.steps * settings.updates_per_step, done)
     save(job.work / "policy")

@@ -1,4 +1,4 @@
-"""What both trainers share: micro-batches of rows of similar length, and a warm-up that learns from its first update.
+"""What both trainers share: micro-batches by length, a warm-up that learns at once, and the check for finite weights.
 
 TRL pads every row of a batch to the longest (its issue 7179). Here one optimizer update of a rank is one batch of the
 trainer, which is split by length, and the gradients of its parts are summed. The update stays the same up to rounding.
@@ -6,6 +6,7 @@ trainer, which is split by length, and the gradients of its parts are summed. Th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -124,6 +125,13 @@ class TokenMicroBatches:
         part, weight = last
         loss = loss_of(model, part, num_items_in_batch=num_items_in_batch) * weight
         return loss + done
+
+    def weights_are_finite(self) -> bool:
+        """Return True if this rank's part of the trained weights holds neither NaN nor infinity."""
+        own = [getattr(value, "ds_tensor", value) for value in self.model.parameters() if value.requires_grad]  # type: ignore[attr-defined]
+        parts = [value.to_local() if hasattr(value, "to_local") else value for value in own]
+        greatest = [torch.linalg.vector_norm(value.detach(), torch.inf) for value in parts if value.numel()]
+        return all(math.isfinite(value) for value in greatest)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Return the schedule with a warm-up of W updates that begins at 1 / W: transformers' first update learns 0."""

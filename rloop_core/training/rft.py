@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, save_policy
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
-from rloop_core.training.settings import TrainingJob, sft_config
+from rloop_core.training.settings import TrainingJob, not_finite, sft_config
 
 
 def finetune(
@@ -46,14 +47,14 @@ def finetune(
     updates = _updates(job, len(prompt_ids))
     losses: list[float] = []
     trainer = make_trainer(job, prompt_ids, completion_ids)
-    trainer.add_callback(_loss_callback(losses, updates, on_update))
+    trainer.add_callback(_loss_callback(losses, updates, on_update, job.config))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
         raise StageError(
             f"stopped after {trainer.state.global_step} of {updates} updates", field="rft", fix="run again"
         )
-    if not all(math.isfinite(value) for value in losses):
-        raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
+    if not trainer.weights_are_finite():
+        raise not_finite("after the last update the weights are no longer finite", job.config, "rft")
     model, weights = policy_of(trainer, job.config)
     if job.rank == 0:
         if settings.interpolation < 1:
@@ -140,14 +141,20 @@ def _check_lengths(prompt_ids: list[list[int]], completion_ids: list[list[int]],
         )
 
 
-def _loss_callback(losses: list[float], updates: int, on_update: Callable[[dict[str, Any]], None]) -> Any:
-    """Return a callback that appends each update's loss, as the trainer logs it."""
+def _loss_callback(
+    losses: list[float], updates: int, on_update: Callable[[dict[str, Any]], None], config: Config
+) -> Any:
+    """Return a callback that appends each update's loss, as the trainer logs it, and ends if it is not finite."""
     from transformers import TrainerCallback
 
     class LossCallback(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
             if logs and "loss" in logs:
                 losses.append(float(logs["loss"]))
+                loss, norm = losses[-1], float(logs.get("grad_norm", 0.0))
+                if not math.isfinite(loss + norm):
+                    what = f"update {state.global_step} of {updates}: the loss is {loss:g}, the gradient norm {norm:g}"
+                    raise not_finite(what, config, "rft")
                 on_update({"step": state.global_step, "steps": updates, "loss": losses[-1]})
 
     return LossCallback()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rloop_core.config import Config, ExploreConfig, RFTConfig
+from rloop_core.errors import StageError
 from rloop_core.rollout.available import uses_vllm
 
 if TYPE_CHECKING:
@@ -48,6 +49,21 @@ class TrainingJob:
     iteration: int = 0
     attempt: int = 0
     theta: Path | None = None
+
+
+def not_finite(what: str, config: Config, stage: Literal["explore", "rft"]) -> StageError:
+    """Return the error of a stage whose loss, gradients or weights are not finite, which a retry would not change.
+
+    Args:
+        what: Where it happened, and the values.
+        config: The run's config.
+        stage: The stage.
+    """
+    settings = getattr(config, stage)
+    fixes = [f"lower {stage}.{name} (now {getattr(settings, name):g})" for name in ("learning_rate", "max_grad_norm")]
+    fixes += ["set policy.dtype to float32"] if config.policy.dtype != "float32" else []
+    fix = f"{', or '.join(fixes)}; with the same settings it ends so again"
+    return StageError(what, field=f"{stage}.learning_rate", fix=fix)
 
 
 def grpo_config(job: TrainingJob) -> GRPOConfig:

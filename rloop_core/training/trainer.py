@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from accelerate.utils import gather_object, is_peft_model, set_seed
@@ -33,6 +33,13 @@ from rloop_core.verifier import Verdict
 _VLLM_SEQUENCES = 512
 """Most sequences that a colocated vLLM works on at a time; more gain nothing (28,900 tokens/s with 512 on an H200)."""
 _VLLM_PREFILL_TOKENS = 8192
+LOSS_IS_A_MEAN_OVER: dict[str, Literal["update", "rows", "tokens"]] = {
+    **dict.fromkeys(("cispo", "dapo", "vespo"), "update"),
+    **dict.fromkeys(("dr_grpo", "grpo", "luspo", "sapo"), "rows"),
+    "bnpo": "tokens",
+}
+"""By what each `loss_type` of TRL 1.16 divides a micro-batch's sum: the tokens of the whole update, or its own rows or
+tokens, whose share in the update then weighs it."""
 
 
 class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
@@ -244,9 +251,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         batches = [_without_empty_columns(select_rows(inputs, rows)) for rows in parts]
         tokens = torch.stack([batch["completion_mask"].sum().float() for batch in batches])
         self._completion_tokens = self.accelerator.reduce(tokens, reduction="sum").clamp(min=1.0).tolist()
-        for rows, batch in zip(parts, batches, strict=True):
-            # TRL's DAPO divides by the same count of tokens in every micro-batch; its GRPO takes a mean over the rows.
-            yield batch, 1.0 if self.loss_type == "dapo" else len(rows) / len(lengths)
+        all_tokens = sum(tokens.tolist()) or 1.0
+        for rows, batch, own_tokens in zip(parts, batches, tokens.tolist(), strict=True):
+            shares = {"update": 1.0, "rows": len(rows) / len(lengths), "tokens": own_tokens / all_tokens}
+            yield batch, shares[LOSS_IS_A_MEAN_OVER[self.loss_type]]
 
     def _get_per_token_logps_and_entropies(
         self,

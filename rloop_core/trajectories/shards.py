@@ -64,6 +64,15 @@ def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows:
     return path
 
 
+def is_whole(path: Path) -> bool:
+    """Return True if a shard is there and ends with its footer; one that was emptied or cut short does not."""
+    try:
+        check_schema(path)
+    except StageError:
+        return False
+    return True
+
+
 def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     """Return the shard with the highest attempt of every (step, rank), in order of (step, rank).
 

@@ -46,7 +46,7 @@ def preflight(context: StageContext) -> StageOutcome:
 
 def explore(context: StageContext) -> StageOutcome:
     """Record, learn from, log and checkpoint RL steps in the real order."""
-    from rloop_core.training.checkpoints import last_checkpoint, mark_complete
+    from rloop_core.training.checkpoints import last_checkpoint, mark_complete, sizes_for_resume
     from rloop_core.training.explore import write_artifact
     from rloop_core.training.groups import ProblemStream, group_id
     from rloop_core.training.metrics_log import MetricsLog
@@ -81,7 +81,7 @@ def explore(context: StageContext) -> StageOutcome:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights").write_text(weights)
         time.sleep(_MOMENT)
-        mark_complete(folder, step, stream.cursor)
+        mark_complete(folder, step, stream.cursor, 1, [sizes_for_resume(folder, step)])
     _write_policy(policy, work / "policy", weights)
     job = TrainingJob(config, context.seed, policy, work, context.device)
     return StageOutcome(write_artifact(job, context.out), {})

@@ -81,6 +81,13 @@ def test_a_missing_config_file(tmp_path: Path) -> None:
     assert "none.yaml" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_loss_that_is_not_finite_is_computed_once_whatever_the_retries(tmp_path: Path) -> None:
+    settings = ("--set", "explore.learning_rate=1e20", "--set", "placement.stage_retries=3")
+    line = _refused(tmp_path, 7, *NO_EVALUATION, *settings)
+    assert "RL step 1: the loss is nan" in line and "with the same settings it ends so again" in line
+    assert next((tmp_path / "store/.scratch").rglob("attempts")).read_text() == "0"
+
+
 def _missing(folder: Path) -> Path:
     return folder / "none.jsonl"
 

@@ -20,6 +20,7 @@ from rloop_core.evaluation import outcomes
 from rloop_core.policies import bundled_policy_path
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import Share, StageJob, StageOutcome
+from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import BASE_ITERATION, Manifest, Store
 from tests.conftest import small_config
@@ -54,7 +55,7 @@ class Process:
         return execute(job, counted)
 
 
-def evaluate(config: Config, store: Path, process: Process | None = None) -> Manifest:
+def evaluate(config: Config, store: Path, process: Callable[..., StageOutcome] | None = None) -> Manifest:
     return (
         StageRunner(config, Store(str(store)), None, launch=process or Process())
         .ensure("evaluate", BASE_ITERATION)
@@ -167,6 +168,34 @@ def test_a_stage_stopped_half_way_keeps_its_batches_and_ends_alike(tmp_path: Pat
     assert seen == kept, "no finished batch was drawn again"
     assert resumed.digest == undisturbed.digest
     assert again.batches == 1 + 1 + 3  # the first set as a whole; of the second what was there, and the rest
+
+
+def test_batches_that_are_damaged_between_starts_are_drawn_again(tmp_path: Path) -> None:
+    undisturbed = evaluate(evaluation(tmp_path / "a"), tmp_path / "a")
+    store = tmp_path / "b"
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(evaluation(store), store, Process(stop_after=4))
+    first, second, *_ = sorted(store.rglob("samples/*/*/*.parquet"))
+    first.write_bytes(b"")
+    with open(second, "r+b") as stream:
+        stream.truncate(second.stat().st_size // 2)
+    assert evaluate(evaluation(store), store).digest == undisturbed.digest
+
+
+def test_files_that_a_finished_stage_lost_before_they_were_published_are_made_again(tmp_path: Path) -> None:
+    """The process ends, its run is killed before it publishes, and the machine loses what it had not yet written."""
+    config = evaluation(tmp_path, sets=[SUMS])
+    undisturbed = evaluate(config, tmp_path / "whole", run_in_process)
+    store = Store(str(tmp_path / "store"))
+
+    def lost(job: StageJob, *arguments: Any, **rest: Any) -> StageOutcome:
+        run_in_process(job, *arguments, **rest)
+        (Path(job.work) / "out/metrics.json").write_bytes(b"")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        StageRunner(config, store, None, launch=lost).ensure("evaluate", BASE_ITERATION)
+    assert StageRunner(config, store, None).ensure("evaluate", BASE_ITERATION).manifest.digest == undisturbed.digest
 
 
 def test_what_several_machines_drew_by_shares_is_what_one_draws(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
-"""A phase that dies at an RL step and is started again, beside one that never died."""
+"""A phase that dies at an RL step and is started again, its files damaged or not, beside one that never died."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rloop_core.config import Config
+from rloop_core.training.checkpoints import MARKER
 from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
@@ -35,14 +38,8 @@ def check_killed_equals_whole(
     counts = write_artifact(whole, whole.work / "out")
 
     for number in dies_after:
-
-        def die(row: dict[str, Any], last: int = number) -> None:
-            if row["step"] == last:
-                raise Killed
-
         name = f"killed-{number}"
-        with pytest.raises(Killed):
-            explore(make_job(config, name), problems, verifier, die)
+        _die(make_job(config, name), verifier, number)
         again: list[int] = []
         killed = make_job(config, name, attempt=1)
         explore(killed, problems, verifier, lambda row: again.append(row["step"]))  # noqa: B023
@@ -51,3 +48,67 @@ def check_killed_equals_whole(
         assert write_artifact(killed, killed.work / "out") == counts
         assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     return whole
+
+
+def check_damaged_equals_whole(
+    config: Config,
+    make_job: Callable[..., TrainingJob],
+    verifier: Verifier,
+    damages: Sequence[tuple[str, str]] | None = None,
+) -> None:
+    """Damage a file of a phase that died after the fifth of six RL steps, with checkpoints after the second and fourth.
+
+    Args:
+        config: Of the phase, with a snapshot after every second RL step.
+        make_job: Makes its jobs.
+        verifier: Judges its rollouts.
+        damages: How, of `DAMAGES`, and which file below the phase's work folder; None for each way and file that a
+            resume needs.
+    """
+    whole = make_job(config, "whole")
+    explore(whole, encoded(config), verifier, lambda row: None)
+    write_artifact(whole, whole.work / "out")
+    killed = make_job(config, "killed")
+    _die(killed, verifier, 5)
+    if damages is None:
+        files = [path for path in killed.work.rglob("*") if path.is_file() and "checkpoint-4" not in path.parts]
+        unused = {"checkpoints/README.md", "timings.jsonl"}
+        names = sorted(path.relative_to(killed.work).as_posix() for path in files if "step-000005" not in path.name)
+        damages = [(way, name) for way in DAMAGES for name in names if name not in unused]
+        assert len(damages) > 3 * 15
+    for way, file in damages:
+        job = make_job(config, "damaged", attempt=1)
+        shutil.copytree(killed.work, job.work, dirs_exist_ok=True)
+        DAMAGES[way](job.work / file)
+        notes: list[str] = []
+        again: list[int] = []
+        explore(job, encoded(config), verifier, lambda row: again.append(row["step"]), notes.append)  # noqa: B023
+        older_needs_it = not file.startswith(("checkpoints", "snapshots/step-000004", "shards/step-00000[34]"))
+        assert again[0] in ((3, 1) if older_needs_it else (3,)), f"{file} {way}: goes on after {again[0] - 1}"
+        assert notes or (file.endswith(MARKER) and way == "removed"), f"{file} {way}: no note"
+        assert write_artifact(job, job.work / "out")["steps"] == 6
+        assert folder_digest(job.work / "out") == folder_digest(whole.work / "out"), f"{file} {way}"
+        shutil.rmtree(job.work)
+
+
+def _truncate(path: Path) -> None:
+    with open(path, "r+b") as stream:
+        stream.truncate(path.stat().st_size * 2 // 3)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "truncated": _truncate,
+    "emptied": lambda path: path.write_bytes(b""),
+}
+
+
+def _die(job: TrainingJob, verifier: Verifier, last: int) -> None:
+    """Explore until an RL step, and die there."""
+
+    def die(row: dict[str, Any]) -> None:
+        if row["step"] == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        explore(job, encoded(job.config), verifier, die)

@@ -13,17 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.errors import StageError
+from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.prompts import EncodedProblem
-from rloop_core.training.checkpoints import MARKER, last_checkpoint
+from rloop_core.training.checkpoints import MARKER
 from rloop_core.training.explore import explore
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
-from tests.training.killed import check_killed_equals_whole
+from tests.training.killed import check_damaged_equals_whole, check_killed_equals_whole
 
 pytestmark = pytest.mark.process
+
+_DAMAGED = {"explore": {"steps": 6, "snapshot_every": 2}, "placement": {"checkpoint_every": 2}}
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -135,6 +137,34 @@ def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
     assert len((job.work / "metrics.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    ("rate", "rollouts", "told"),
+    [
+        (
+            1e20,
+            8,
+            r"RL step 1: the loss is nan, the gradient norm nan \(fix: lower explore.learning_rate \(now 1e\+20\)",
+        ),
+        (1e39, 16, r"RL step 1: the weights are no longer finite .*explore.max_grad_norm \(now 1\)"),
+    ],
+    ids=["loss", "weights"],
+)
+def test_numbers_that_are_not_finite_end_the_phase_before_a_checkpoint_alike_each_time(
+    rate: float, rollouts: int, told: str, make_job: Callable[..., TrainingJob], verifier: Verifier
+) -> None:
+    """The second case is one update whose loss and gradients are finite, and whose step is not."""
+    config = small_config(explore={"steps": 2, "learning_rate": rate, "mini_batch_rollouts": rollouts})
+    errors = []
+    for attempt in (0, 1):
+        job = make_job(config, attempt=attempt)
+        with pytest.raises(StageError, match=told) as caught:
+            explore(job, encoded(config), verifier, _quiet)
+        errors.append(str(caught.value))
+        assert not isinstance(caught.value, StageCrashed), "a retry would end alike"
+        assert not list(job.work.rglob(MARKER))
+    assert errors[0] == errors[1]
+
+
 def test_a_phase_that_ends_early_without_an_error_is_no_success(
     make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,15 +176,21 @@ def test_a_phase_that_ends_early_without_an_error_is_no_success(
         explore(make_job(config), encoded(config), verifier, _quiet)
 
 
-def test_a_checkpoint_without_its_marker_is_never_resumed_from(tmp_path: Path) -> None:
-    for updates, whole in ((2, True), (4, True), (6, False)):
-        folder = tmp_path / f"checkpoint-{updates}"
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(b"half")
-        if whole:
-            (folder / MARKER).write_text(json.dumps({"updates": updates, "cursor": 8 * updates}))
-    checkpoint = last_checkpoint(tmp_path)
-    assert checkpoint is not None
-    assert (checkpoint.folder.name, checkpoint.updates, checkpoint.cursor) == ("checkpoint-4", 4, 32)
-    assert not (tmp_path / "checkpoint-6").exists()
-    assert last_checkpoint(tmp_path / "nothing") is None
+def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
+    make_job: Callable[..., TrainingJob], verifier: Verifier
+) -> None:
+    """Both checkpoints need the second file, so the phase begins again."""
+    damages = [
+        ("removed", "checkpoints/checkpoint-8/optimizer.pt"),
+        ("emptied", "shards/step-000001.rank-00.attempt-000.parquet"),
+    ]
+    check_damaged_equals_whole(small_config(**_DAMAGED), make_job, verifier, damages)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("lora", [{}, {"rank": 4, "alpha": 8.0, "dropout": 0.1}], ids=["weights", "adapters"])
+def test_a_phase_whose_files_are_damaged_in_any_way_equals_one_never_killed(
+    lora: dict[str, Any], make_job: Callable[..., TrainingJob], verifier: Verifier
+) -> None:
+    check_damaged_equals_whole(small_config(**_DAMAGED, lora=lora), make_job, verifier)

@@ -60,6 +60,20 @@ def test_a_learning_rate_of_zero_gives_theta_i_digest_for_digest(tmp_path: Path)
     assert policy_digest(tmp_path / "policy") == policy_digest(bundled_policy_path())
 
 
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (1e20, r"update 2 of 4: the loss is \S+, the gradient norm nan \(fix: lower rft.learning_rate \(now 1e\+20\)"),
+        (1e39, r"after the last update the weights are no longer finite .*rft.max_grad_norm \(now 1\)"),
+    ],
+    ids=["loss", "weights"],
+)
+def test_numbers_that_are_not_finite_end_it_without_a_policy(tmp_path: Path, rate: float, told: str) -> None:
+    with pytest.raises(StageError, match=told):
+        _finetune(tmp_path, count=4 if rate > 1e38 else 6, learning_rate=rate, epochs=1 if rate > 1e38 else 2)
+    assert not (tmp_path / "policy").exists()
+
+
 def test_the_loss_is_the_mean_over_completion_tokens_eos_included_and_prompts_masked(tmp_path: Path) -> None:
     job, metrics = _finetune(tmp_path, count=4, learning_rate=0.0)
     expected, _ = _mean_nll(bundled_policy_path(), *trajectories_of(job.config, 4))
