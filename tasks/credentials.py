@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from rloop_core.errors import ConfigError
+from rloop_core.runtime.environment import reach_loopback
 
 BLOCK = "RLOOP_CREDENTIALS_BLOCK"
 """The environment variable with the block's name: a job variable of a deployment or work pool, and no secret."""
@@ -18,9 +19,12 @@ _FIX = f"""make it: Secret(value={{"{VARIABLES[0]}": "...", "{VARIABLES[1]}": ".
 def take_credentials() -> None:
     """Put the values of the named Secret block into the environment; call it before a store is opened.
 
+    A store on loopback is reached without a proxy.
+
     Raises:
         ConfigError: There is no such block, or it holds something else; the error does not repeat its values.
     """
+    reach_loopback()
     name = os.environ.get(BLOCK)
     if name:
         credentials = _checked(name, _read(name))

@@ -12,6 +12,7 @@ import click
 from rloop_core import __version__
 from rloop_core.cli.interrupt import INTERRUPTED, LINE
 from rloop_core.errors import RLoopError
+from rloop_core.runtime.environment import reach_loopback
 
 COMMANDS: dict[str, str] = {
     "run": "Run or resume: explore, harvest, filter, rft and evaluate, iteration by iteration.",
@@ -83,6 +84,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
     An `RLoopError` prints one line and exits with its code, Ctrl-C with 130, a reader that went away with 141.
     """
+    reach_loopback()
     try:
         code = group.main(args=args, prog_name="rloop", standalone_mode=False)
         sys.stdout.flush()

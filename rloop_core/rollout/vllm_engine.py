@@ -35,6 +35,7 @@ from rloop_core.rollout.engine import (
 )
 from rloop_core.rollout.policy import declared_eos_ids
 from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.lifetime import kill, processes_below
 from rloop_core.runtime.orphans import watch_descendants
 from rloop_core.seeds import derive_seed
@@ -239,6 +240,7 @@ def _set_environment(config: Config, device: str) -> None:
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # stdout is for `--json`
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_RPC_BASE_PATH": socket_folder(),
     }
     if device == "cpu":
         variables["VLLM_CPU_KVCACHE_SPACE"] = str(config.placement.vllm.cpu_cache_gb)

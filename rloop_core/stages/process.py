@@ -22,6 +22,7 @@ from typing import Any
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import file_sizes, replace_text
 from rloop_core.printable import printable_line
+from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
 from rloop_core.runtime.rank_watchdog import stalled_ranks
@@ -41,8 +42,9 @@ def fork_server_context() -> ForkServerContext:
         if _context is None:
             end_orphans(ORPHAN_SECONDS)  # of a run that was killed a moment ago, perhaps on the same scratch
             mark_descendants()
+            socket_folder()  # the fork server's socket lies there
             _context = multiprocessing.get_context("forkserver")
-            _context.set_forkserver_preload(["rloop_core.runtime.fork_server_exit", "rloop_core.stages.preload"])
+            _context.set_forkserver_preload(["rloop_core.runtime.fork_server", "rloop_core.stages.preload"])
         return _context
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_dig
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
+from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.process import start_fork_server
 from rloop_core.store import fingerprint
@@ -101,6 +103,8 @@ def evaluate(
     if machines > 1:
         out = _share_batches(config, out, share, machines, note)
     check_standalone(config, field="--engine")
+    for name in filter(is_foreign, [*os.environ]):  # as in a stage's process
+        del os.environ[name]
     problems = load_problems(config.problems)
     policy = resolve_policy(config.policy)
     encoded = encode_problems(problems, config.prompt, load_tokenizer(policy))

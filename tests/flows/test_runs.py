@@ -15,7 +15,15 @@ import pytest
 from rloop_core.config import load_config
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import place_of
-from tests.conftest import ROOT, SMOKE, command_environment, embedded_prefect, manifest_digests, run_rloop
+from tests.conftest import (
+    ROOT,
+    SMOKE,
+    command_environment,
+    embedded_prefect,
+    manifest_digests,
+    run_rloop,
+    start_rloop,
+)
 
 pytestmark = pytest.mark.process
 
@@ -61,6 +69,23 @@ def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished_smo
     assert json.loads((run / "run.json").read_text())["config"]["name"] == "smoke"
     assert not any(run.glob("lease*"))
     assert not any(path for path in (finished_smoke / "store/.scratch").rglob("*") if path.is_file())
+
+
+def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke: Path, tmp_path: Path) -> None:
+    """Left-overs of launchers, precision by environment, a proxy for everything, and a long temporary folder."""
+    temporary = tmp_path / ("t" * 200)
+    temporary.mkdir()
+    launcher = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    others = {"TORCHELASTIC_RUN_ID": "x", "PMI_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    precision = {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
+    places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
+    start_rloop(
+        "run", "--config", str(SMOKE), "--iterations", "1", "--store", str(tmp_path / "store"), "--no-report",
+        home=tmp_path / "home", env={**launcher, **others, **precision, **proxies, **places},
+    )  # fmt: skip
+    digests = manifest_digests(tmp_path / "store", "smoke")
+    assert len(digests) == 6 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()
 
 
 def test_success_rates_count_every_recorded_rollout(finished_smoke: Path) -> None:

@@ -38,7 +38,7 @@ def main() -> None:
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["rloop_core.runtime.fork_server_exit", "rloop_core.stages.preload", "tests.stages.full_device"]
+        ["rloop_core.runtime.fork_server", "rloop_core.stages.preload", "tests.stages.full_device"]
     )
     process._context = context
     data = json.load(sys.stdin)

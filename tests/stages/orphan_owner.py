@@ -32,7 +32,7 @@ def _supervised(folder: Path, control: Connection) -> None:
 
 if __name__ == "__main__":
     context = fork_server_context()
-    context.set_forkserver_preload(["rloop_core.runtime.fork_server_exit"])  # nothing here needs the libraries
+    context.set_forkserver_preload(["rloop_core.runtime.fork_server"])  # nothing here needs the libraries
     theirs, control = context.Pipe(duplex=False)
     if len(sys.argv) > 1:
         context.Process(target=_supervised, args=(Path(sys.argv[1]), theirs)).start()

@@ -456,6 +456,20 @@ _PROCESSES = (
         "A run killed while it tidies up goes on from what it had left, once its artifact is damaged.",
     ),
     Wrong(
+        "left-over-launcher",
+        "rloop_core/runtime/environment.py",
+        "if not (is_foreign(name) or _PREFECT.fullmatch(name))",
+        "if not _PREFECT.fullmatch(name)",
+        "A WORLD_SIZE that the shell still holds hangs a stage; a precision that it holds changes what is computed.",
+    ),
+    Wrong(
+        "password-in-stages",
+        "rloop_core/runtime/environment.py",
+        "if not (is_foreign(name) or _PREFECT.fullmatch(name))",
+        "if not is_foreign(name)",
+        "A model's own code finds the Prefect server's password in its environment.",
+    ),
+    Wrong(
         "shares-overlap",
         "rloop_core/rollout/recording.py",
         "    return range(share[0] - 1, batches, share[1])\n",
