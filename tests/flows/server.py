@@ -149,6 +149,28 @@ class Server:
         logs = "".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in self.folder.glob("rloop-*.log"))
         raise AssertionError(f"{run['name']} is {run['state_name']} after {patience} s:\n{logs}")
 
+    def scheduled(self, deployment: str, parameters: dict[str, Any], patience: float = 240) -> dict[str, Any]:
+        """Have a deployment's schedule be due every few seconds, and return the first run that it started, ended."""
+        made = self.get(f"/deployments/name/{deployment}")
+        path = f"/deployments/{made['id']}/schedules/{made['schedules'][0]['id']}"
+        self.patch(f"/deployments/{made['id']}", {"parameters": parameters})
+        self.patch(path, {"active": True, "schedule": {"interval": 10}})
+        asked = {
+            "flow_runs": {"deployment_id": {"any_": [made["id"]]}, "state": {"type": {"any_": ["SCHEDULED"]}}},
+            "sort": "EXPECTED_START_TIME_ASC",
+            "limit": 1,
+        }
+        deadline = time.monotonic() + patience
+        while not (due := self.post("/flow_runs/filter", asked).json()):
+            said = (self.folder / "server.log").read_text()[-3000:]
+            assert time.monotonic() < deadline, f"the schedule of {deployment} has no run after {patience} s:\n{said}"
+            time.sleep(0.5)
+        try:
+            assert due[0]["auto_scheduled"] and due[0]["created_by"]["type"] == "SCHEDULE", due[0]
+            return self.wait(due[0]["id"], patience)
+        finally:
+            self.patch(path, {"active": False, "schedule": made["schedules"][0]["schedule"]})
+
     @contextmanager
     def worker(self, pool: str, **more: str) -> Iterator[None]:
         """Run a worker of a pool in the block, started outside the clone, as a service would be.

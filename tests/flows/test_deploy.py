@@ -275,6 +275,14 @@ def test_the_same_run_again_shows_cached_and_needs_no_slot(server: Server, first
     assert "first-report" in drawn and not any(key.endswith("-figure") for key in drawn)
 
 
+def test_a_schedule_that_is_switched_on_starts_runs_that_complete(worked: Server) -> None:
+    few = [*SMALL, "evaluate.base=false"]
+    asked = {"config_file": "smoke", "name": "scheduled", "iterations": 1, "overrides": few}
+    run = worked.scheduled("rloop/nightly", {**asked, "store": str(worked.folder / "store")})
+    assert (run["state_name"], run["name"]) == ("Completed", "scheduled"), run["state"]["message"]
+    assert len(list((worked.folder / "store/scheduled").rglob("manifest.json"))) == 5
+
+
 def _wait_for_a_slot(server: Server, number: str) -> None:
     """Wait until a run's first stages log that they wait for a slot; nothing is computed meanwhile."""
     deadline = time.monotonic() + 240

@@ -57,3 +57,10 @@ def test_a_deployed_run_completes_and_postgres_holds_it(server: Server, database
         time.sleep(0.2)
     assert stages <= completed
     assert not list((server.folder / "server").rglob("prefect.db")), "it is Postgres that was asked to hold it"
+
+
+def test_a_schedule_that_is_switched_on_starts_runs_that_complete(server: Server) -> None:
+    small = ["explore.steps=2", "evaluate.samples=2", "evaluate.k=[1, 2]", "evaluate.base=false"]
+    asked = {"config_file": "smoke", "name": "scheduled", "iterations": 1, "overrides": small}
+    run = server.scheduled("rloop/nightly", {**asked, "store": str(server.folder / "store")})
+    assert (run["state_name"], run["name"]) == ("Completed", "scheduled"), run["state"]["message"]
