@@ -36,19 +36,22 @@ def resolve_policy(policy: PolicyConfig) -> Path:
     """Return the local folder of theta_0, downloading it if `policy.path` is a hub id.
 
     Raises:
-        ConfigError: There is no such model.
+        ConfigError: There is no such model, or it has an adapter beside its weights.
     """
     if policy.path == BUNDLED:
         return bundled_policy_path()
-    local = Path(policy.path).expanduser()
-    if local.is_dir():
-        if not (local / "config.json").is_file():
-            raise ConfigError(f"{local} holds no config.json", field="policy.path", fix="name a saved model's folder")
-        return local
-    if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
-        fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
-        raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
-    return _download(policy)
+    folder = Path(policy.path).expanduser()
+    if not folder.is_dir():
+        if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
+            fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
+            raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
+        folder = _download(policy)
+    elif not (folder / "config.json").is_file():
+        raise ConfigError(f"{folder} holds no config.json", field="policy.path", fix="name a saved model's folder")
+    for adapter in sorted(folder.glob("adapter_*")):  # transformers and vLLM would load it with the model, or fail
+        fix = "merge it into the weights (peft's merge_and_unload) and save the model, or take the file out"
+        raise ConfigError(f"{folder} holds an adapter, {adapter.name}", field="policy.path", fix=fix)
+    return folder
 
 
 def _download(policy: PolicyConfig) -> Path:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
+from rloop_core.printable import printable_line
 from rloop_core.problems import Problem, render
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +68,28 @@ def encode_problems(
         EncodedProblem(problem.id, text, tuple(row), problem.gold)
         for problem, text, row in zip(problems, texts, ids, strict=True)
     ]
+
+
+def check_embeddings(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[EncodedProblem]
+) -> None:
+    """Check that the model has an embedding for every token of the prompts, and for padding and eos.
+
+    Args:
+        model: The policy; its weights are not read, and may be on the device "meta".
+        tokenizer: The policy's.
+        prompts: The prompts.
+
+    Raises:
+        ConfigError: It lacks some.
+    """
+    rows: Any = model.get_input_embeddings().weight.shape[0]
+    ids = {token for prompt in prompts for token in prompt.prompt_ids} | {
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
+    }
+    if (last := max(ids)) >= rows:
+        token = printable_line(str(tokenizer.convert_ids_to_tokens(last)), 40)
+        what = f"the tokenizer gives ids up to {last} ({token}), and the model has {rows} embeddings"
+        fix = "save the tokenizer that belongs to the model, or the model after resize_token_embeddings(len(tokenizer))"
+        raise ConfigError(what, field="policy.path", fix=fix)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from rloop_core.errors import ConfigError
 from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, make_completions, plan_batches
 from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
@@ -28,9 +30,14 @@ _CACHE_ROOM = 64
 
 
 class TransformersSampler:
-    """Samples completions from a loaded policy; see `RolloutEngine`."""
+    """Samples completions from a loaded policy; see `RolloutEngine`.
+
+    Raises:
+        ConfigError: The policy has no key-value cache.
+    """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        _check_cache(model)
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._eos = eos_token_ids(model, tokenizer)
@@ -106,7 +113,7 @@ class TransformersSampler:
                 unfinished = [row for row, is_over in enumerate(ended) if not is_over]
                 keep = torch.tensor(unfinished, device=ids.device)
                 ids, mask, prompt_of_row = ids[keep], mask[keep], [prompt_of_row[row] for row in unfinished]
-                cache.batch_select_indices(keep)
+                cache.reorder_cache(keep)
         return [(row, sum(values)) for row, values in zip(completions, logprobs, strict=True)]
 
     def _prefill(self, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
@@ -125,7 +132,7 @@ class TransformersSampler:
             use_cache=True,
             logits_to_keep=1,
         )
-        cache.batch_select_indices(row_of)
+        cache.reorder_cache(row_of)
         return cache
 
     def _settings(self, tokens: int) -> GenerationConfig:
@@ -195,6 +202,21 @@ class LogProbRecorder:
         if self._scores is not None:
             chosen = self._scores.gather(1, ids[:, -1:])[:, 0]
             self._logprobs.append((chosen - self._scores.logsumexp(dim=1)).float())
+
+
+def _check_cache(model: PreTrainedModel) -> None:
+    """Check that the model keeps what it has read in a cache whose rows can be selected; it may have recurrent layers.
+
+    Raises:
+        ConfigError: It has no attention layer, a cache of its own, or keeps state in its modules.
+    """
+    has_attention = any(hasattr(layer, "keys") for layer in preallocated_cache(model).layers)
+    takes_cache = "past_key_values" in signature(model.forward).parameters and model._supports_default_dynamic_cache()
+    keeps_state = any(hasattr(module, "_setup_cache") for module in model.modules())
+    if keeps_state or not (has_attention and takes_cache):
+        what = f"{type(model).__name__} keeps no key-value cache, which the engine transformers needs"
+        fix = "set explore.engine and placement.engine to vllm, or choose a model with attention layers"
+        raise ConfigError(what, field="policy.path", fix=fix)
 
 
 def preallocated_cache(model: PreTrainedModel) -> DynamicCache:

@@ -10,9 +10,10 @@ from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
-from rloop_core.rollout.policy import context_tokens, load_tokenizer, resolve_policy
-from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, resolve_policy
+from rloop_core.rollout.prompts import check_embeddings, encode_problems
 from rloop_core.rollout.recording import make_verifier
+from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
 from rloop_core.stages.execute import StageContext
@@ -136,7 +137,7 @@ def check_memory(config: Config, folder: Path, available: float) -> list[str]:
 
 
 def run(context: StageContext) -> StageOutcome:
-    """Check tokenizer, prompt lengths and golds thoroughly, as a stage without an artifact.
+    """Check model, tokenizer, prompt lengths and golds thoroughly, as a stage without an artifact.
 
     Raises:
         RLoopError: One clear line about the first thing that is wrong.
@@ -154,7 +155,11 @@ def run(context: StageContext) -> StageOutcome:
             as_notes(context.on_event)(warning)
         if samples_here(config) and config.placement.engine == "vllm":
             replicas_of(config, context.device)
-    tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+    remote = config.policy.trust_remote_code
+    tokenizer = load_tokenizer(policy, trust_remote_code=remote)
+    model = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
+    if "transformers" in (config.explore.engine, config.placement.engine):
+        TransformersSampler(model, tokenizer)
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
     warnings: list[str] = []
@@ -162,6 +167,7 @@ def run(context: StageContext) -> StageOutcome:
         for role in context.roles("problems"):
             problems = context.problems(role)
             encoded = encode_problems(problems, config.prompt, tokenizer)
+            check_embeddings(model, tokenizer, encoded)
             _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, context.work)
             refused = self_check(problems, verifier)
             if len(refused) > _TOLERATED_GOLDS * len(problems):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import GenerationConfig
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GenerationConfig
 
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.engine import Completion, SamplingSettings
@@ -52,6 +53,33 @@ def sliding() -> Any:
         pad_token_id=TOKENIZER.pad_token_id,
     )
     return MistralForCausalLM(config).eval()
+
+
+SMALL = {
+    **{"vocab_size": len(TOKENIZER), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256},
+    **{"eos_token_id": TOKENIZER.eos_token_id, "pad_token_id": TOKENIZER.pad_token_id, "bos_token_id": None},
+}
+RECURRENT: dict[str, dict[str, Any]] = {
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "jamba": {"num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "use_mamba_kernels": False},
+    "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8},
+    "qwen3_next": {
+        **{"layer_types": ["linear_attention", "full_attention"], "num_experts": 2, "num_experts_per_tok": 1},
+        **{"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "linear_num_key_heads": 2},
+        **{"linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16},
+    },
+}
+"""Models with layers of attention and recurrent ones."""
+
+
+def recurrent(kind: str) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**SMALL, **RECURRENT[kind])).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.4)  # far from ties
+    return model
 
 
 GENERATION: dict[str, Any] = {
@@ -131,19 +159,23 @@ def test_sampling_waits_for_no_other_rank_under_zero3(monkeypatch: pytest.Monkey
     assert len(_sample(TransformersSampler(bundled(), TOKENIZER), problems)) == 4
 
 
-@pytest.mark.parametrize("make", [bundled, sliding])
-def test_the_likeliest_completion_is_that_of_generate_alone(make) -> None:
-    model, problems = make(), encoded(small_config())[:9]
+@pytest.mark.parametrize(
+    ("make", "tokens"), [(bundled, 48), (sliding, 48), *((partial(recurrent, kind), 12) for kind in RECURRENT)]
+)
+def test_the_likeliest_completion_is_that_of_generate_alone(make, tokens) -> None:
+    model, problems = make(), encoded(small_config())[: 9 if tokens > 12 else 4]
     assert len({len(problem.prompt_ids) for problem in problems}) > 1
     sampler = TransformersSampler(model, TOKENIZER)
-    completions = _sample(sampler, problems, temperature=1e-5)
-    assert len(completions) == 18
-    for completion in completions:
-        ids = torch.tensor([list(completion.problem.prompt_ids)])
-        alone = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=48)
+    completions = _sample(sampler, problems, temperature=1e-5, max_tokens=tokens)
+    assert len(completions) == 2 * len(problems)
+    for problem in problems:
+        ids = torch.tensor([list(problem.prompt_ids)])
+        alone = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=tokens)
         expected = alone[0, ids.shape[1] :].tolist()
-        assert completion.token_ids == expected
-        assert completion.finished == (expected[-1] == TOKENIZER.eos_token_id)
+        for completion in completions:
+            if completion.problem == problem:
+                assert completion.token_ids == expected
+                assert completion.finished == (expected[-1] == TOKENIZER.eos_token_id)
 
 
 def test_tokens_come_with_the_model_s_own_probabilities() -> None:

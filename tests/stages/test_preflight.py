@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,11 +13,15 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError
 from rloop_core.plan.models import KNOWN
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.stages import preflight
 from rloop_core.stages.execute import _show_one_gpu
 from rloop_core.stages.preflight import check_memory
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Store
 from rloop_core.training.settings import TrainingJob, grpo_config
 from tests.conftest import small_config
+from tests.stages.running import launch_here
 
 
 def test_a_stage_that_may_not_fit_is_warned_of_and_one_that_cannot_is_refused() -> None:
@@ -87,3 +94,49 @@ def test_sharding_under_which_transformers_cannot_generate_is_refused() -> None:
         preflight._check_sharding(small_config(placement=fsdp))
     preflight._check_sharding(small_config(placement=fsdp, explore={"engine": "vllm"}))
     preflight._check_sharding(small_config(placement={**fsdp, "accelerate_config": "infra/accelerate/zero3.yaml"}))
+
+
+def _without_attention(kind: str, **fields: Any) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 418}
+        AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**sizes, **fields)).save_pretrained(folder)
+
+    return make
+
+
+def _with_tokens(*tokens: str, **special: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        tokenizer = load_tokenizer(folder)
+        tokenizer.add_tokens([*tokens])
+        tokenizer.add_special_tokens(special)
+        tokenizer.save_pretrained(folder)
+
+    return make
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_without_attention("mamba"), "MambaForCausalLM keeps no key-value cache"),
+        (_without_attention("falcon_mamba"), "FalconMambaForCausalLM keeps no key-value cache"),
+        (_without_attention("rwkv", attention_hidden_size=32), "RwkvForCausalLM keeps no key-value cache"),
+        (_without_attention("recurrent_gemma", lru_width=32), "RecurrentGemmaForCausalLM keeps no key-value cache"),
+        (_with_tokens(" ="), r"gives ids up to 418 \(=\), and the model has 418 embeddings"),
+        (_with_tokens(pad_token="<pad>"), r"gives ids up to 418 \(<pad>\), and the model has 418 embeddings"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds an adapter, adapter_config.json"),
+        (lambda folder: (folder / "adapter_model.safetensors").touch(), "holds an adapter, adapter_model.safetensors"),
+    ],
+)
+def test_a_policy_that_later_stages_cannot_use_is_refused(
+    change: Callable[[Path], Any], message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "policy"
+    shutil.copytree(bundled_policy_path(), folder)
+    change(folder)
+    config = small_config(policy={"path": str(folder)})
+    runner = StageRunner(config, Store(str(tmp_path / "store")), None, launch=launch_here)
+    with pytest.raises(ConfigError, match=rf"policy.path: .*{message}.*\(fix: "):
+        runner.preflight()
