@@ -6,6 +6,7 @@ import click
 
 from rloop_core.cli.options import BEST, CACHE_FOLDER, iteration_or_best, json_option, store_option
 from rloop_core.cli.output import print_json
+from rloop_core.printable import printable_line
 
 
 @click.command("export")
@@ -18,8 +19,9 @@ from rloop_core.cli.output import print_json
     "evaluate.select_on names.  [default: the last finished]",
 )  # fmt: skip
 @click.option(
-    "--force", is_flag=True, help="Write into a folder that is not empty: old weights are removed, other files stay."
-)
+    "--force", is_flag=True,
+    help="Write into a folder that is not empty: an older model's files are removed and named, other files stay.",
+)  # fmt: skip
 @click.option("--public", is_flag=True, help="Make a new hub repository public; it is private otherwise.")
 @json_option
 def command(
@@ -46,15 +48,18 @@ def command(
         policy = selected_policy(record, chosen)
     else:
         policy = policy_of(record, None if iteration is None else int(iteration))
+    removed: list[str] = []
     if target.startswith(HUB_PREFIX):
         place = upload_policy(record, target.removeprefix(HUB_PREFIX), policy, private=not public)
     else:
         place = str(Path(target).expanduser())
-        export_policy(record, Path(place), policy, force=force)
+        removed = export_policy(record, Path(place), policy, force=force)
     if as_json:
         result = {"run": run, "iteration": policy.iteration, "policy": policy.name, "digest": policy.manifest.digest}
-        print_json({**result, "to": place, "selected": chosen.to_dict() if chosen else None})
+        print_json({**result, "to": place, "removed": removed, "selected": chosen.to_dict() if chosen else None})
         return
     click.echo(f"{policy.name} of {run} is in {place}")
+    if removed:
+        click.echo(f"removed, of an older model: {printable_line(', '.join(removed))}")
     if chosen:
         click.echo(f"selected: {chosen.sentence()}")

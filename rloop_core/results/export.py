@@ -13,14 +13,15 @@ from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
+from rloop_core.files import file_sizes
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, snapshot_rows
 from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.selection import BIASED, Selected
 from rloop_core.results.tables import POLICY, markdown_code, markdown_table, markdown_text
+from rloop_core.rollout.policy import belongs_to_model
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, fetch
 
 HUB_PREFIX = "hub:"
-_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
@@ -76,18 +77,21 @@ def selected_policy(run: RunRecord, selected: Selected) -> StoredPolicy:
     return StoredPolicy(iteration, step, selected.policy, manifest, folder, selected)
 
 
-def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: bool = False) -> None:
+def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: bool = False) -> list[str]:
     """Write a policy and its model card into a folder.
 
     Args:
         run: The run.
         target: Folder; created if it is missing.
         policy: The policy.
-        force: Write into a folder that is not empty. Old weights there are removed, since a loader would mix them with
-            the new ones; other files stay.
+        force: Write into a folder that is not empty. Once the new files are there, those of an older model (weights,
+            adapters, configuration, tokenizer) are removed, since a loader would mix them; other files stay.
+
+    Returns:
+        The names of the files that were removed and not replaced.
 
     Raises:
-        ArtifactDamaged: A stored file differs from its manifest, or is missing in it.
+        ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
         StoreError: The folder is in use or cannot be written.
     """
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not force):
@@ -98,15 +102,28 @@ def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: 
         what = f"holds no {policy.folder}"
         raise ArtifactDamaged(what, field=f"{policy.name} of {run.name}", fix="start the run again")
     cache = Cache(run.cache, run.config.placement.cache_bytes)
-    folder = fetch(run.store, policy.manifest.model_copy(update={"files": files}), cache) / policy.folder
+    folder = fetch(run.store, policy.manifest.model_copy(update={"files": files}), cache)
+    for entry in files:
+        if any((folder / part).is_symlink() for part in (entry.path, *Path(entry.path).parents)):
+            fix = "put the file itself there"
+            raise ArtifactDamaged("is a symbolic link", field=f"{policy.manifest.folder}/{entry.path}", fix=fix)
     card = model_card(run, policy)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for pattern in _WEIGHTS:
-            for old in target.glob(pattern):
-                old.unlink()
-        shutil.copytree(folder, target, dirs_exist_ok=True)
-        (target / "README.md").write_text(card, encoding="utf-8")
+        with tempfile.TemporaryDirectory(prefix=".rloop-export-", dir=target) as scratch:
+            copied = Path(scratch)
+            (copied / "README.md").write_text(card, encoding="utf-8")
+            for entry in files:
+                copy = copied / Path(entry.path).relative_to(policy.folder)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / entry.path, copy, follow_symlinks=False)
+            old = [path for path in target.iterdir() if not path.is_dir() and belongs_to_model(path.name)]
+            for path in old:
+                path.unlink()
+            for name in file_sizes(copied):
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                (copied / name).replace(target / name)
+        return sorted(path.name for path in old if not path.exists())
     except OSError as error:
         fix = "check space and permissions"
         raise StoreError(f"cannot be written: {error.strerror or error}", field=str(target), fix=fix) from error
@@ -114,6 +131,8 @@ def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: 
 
 def upload_policy(run: RunRecord, repository: str, policy: StoredPolicy, *, private: bool = True) -> str:
     """Upload a policy and its model card to the Hugging Face hub; return the address.
+
+    Files of an older model in the repository are removed; its history keeps them.
 
     Raises:
         ConfigError: The name is impossible, no token is configured, or the hub refuses.
@@ -132,7 +151,8 @@ def upload_policy(run: RunRecord, repository: str, policy: StoredPolicy, *, priv
             api = HfApi()
             address = api.create_repo(repository, private=private, exist_ok=True)
             message = f"{policy.name} of run {run.name}"
-            api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=message)
+            old = [name for name in api.list_repo_files(repository) if "/" not in name and belongs_to_model(name)]
+            api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message=message, delete_patterns=old)
         except (HfHubHTTPError, OSError, ValueError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             fix = "check the name, the token's rights and the network"

@@ -29,6 +29,14 @@ _FORWARD: dict[str, Any] = {
     "output_hidden_states": False,
 }
 _NOISE = re.compile("drop|jitter")
+_NAMED = re.compile(
+    r"((adapter_|generation_|preprocessor_|processor_|quantize_|tokenizer_)?config|tokenizer|added_tokens|normalizer"
+    r"|special_tokens_map|chat_template|([a-z]+_)?vocab(-src|-tgt)?)\.json|(vocab|merges|dict)\.txt|chat_template\.jinja"
+    r"|(tokenizer|spiece|spm|sentencepiece(\.bpe)?)\.model|(source|target)\.spm|bpe\.codes"
+)
+"""Files beside the weights that transformers knows by name."""
+_REMOTE_CODE = (".py", ".model", ".spm", ".jinja", ".tiktoken", ".codes", ".bpe")
+"""A model with code of its own names its files as it likes."""
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
@@ -263,10 +271,17 @@ def save_policy(
 
 
 def copy_policy_files(source: Path, target: Path) -> None:
-    """Copy a policy's files except its weights."""
+    """Copy a policy's files except its weights, and nothing else that lies in its folder: they may be published."""
     for path in _policy_files(source):
-        if not path.name.endswith(_WEIGHTS):
+        if (_NAMED.fullmatch(path.name) or path.suffix in _REMOTE_CODE) and not path.name.startswith("adapter_"):
             shutil.copyfile(path, target / path.name)
+
+
+def belongs_to_model(name: str) -> bool:
+    """Return True for the name of a file that a loader would take for part of the model, were it left in a folder."""
+    is_weights = name.endswith((".safetensors", ".index.json", "_model.h5", "_model.msgpack"))
+    is_torch = name.startswith(("pytorch_model", "adapter_model", "model")) and name.endswith(".bin")
+    return is_weights or is_torch or _NAMED.fullmatch(name) is not None
 
 
 def _policy_files(folder: Path) -> list[Path]:

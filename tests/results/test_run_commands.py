@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +13,8 @@ from click.testing import CliRunner
 from rloop_core.cli import run_command
 from rloop_core.cli.entry import group
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
+from rloop_core.policies import bundled_policy_path
+from rloop_core.rollout.policy import copy_policy_files
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Lease
 from tests.results.conftest import fake_config
@@ -164,6 +168,132 @@ def test_export_refuses_a_folder_in_use_unless_forced(finished, tmp_path):
     assert rloop("export", "tiny", "--to", target, "--store", store, "--iteration", "0", "--force").exit_code == 0
     names = {path.name for path in target.iterdir()}
     assert {"mine.txt", "model.safetensors", "README.md"} <= names and "old.safetensors" not in names
+
+
+OF_OLDER_MODELS = (
+    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "added_tokens.json", "merges.txt"),
+    *("chat_template.jinja", "generation_config.json", "model-00001-of-00002.safetensors", "pytorch_model.bin"),
+    *("model.safetensors.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"),
+    *("special_tokens_map.json", "tf_model.h5", "tokenizer.model", "vocab.json"),
+)
+OF_THE_USER = ("mine.txt", "training_args.bin", "data.json", "run.py", "model.gguf", "onnx/model.safetensors")
+
+
+def _older_model(target: Path) -> None:
+    for name in (*OF_OLDER_MODELS, *OF_THE_USER, "config.json"):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text("stale")
+
+
+def test_a_forced_export_leaves_no_file_of_an_older_model_and_all_of_the_user(finished, tmp_path):
+    target, store = tmp_path / "theta", finished.root / "store"
+    _older_model(target)
+    (tmp_path / "outside").write_text("not mine to write")
+    (target / "README.md").symlink_to(tmp_path / "outside")
+    done = rloop("export", "tiny", "--to", target, "--store", store, "--force", "--json")
+    assert json.loads(done.output)["removed"] == sorted(OF_OLDER_MODELS)
+    left = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert left == {*OF_THE_USER, "README.md", "config.json", "model.safetensors"}
+    assert {(target / name).read_text() for name in OF_THE_USER} == {"stale"}
+    assert (tmp_path / "outside").read_text() == "not mine to write"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("older", ["adapter", "torch", "sharded", "tokenizer"])
+def test_a_forced_export_loads_as_the_policy_itself(fake_run, tmp_path, older):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def real(out):
+        (out / "policy").mkdir()
+        copy_policy_files(bundled_policy_path(), out / "policy")
+        shutil.copy(bundled_policy_path() / "model.safetensors", out / "policy")
+        return {}
+
+    fake_run.publish(0, "rft", real)
+    plain, target = tmp_path / "plain", tmp_path / "theta"
+    assert rloop("export", "tiny", "--to", plain, "--store", fake_run.store.uri).exit_code == 0
+    shutil.copytree(plain, target)
+    model = AutoModelForCausalLM.from_pretrained(plain)
+    if older == "adapter":
+        peft = pytest.importorskip("peft")
+        peft.get_peft_model(model, peft.LoraConfig(r=2)).save_pretrained(target)
+    elif older == "torch":
+        torch.save({}, target / "pytorch_model.bin")
+    elif older == "sharded":
+        model.save_pretrained(target, max_shard_size="100KB")
+    else:
+        (target / "chat_template.jinja").write_text("{{ nothing }}")
+        (target / "special_tokens_map.json").write_text('{"eos_token": "x"}')
+    done = rloop("export", "tiny", "--to", target, "--store", fake_run.store.uri, "--force")
+    assert done.exit_code == 0, done.exception
+    assert {path.name for path in target.iterdir()} == {path.name for path in plain.iterdir()}
+    again = AutoModelForCausalLM.from_pretrained(target).state_dict()
+    assert all(
+        torch.equal(value, again[name])
+        for name, value in AutoModelForCausalLM.from_pretrained(plain).state_dict().items()
+    )
+    one, other = (AutoTokenizer.from_pretrained(folder) for folder in (plain, target))
+    assert (one.eos_token, one.chat_template, one("12 + 3")) == (other.eos_token, other.chat_template, other("12 + 3"))
+
+
+def test_a_forced_export_that_fails_leaves_the_older_model(finished, tmp_path, monkeypatch):
+    _older_model(target := tmp_path / "theta")
+
+    def full(*paths, **rest):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    failed = rloop("export", "tiny", "--to", target, "--store", finished.root / "store", "--force")
+    assert isinstance(failed.exception, StoreError) and "No space left" in str(failed.exception)
+    left = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert left == {*OF_OLDER_MODELS, *OF_THE_USER, "config.json"}
+
+
+def test_an_export_holds_what_the_manifest_names_and_nothing_through_links(finished, tmp_path):
+    policy = finished.store.local_path("tiny/iteration-001/rft/policy")
+    (tmp_path / "secret").write_text("s3cret")
+    (policy / "id_rsa").write_text("s3cret")
+    (policy / "added_tokens.json").symlink_to(tmp_path / "secret")
+    store = finished.root / "store"
+    assert rloop("export", "tiny", "--to", tmp_path / "theta", "--store", store).exit_code == 0
+    left = {path.name: path.read_text() for path in (tmp_path / "theta").iterdir()}
+    assert left.keys() == {"README.md", "config.json", "model.safetensors"}
+    assert not any("s3cret" in text for text in left.values())
+    moved = policy.rename(tmp_path / "moved")
+    for link, target in ((policy, moved), (policy / "config.json", tmp_path / "config.json")):
+        if link != policy:
+            policy.unlink()
+            moved.rename(policy)
+            link.rename(target)
+        link.symlink_to(target)
+        refused = rloop("export", "tiny", "--to", tmp_path / "linked", "--store", store)
+        assert isinstance(refused.exception, ArtifactDamaged) and "is a symbolic link" in str(refused.exception)
+        assert not (tmp_path / "linked").exists()
+
+
+def test_the_hub_gets_the_manifests_files_and_loses_those_of_an_older_model(finished, tmp_path, monkeypatch):
+    (finished.store.local_path("tiny/iteration-001/rft/policy") / "id_rsa").write_text("s3cret")
+    sent = {}
+
+    class Hub:
+        def create_repo(self, repository, **rest):
+            return f"https://hub/{repository}"
+
+        def list_repo_files(self, repository):
+            return [".gitattributes", *OF_OLDER_MODELS, *OF_THE_USER, "config.json"]
+
+        def upload_folder(self, folder_path, delete_patterns, **rest):
+            files = [path for path in Path(folder_path).rglob("*") if path.is_file()]
+            sent["files"] = {path.relative_to(folder_path).as_posix() for path in files}
+            sent["deleted"] = set(delete_patterns)
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
+    done = rloop("export", "tiny", "--to", "hub:me/x", "--store", finished.root / "store")
+    assert done.exit_code == 0 and "https://hub/me/x" in done.output
+    assert sent["files"] == {"README.md", "config.json", "model.safetensors"}
+    assert sent["deleted"] == {*OF_OLDER_MODELS, "config.json"}
 
 
 def test_export_of_what_is_not_there_or_damaged(finished, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rloop_core.policies import bundled_policy_path
-from rloop_core.rollout.policy import load_model
+from rloop_core.rollout.policy import load_model, save_policy
 from tests.conftest import ROOT
 
 _LOAD = """
@@ -40,6 +41,26 @@ def test_weights_reach_a_device_without_passing_through_the_hosts_memory(tmp_pat
     elsewhere, here = map(float, done.stdout.split())
     assert elsewhere < 32
     assert here > 100, "the peak shows weights that are in the host's memory"
+
+
+def test_a_saved_policy_has_the_models_files_and_nothing_else_of_its_folder(tmp_path: Path) -> None:
+    """They go into the store and, from there, to the hub."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(bundled_policy_path(), source)
+    kept = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    kept |= {"vocab.json", "merges.txt", "chat_template.jinja", "special_tokens_map.json", "modeling_own.py"}
+    (tmp_path / "secret").write_text("s3cret")
+    for name in kept:
+        (source / name).touch()
+    strays = ("id_rsa", "hub.json", "keys.txt", ".env", "adapter_config.json", "training_args.bin", "outcome.jsonl")
+    for name in strays:
+        (source / name).write_text("s3cret")
+    (source / "notes.json").symlink_to(tmp_path / "secret")
+    (source / "tokenizer_config.json").rename(tmp_path / "blob")  # as the hub's cache has it
+    (source / "tokenizer_config.json").symlink_to(tmp_path / "blob")
+    save_policy(load_model(bundled_policy_path(), dtype="float32", device="cpu"), source, target, dtype="float32")
+    assert {path.name for path in target.iterdir()} == {*kept, "model.safetensors"}
+    assert not any(b"s3cret" in path.read_bytes() for path in target.iterdir())
 
 
 def test_a_model_on_one_device_has_no_device_map() -> None:

@@ -283,7 +283,14 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     assert not any(row.kind == "hindsight" for row in found.table.rows())
     assert {one.path for one in found.forgetting} == {"between iterations"}
     assert draw_pictures(found).keys() == {"curves", "training", "differences", "forgetting"}
-    assert "What did not come out" in render(found, {})
+    text = render(found, {})
+    assert "What did not come out" in text
+    assert not any("overfits" in claim.claim for claim in found.claims), "nobody has looked at RL's course"
+    assert found.overfitting.falls == [] and found.overfitting.training
+    assert "Nobody has looked" in text and "the end minus the peak" not in text
+    out = io.StringIO()
+    show_study(found, Console(file=out, width=160))
+    assert "overfit" not in out.getvalue()
 
 
 def test_what_an_arm_sets_differs_by_design(tmp_path):

@@ -77,7 +77,7 @@ class Overfitting:
         arm: Its short name.
         seeds: Seeds that it rests on.
         training: Reward and accuracy of training.
-        falls: The fall from the peak, by set and metric.
+        falls: The fall from the peak, by set and metric; without sets on which no policy of its course was evaluated.
         earlier: The end minus every earlier policy, by set: nothing was chosen there.
     """
 
@@ -118,8 +118,8 @@ def overfitting(record: StudyRecord) -> Overfitting | None:
     for label, final in finals.items():
         # The policies that every seed has, in the order of training.
         path = sorted(set.intersection(*(set(record.checkpoints(label, arm, seed)) for seed in seeds)))
-        if len(path) < 2:
-            continue
+        if sum(policy.step > 0 for policy in path) < 2:
+            continue  # with its end alone, nobody has looked for a peak
         sides = {policy: Side(arm, dict.fromkeys(seeds, policy)) for policy in path}
         tables = [record.values(label, side, seeds) for side in sides.values()]
         for metric in record.metrics[label]:
