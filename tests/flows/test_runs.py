@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -121,9 +122,27 @@ def test_a_second_start_loads_nothing_that_computes(finished_smoke: Path, tmp_pa
 
 
 def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
-    states = _states(copy, "filter.threshold=0.9", "iterations=1")
+    states = _states(copy, "filter.threshold=0.9", "iterations=1", "placement.replace=true")
     assert states["explore-000"] == states["harvest-000"] == states["evaluate-base"] == "Cached"
     assert {states[f"{stage}-000"] for stage in ("filter", "rft", "evaluate")} == {"Completed"}
+
+
+def test_a_second_start_that_would_replace_finished_stages_is_refused_before_anything_is_computed(copy: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        kept = (path for path in (copy / "store/smoke").rglob("*") if path.is_file() and path.name != "lease.json")
+        return {path: path.read_bytes() for path in kept}
+
+    before, changed = files(), ("--set", "explore.steps=1")
+    refused = run_rloop("run", "--config", str(SMOKE), "--store", str(copy / "store"), *changed, check=False)
+    assert refused.returncode == 2 and files() == before
+    message = (
+        r"smoke: 10 finished stages \(explore, .* of iterations 0, 1\) .*: explore.steps: \d -> 1 \(fix: .*--replace"
+    )
+    assert re.search(message, refused.stderr.splitlines()[-1])
+    again = _again(copy, *changed, "--iterations", "1", "--set", "evaluate.sets=[]", "--replace")
+    assert "explore" in {each["stage"] for each in again["stages_run"]}
+    status = json.loads(run_rloop("status", "smoke", "--store", str(copy / "store"), "--json").stdout)
+    assert status["complete"] and status["stages"][0]["reason"].startswith("changed: explore.steps: ")
 
 
 def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
