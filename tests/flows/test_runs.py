@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +180,26 @@ def test_a_damaged_artifact_is_named_recomputed_and_never_used(copy: Path) -> No
     assert path.name in done.stdout + done.stderr
     assert manifest_digests(copy / "store", "smoke") == before
     assert _states(copy)["rft-000"] == "Cached"
+
+
+def test_a_dated_run_keeps_the_day_of_its_schedule_when_it_is_restarted_on_another(tmp_path: Path) -> None:
+    """Both starts fail, for the day is in the name before anything is computed."""
+    from prefect import get_client
+    from prefect.flow_engine import run_flow
+    from prefect.states import AwaitingRetry, Scheduled
+
+    from flows.deployed import iterate
+
+    embedded_prefect()
+    day = datetime.now(UTC) - timedelta(days=1)
+    asked = {"config_file": "smoke", "name": "night-{date}", "store": str(tmp_path), "overrides": ["policy.path=/none"]}
+    with get_client(sync_client=True) as client:
+        number = client.create_flow_run(iterate, parameters=asked, state=Scheduled(scheduled_time=day)).id
+        for restart in (False, True):
+            if restart:
+                client.set_flow_run_state(number, AwaitingRetry(scheduled_time=datetime.now(UTC)), force=True)
+            run_flow(iterate, flow_run=client.read_flow_run(number), parameters=asked, return_type="state")
+            ended = client.read_flow_run(number)
+            assert ended.state and "there is no model at '/none'" in str(ended.state.message)
+            assert ended.run_count == 1 + restart
+            assert ended.name == f"night-{day:%Y-%m-%d}" and {ended.name, "smoke"} == {*ended.tags}
