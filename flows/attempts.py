@@ -85,7 +85,7 @@ def _key_of(run: FlowRun, current: Config) -> tuple[str, str] | None:
     try:
         if isinstance(form.get("config"), dict):
             form["config"] = Config.model_validate(form["config"])
-        config = config_from(**form)
+        config = config_from(**form, start=run.expected_start_time)
     except (RLoopError, TypeError, ValueError):
         return None
     config = as_vanilla(config) if current.arm == "vanilla-rl" else config

@@ -30,9 +30,12 @@ _FIELDS = """
         config_file: A config of deployments/configs, by its file name.
         config: A whole config of your own in place of that file; only `problems` is required.
         overrides: Changes to single fields, such as `explore.steps=20`, in order.
-        name: Name of the run, its folder in the store; a control's ends with `-vanilla-rl`. Null takes the config's.
+        name: Name of the run, its folder in the store; `{date}` in it is the day of its scheduled start (UTC), and a
+            control's ends with `-vanilla-rl`. Null takes the config's.
         iterations: Iterations of RLoop; raising it later continues the run. Null takes the config's.
         store: Object store, such as s3://bucket/prefix; null takes the config's. No secrets in it.
+        replace: Compute finished stages of this name again if this form wants others, and replace them; without it such
+            a start is refused.
     """
 
 
@@ -46,8 +49,9 @@ def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
         name: RunName | None = None,
         iterations: Iterations | None = None,
         store: StoreUri | None = None,
+        replace: bool = False,
     ) -> Any:
-        return _run(arm.fn, config_file, config, overrides, name, iterations, store)
+        return _run(arm.fn, config_file, config, overrides, name, iterations, store, replace)
 
     start.__doc__ = f"{summary}\n{_FIELDS}"
     return flow(name=arm.name, flow_run_name=form_run_name)(start)
@@ -65,7 +69,7 @@ def _run(arm: Callable[[Config], None], config_file: str, config: Config | None,
     """Run an arm and its report; the message of the returned state is the result, or what to do."""
     try:
         take_credentials()
-        run_config = config_from(config_file, config, *fields)
+        run_config = config_from(config_file, config, *fields, start=flow_run.scheduled_start_time)
         run_config = as_vanilla(run_config) if arm is control.vanilla_rl.fn else run_config
         names = [run_config.name, *([] if config else [config_file])]
         with survive_worker(), _tagged(*names), open_run(run_config) as run:

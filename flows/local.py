@@ -24,7 +24,7 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
 
         # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
         with watched_by(listener), open_run(config) as run:
-            if not _looks_finished(config):
+            if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
                 run.runner.check()
                 start_fork_server()
             with prefect_api(server):
@@ -48,11 +48,3 @@ def _run_flow(config: Config) -> None:
             raise StageError(DELETED, field="prefect", fix=RESUMES) from error
         what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
         raise StageError(what, field="prefect", fix=fix) from error
-
-
-def _looks_finished(config: Config) -> bool:
-    """Return True if the last policy is in the store: there is probably nothing to compute."""
-    from rloop_core.store import Store, manifest_key
-
-    store = Store(config.placement.store, config.placement.store_patience_seconds)
-    return store.exists(manifest_key(config.name, config.iterations - 1, config.policy_stage))

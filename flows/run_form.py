@@ -1,5 +1,6 @@
 """The parameters of a deployed run, which the UI shows as a form, and the config that they give."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows.checkout import installed
-from rloop_core.config import Config
+from rloop_core.config import Config, dated
 from rloop_core.config.loading import assign, make_config, read_mapping
 from rloop_core.errors import ConfigError, RLoopError
 from rloop_core.store.uri import CREDENTIALS
@@ -28,8 +29,13 @@ def config_from(
     name: str | None = None,
     iterations: int | None = None,
     store: str | None = None,
+    replace: bool = False,
+    *,
+    start: datetime | None = None,
 ) -> Config:
     """Return the config that the form gives: its whole config or else its file, then overrides, then the other fields.
+
+    `start` is when the flow run was first to start. Its day is the one in the run's name, also in a later restart.
 
     Raises:
         ConfigError: Unknown file, field or value, or a combination that cannot run.
@@ -43,14 +49,16 @@ def config_from(
         data["iterations"] = iterations
     if store is not None:
         data.setdefault("placement", {})["store"] = store
-    return make_config(data)
+    if replace:
+        data.setdefault("placement", {})["replace"] = True
+    return dated(make_config(data), (start or datetime.now(UTC)).astimezone(UTC).date())
 
 
 def form_run_name() -> str:
     """Return the flow run's name, which is the name of the form's run."""
     form = dict(flow_run.parameters)
     try:
-        return config_from(**form).name
+        return config_from(**form, start=flow_run.scheduled_start_time).name
     except RLoopError:  # the flow itself reports the error
         return str(form.get("name") or form.get("config_file"))
 

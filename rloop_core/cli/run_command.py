@@ -6,7 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import replace as with_fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,13 +26,22 @@ if TYPE_CHECKING:
     help="Config file (YAML), such as deployments/configs/demo.yaml.",
 )  # fmt: skip
 @set_option
-@click.option("--name", metavar="RUN", help="Name of the run; its folder in the store.")
+@click.option(
+    "--name", metavar="RUN",
+    help="Name of the run, its folder in the store. {date} in it stands for today (UTC); to continue such a run on "
+    "another day, write its day out.",
+)  # fmt: skip
 @click.option("--store", metavar="URI", help="Object store: a path or s3://bucket/prefix.")
 @click.option("--iterations", type=COUNT, metavar="N", help="Iterations; raising it later continues the run.")
 @click.option(
     "--arm", type=click.Choice(["rloop", "vanilla-rl"]),
     help="`vanilla-rl` runs the config's control: as many RL steps in one phase, without fine-tuning. Its run is named "
     "NAME-vanilla-rl.",
+)  # fmt: skip
+@click.option(
+    "--replace", is_flag=True,
+    help="Compute finished stages again, and replace them, if config, policy, problems or versions have changed since; "
+    "without it such a start is refused.",
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Show no progress, only the result.")
 @click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
@@ -43,6 +53,7 @@ def command(
     store: str | None,
     iterations: int | None,
     arm: str | None,
+    replace: bool,
     quiet: bool,
     no_report: bool,
     as_json: bool,
@@ -58,12 +69,12 @@ def command(
       rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
     """
     from rloop_core.cli.interrupt import ending_promptly
-    from rloop_core.config import as_vanilla, load_config
+    from rloop_core.config import as_vanilla, dated, load_config
 
     # JSON is YAML: a quoted name stays text, whatever it looks like.
-    options = {"name": name, "placement.store": store, "iterations": iterations}
+    options = {"name": name, "placement.store": store, "iterations": iterations, "placement.replace": replace or None}
     fields = [f"{field}={json.dumps(value)}" for field, value in options.items() if value is not None]
-    config = load_config(config_file, [*overrides, *fields])
+    config = dated(load_config(config_file, [*overrides, *fields]), datetime.now(UTC).date())
     if arm == "vanilla-rl":
         config = as_vanilla(config)
     run = find_flow()
@@ -106,7 +117,7 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
 
     store = Store(config.placement.store)
     run = read_run(store, config.name, CACHE_FOLDER)
-    for_report = replace(run, notes=list(run.notes))  # later notes are for the screen only
+    for_report = with_fields(run, notes=list(run.notes))  # later notes are for the screen only
     ran = list(watcher.ran)
     with without_pandas():
         rows = evaluation_rows(run)
@@ -162,9 +173,11 @@ class BarWatcher(Watcher):
         self._tasks: dict[Key, Any] = {}
 
     def started(self, key: Key, note: str) -> None:
-        """Open a bar."""
+        """Open a bar; a line says why a stage is computed again."""
         from rich.markup import escape
 
+        if note:
+            self.line(key, "again", note, None)
         if key not in self._tasks:
             self._tasks[key] = self._progress.add_task(escape(stage_label(*key)), total=None, text="")
 

@@ -24,7 +24,8 @@ def command(run: str | None, store: str, as_json: bool) -> None:
     Without RUN, lists the runs of the store.
 
     `interrupted`: started, not finished, and no process is working on it; `rloop run` continues it.
-    `changed`: done under another config than the run was last started with; `rloop run` computes it again.
+    `changed`: done with another config, policy, problem set or version than the next start has, or builds on such a
+    stage; `rloop run` would compute it again, and says so.
     If the config names a set to select checkpoints on (evaluate.select_on), the best checkpoint is shown.
 
     \b

@@ -5,7 +5,7 @@ from rloop_core.config.evaluation import DecontaminateConfig, ProblemSource, Pro
 from rloop_core.config.identity import ExploreConfig, FilterConfig, PolicyConfig, RFTConfig
 from rloop_core.config.loading import load_config, make_config
 from rloop_core.config.placement import PlacementConfig
-from rloop_core.config.tree import Config, as_vanilla, check_context
+from rloop_core.config.tree import Config, as_vanilla, check_context, dated
 
 __all__ = [
     "Config",
@@ -20,6 +20,7 @@ __all__ = [
     "RFTConfig",
     "as_vanilla",
     "check_context",
+    "dated",
     "load_config",
     "make_config",
 ]

@@ -52,6 +52,8 @@ class PlacementConfig(Section):
     """Most GB (10^9 bytes) of copies of a remote store's files in `<scratch>/cache`; null = no limit.
 
     The least recently used are dropped first; files that a stage of this machine uses stay, even beyond the limit."""
+    replace: bool = False
+    """Compute again, and replace, finished stages of the run that this start wants otherwise; else it is refused."""
     adopt: tuple[str, ...] = ()
     """Runs of the same store whose artifacts with an equal fingerprint are reused instead of computed."""
     pools: dict[StageName, PoolName] = Field(default_factory=dict)
@@ -130,8 +132,6 @@ class PlacementConfig(Section):
     """Experiment trackers of explore and rft; each stage of an iteration is a run there."""
     tracker_folder: str = ".rloop/trackers"
     """Local folder of the trackers' files: event files, databases, unsent runs."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Log level of the console."""
 
     @property
     def cache_bytes(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -12,7 +13,8 @@ from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfi
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.verifier.policies import Policies
 
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+DATE = "{date}"
+RunName = Annotated[str, Field(max_length=100, pattern=r"^([A-Za-z0-9]|\{date\})([A-Za-z0-9._-]|\{date\})*$")]
 Iterations = Annotated[int, Field(gt=0, le=1000)]
 
 
@@ -20,7 +22,9 @@ class Config(Section):
     """One RLoop run. `name` and `iterations` determine which artifacts exist, not their content."""
 
     name: RunName = "rloop"
-    """Name of the run: its folder in the store."""
+    """Name of the run, its folder in the store: letters, digits, `.`, `_` and `-`.
+
+    `{date}` stands for the day on which the run is started, or was scheduled (UTC), such as 2026-11-25."""
     arm: Literal["rloop", "vanilla-rl"] = "rloop"
     """`vanilla-rl` is the control: one uninterrupted RL phase without filter and fine-tuning (`as_vanilla`)."""
     iterations: Iterations = 3
@@ -165,6 +169,11 @@ def as_vanilla(config: Config) -> Config:
             "explore": config.explore.model_copy(update={"steps": steps}),
         }
     )
+
+
+def dated(config: Config, day: date) -> Config:
+    """Return the config with the day in place of `{date}` in the run's name."""
+    return config.model_copy(update={"name": config.name.replace(DATE, day.isoformat())})
 
 
 def check_context(config: Config, context_tokens: int | None, source: str) -> None:

@@ -43,7 +43,7 @@ class Watcher:
             self.line(key, "note", event["note"], None)
 
     def started(self, key: Key, note: str) -> None:
-        """Show that a stage begins, and why."""
+        """Show that a stage begins, and why it is computed again; the note is empty if it was never made."""
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Show the position of a stage and the metrics of its last step."""
@@ -69,7 +69,7 @@ class LineWatcher(Watcher):
     def started(self, key: Key, note: str) -> None:
         """Write that the stage starts, and why."""
         self._last_line[key] = time.monotonic()
-        self.say(f"{stage_label(*key)}: started ({note})")
+        self.say(f"{stage_label(*key)}: started ({note or 'not in the store yet'})")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Write the position unless the last line is too recent."""

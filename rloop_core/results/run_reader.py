@@ -13,6 +13,7 @@ from rloop_core.errors import ArtifactDamaged, RLoopError
 from rloop_core.json_text import parse_json
 from rloop_core.stages.identity import SAMPLED_BY
 from rloop_core.stages.inputs import stages_of
+from rloop_core.stages.job import stage_name
 from rloop_core.stages.run_record import DataRecord, read_data_record, read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
@@ -200,11 +201,6 @@ def _starved(run: RunRecord) -> str | None:
 def theta_name(iteration: int) -> str:
     """Return the name of an iteration's last policy: "base" for -1, "theta_1" for 0, and so on."""
     return "base" if iteration == BASE_ITERATION else f"theta_{iteration + 1}"
-
-
-def stage_name(iteration: int, stage: str) -> str:
-    """Return "filter of iteration 0", or "evaluate of the base"."""
-    return f"{stage} of {'the base' if iteration == BASE_ITERATION else f'iteration {iteration}'}"
 
 
 def rl_steps(run: RunRecord) -> list[dict[str, Any]]:

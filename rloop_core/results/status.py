@@ -9,7 +9,9 @@ from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
-from rloop_core.stages.inputs import stages_of
+from rloop_core.stages.identity import Standing, judge
+from rloop_core.stages.inputs import KnownInputs, Place
+from rloop_core.stages.job import InputRef
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
@@ -18,16 +20,26 @@ from rloop_core.store.lease import holder_in_words, holder_is_gone, holder_is_he
 STATES = ("done", "running", "interrupted", "changed", "missing")
 
 
-def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
+def run_status(store: Store, name: str, cache: Path, policies: dict[str, InputRef] | None = None) -> dict[str, Any]:
     """Return each stage with its state, seconds and result, the holder of the run, and the selected checkpoint.
+
+    A stage is `done` if the next start with the recorded config finds it by its fingerprint.
+
+    Args:
+        store: The run's store.
+        name: The run.
+        cache: Folder for copies of files of remote stores.
+        policies: Digests of policies by their config, so that those of several runs are read once.
 
     Raises:
         StoreError: There is no such run.
     """
     run = read_run(store, name, cache)
+    inputs = KnownInputs(run.config, store, {} if policies is None else policies)
+    standings = judge(run.config, inputs, run.manifests)
     holder, alive = _holder(store, name)
     scratch = StageRunner(run.config, store, None).scratch()
-    stages = [_stage(run, iteration, stage, scratch, alive) for iteration, stage in stages_of(run.config)]
+    stages = [_stage(run, place, standing, scratch, alive) for place, standing in standings.items()]
     chosen = read_selected(run)
     return {
         "run": name,
@@ -40,7 +52,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "sampled_by": run.sampled_by,
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
-        "notes": [note for note in run.notes if note != run.incomplete],
+        "notes": [*(note for note in run.notes if note != run.incomplete), *inputs.notes],
     }
 
 
@@ -51,26 +63,34 @@ def runs_status(store: Store, cache: Path) -> list[dict[str, Any]]:
         StoreError: The store cannot be read.
     """
     statuses: list[dict[str, Any]] = []
+    policies: dict[str, InputRef] = {}
     for name in runs_of(store):
         try:
-            statuses.append(run_status(store, name, cache))
+            statuses.append(run_status(store, name, cache, policies))
         except RLoopError as error:
             statuses.append({"run": name, "error": str(error)})
     return statuses
 
 
-def _stage(run: RunRecord, iteration: int, stage: str, scratch: Path, alive: bool | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"iteration": iteration, "stage": stage, "seconds": None, "digest": None, "result": ""}
-    manifest = run.manifest(iteration, stage)
+def _stage(run: RunRecord, place: Place, standing: Standing, scratch: Path, alive: bool | None) -> dict[str, Any]:
+    """Return a stage's row; `reason` says why it was computed again, or will be."""
+    iteration, stage = place
+    manifest, reason = standing.manifest, standing.reason
+    row: dict[str, Any] = {"iteration": iteration, "stage": stage, "seconds": None, "digest": None, "result": "",
+                           "reason": reason}  # fmt: skip
     work = scratch / stage_folder(run.name, iteration, stage)
     started = next((folder for folder in sorted(work.glob("*")) if folder.is_dir()), None) if work.is_dir() else None
-    if manifest is not None and manifest.identity.get("config") == run.config.stage_identity(stage):
-        result = {"metrics": manifest.metrics, "result": result_text(stage, manifest.metrics)}
+    if manifest is not None and standing.state == "done":
+        result = {
+            "metrics": manifest.metrics,
+            "result": result_text(stage, manifest.metrics),
+            "reason": manifest.reason,
+        }
         return {**row, "state": "done", "seconds": manifest.seconds, "digest": manifest.digest, **result}
     if started is not None:
         return {**row, "state": "running" if alive else "interrupted", "result": _steps(run, stage, started)}
     if manifest is not None:
-        return {**row, "state": "changed", "digest": manifest.digest, "result": "made under another config"}
+        return {**row, "state": "changed", "digest": manifest.digest, "result": reason}
     return {**row, "state": "missing"}
 
 

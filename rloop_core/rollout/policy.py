@@ -40,8 +40,8 @@ _REMOTE_CODE = (".py", ".model", ".spm", ".jinja", ".tiktoken", ".codes", ".bpe"
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
-def resolve_policy(policy: PolicyConfig) -> Path:
-    """Return the local folder of theta_0, downloading it if `policy.path` is a hub id.
+def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
+    """Return the local folder of theta_0; a hub id is downloaded, or with `offline` only looked up in the cache.
 
     Raises:
         ConfigError: There is no such model, or it has an adapter beside its weights.
@@ -53,7 +53,7 @@ def resolve_policy(policy: PolicyConfig) -> Path:
         if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
             fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
             raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
-        folder = _download(policy)
+        folder = _download(policy, offline)
     elif not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} holds no config.json", field="policy.path", fix="name a saved model's folder")
     for adapter in sorted(folder.glob("adapter_*")):  # transformers and vLLM would load it with the model, or fail
@@ -62,7 +62,7 @@ def resolve_policy(policy: PolicyConfig) -> Path:
     return folder
 
 
-def _download(policy: PolicyConfig) -> Path:
+def _download(policy: PolicyConfig, offline: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -70,7 +70,9 @@ def _download(policy: PolicyConfig) -> Path:
     if policy.trust_remote_code:
         patterns.append("*.py")
     try:
-        return Path(snapshot_download(policy.path, revision=policy.revision, allow_patterns=patterns))
+        return Path(
+            snapshot_download(policy.path, revision=policy.revision, allow_patterns=patterns, local_files_only=offline)
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
             f"model {policy.path!r} cannot be had: {str(error).splitlines()[0]}",

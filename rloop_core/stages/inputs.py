@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import StageError
+from rloop_core.errors import RLoopError, StageError
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import STAGES, InputRef
-from rloop_core.stages.problem_store import ensure_clean, ensure_decontamination, ensure_problems
+from rloop_core.stages.problem_store import Unwritten, ensure_clean, ensure_decontamination, ensure_problems
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
+Place = tuple[int, str]
+"""(iteration, stage) of an artifact."""
 ManifestOf = Callable[[int, str], Manifest | None]
 
 
@@ -56,11 +59,14 @@ def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str
 class Inputs:
     """Resolves a stage's inputs to digests; `manifest_of` finds artifacts, by default in the store."""
 
+    _offline = False
+
     def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
         self._store = store
         self._manifest_of = manifest_of or (lambda *place: read_manifest(store, config.name, *place))
         self._base: InputRef | None = None
+        self._training: InputRef | None = None
         self._problems: dict[str, tuple[str, str]] = {}
         self._decontamination: Decontamination | None = None
 
@@ -85,7 +91,7 @@ class Inputs:
     def base(self) -> InputRef:
         """Return theta_0: the model that the config names."""
         if self._base is None:
-            folder = resolve_policy(self._config.policy)
+            folder = resolve_policy(self._config.policy, offline=self._offline)
             uri = self._config.policy.path
             if self._config.policy.revision:
                 uri = f"{uri}@{self._config.policy.revision}"
@@ -94,9 +100,11 @@ class Inputs:
 
     def training(self) -> InputRef:
         """Return the training problems, without those of the evaluation sets if `decontaminate.mode` is drop."""
-        problems = self.problems("problems", self._config.problems)
-        ledger = self.decontamination() if self._config.decontaminate.mode == "drop" else None
-        return ensure_clean(self._store, self._config, problems, ledger) if ledger else problems
+        if self._training is None:
+            problems = self.problems("problems", self._config.problems)
+            ledger = self.decontamination() if self._config.decontaminate.mode == "drop" else None
+            self._training = ensure_clean(self._store, self._config, problems, ledger) if ledger else problems
+        return self._training
 
     def evaluation(self) -> tuple[InputRef, ...]:
         """Return the evaluation sets, in the config's order."""
@@ -109,7 +117,7 @@ class Inputs:
             return None
         if self._decontamination is None:
             problems = self.problems("problems", config.problems)
-            sets = list(zip(config.evaluate.sets, self.evaluation(), strict=True))
+            sets = [(source, self.problems(f"problems:{source.label}", source)) for source in config.evaluate.sets]
             self._decontamination = ensure_decontamination(self._store, config, problems, sets)
         return self._decontamination
 
@@ -117,7 +125,7 @@ class Inputs:
         """Return a problem set as the run first read it."""
         name = source.model_dump_json()
         if name not in self._problems:
-            self._problems[name] = ensure_problems(self._store, self._config.name, source)
+            self._problems[name] = ensure_problems(self._store, self._config.name, source, offline=self._offline)
         key, digest = self._problems[name]
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
@@ -128,3 +136,50 @@ class Inputs:
             raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")
         location = stage_folder(self._config.name, iteration, stage)
         return InputRef(role, "artifact", self._store.uri_of(location), manifest.digest, location, iteration, stage)
+
+
+class KnownInputs(Inputs):
+    """The inputs as this machine knows them: nothing is downloaded or stored, and an unknown one has an empty digest.
+
+    Args:
+        config: The run's config.
+        store: Its store.
+        policies: Digests of policies that are known already, by their config; those found are added.
+
+    Attributes:
+        notes: A line for each input that is unknown.
+    """
+
+    _offline = True
+
+    def __init__(self, config: Config, store: Store, policies: dict[str, InputRef]) -> None:
+        super().__init__(config, Unwritten(store))
+        self._policies = policies
+        self.notes: dict[str, None] = {}
+
+    def base(self) -> InputRef:
+        """Return theta_0, if its folder or the hub's copy of it is here."""
+        policy = self._config.policy.model_dump_json()
+        if policy not in self._policies:
+            self._policies[policy] = self._known("policy", "the policy", super().base)
+        return self._policies[policy]
+
+    def training(self) -> InputRef:
+        """Return the training problems, if they are in the store, in a file that is here, or generated."""
+        return self._known("problems", "the training problems", super().training)
+
+    def evaluation(self) -> tuple[InputRef, ...]:
+        """Return the evaluation sets, those that are known as the training problems are."""
+        return tuple(
+            self._known(
+                f"problems:{source.label}", source.label, partial(self.problems, f"problems:{source.label}", source)
+            )
+            for source in self._config.evaluate.sets
+        )
+
+    def _known(self, role: str, name: str, find: Callable[[], InputRef]) -> InputRef:
+        try:
+            return find()
+        except (RLoopError, ImportError, OSError) as error:
+            self.notes[f"Judged without {name}, which cannot be read here: {error}"] = None
+            return InputRef(role, "outside", "", "", "")

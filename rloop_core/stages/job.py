@@ -131,6 +131,11 @@ class StageOutcome:
     """The engine that sampled its completions, with its version; None if it sampled none."""
 
 
+def stage_name(iteration: int, stage: str) -> str:
+    """Return "filter of iteration 0", or "evaluate of the base"."""
+    return f"{stage} of {'the base' if iteration < 0 else f'iteration {iteration}'}"
+
+
 def place_of(iteration: int) -> str:
     """`000`, or `base` for what belongs to theta_0."""
     return "base" if iteration < 0 else f"{iteration:03d}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import ArtifactDamaged
+from rloop_core.errors import ArtifactDamaged, ProblemsError
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
 from rloop_core.problems.decontamination import (
     DECONTAMINATION_VERSION,
@@ -28,16 +28,43 @@ from rloop_core.store import Store, content_digest, dump_checksummed, file_sha25
 T = TypeVar("T")
 
 
-def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
+class Unwritten(Store):
+    """A view of a store that changes nothing: what is written or deleted here is so in memory alone."""
+
+    def __init__(self, store: Store) -> None:
+        vars(self).update(vars(store))
+        self.note = lambda line: None
+        self._written: dict[str, bytes | None] = {}
+
+    def find_bytes(self, key: str) -> bytes | None:
+        """Return an object's content; None if there is none."""
+        return self._written[key] if key in self._written else super().find_bytes(key)
+
+    def write_bytes(self, key: str, content: bytes) -> None:
+        """Keep an object in memory."""
+        self._written[key] = content
+
+    def delete(self, key: str) -> None:
+        """Hide an object."""
+        self._written[key] = None
+
+
+def ensure_problems(store: Store, run: str, source: ProblemSource, *, offline: bool = False) -> tuple[str, str]:
     """Return key and digest of a stored problem set; load and store it if the run meets it for the first time.
 
     A changed file, generator setting or revision is another set under another key.
 
     Raises:
-        ProblemsError: The set cannot be read or trusted.
+        ProblemsError: The set cannot be read or trusted, or, with `offline`, would have to be downloaded.
     """
     key = f"{run}/problems/{source_key(source)}.json"
-    return key, _ensure_set(store, key, lambda: load_problems(source))
+
+    def load() -> ProblemSet:
+        if offline and not _is_generated(source) and not Path(source.source).is_file():
+            raise ProblemsError("is neither in the store nor in a file here", field=source.label, fix="start the run")
+        return load_problems(source)
+
+    return key, _ensure_set(store, key, load)
 
 
 def source_key(source: ProblemSource) -> str:

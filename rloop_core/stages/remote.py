@@ -27,6 +27,8 @@ class RemoteRequest:
     """Of the requested artifact; a worker that would compute another refuses."""
     token: str
     """Of the lease under which to publish it."""
+    reason: str = ""
+    """Why it is computed again, for its manifest."""
 
 
 @dataclass(frozen=True)

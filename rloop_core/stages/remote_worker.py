@@ -49,7 +49,7 @@ def compute_remote_stage(
     with _watching(remote.hasty(_BRIEF_SECONDS), lease) as is_over:
         try:
             with _locked(runner.scratch() / remote.run, remote, is_over.is_set):
-                return runner.compute_requested(remote.stage, remote.iteration, request.fingerprint, is_over.is_set)
+                return runner.compute_requested(remote.stage, remote.iteration, request, is_over.is_set)
         except RLoopError as error:
             if is_over.is_set():
                 what = "the run that requested this no longer wants it"

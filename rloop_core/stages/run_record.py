@@ -16,8 +16,8 @@ from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
-_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories")
-"""Fields of placement that only records of release 0.1.0 have; `micro_batch_tokens` replaced them."""
+_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level")
+"""Fields of placement that only records of release 0.1.0 have: `micro_batch_tokens` replaced two, one had no effect."""
 
 
 def write_run_record(store: Store, config: Config) -> None:

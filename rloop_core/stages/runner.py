@@ -19,8 +19,16 @@ from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
 from rloop_core.files import replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
-from rloop_core.stages.identity import difference, identity_of, missing_stages, versions
-from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.identity import (
+    Standing,
+    difference,
+    identity_as_before,
+    identity_of,
+    refuse_to_replace,
+    remaining_stages,
+    versions,
+)
+from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
@@ -49,7 +57,7 @@ _HEALING_ROUNDS = 3
 
 @dataclass(frozen=True)
 class StageResult:
-    """A stage's artifact, found whole in the store (`cached`) or computed; `note` says why."""
+    """A stage's artifact, found whole in the store (`cached`) or computed; `note` says why, but not of a first time."""
 
     manifest: Manifest
     cached: bool
@@ -106,14 +114,16 @@ class StageRunner:
         for _ in range(_HEALING_ROUNDS):
             wanted = self._wanted(stage, iteration)
             manifest, note = self._find(wanted)
+            reason = note
             if manifest is None:
-                manifest, note = self._adopt(wanted) or (None, note)
+                manifest, note = self._adopt(wanted, reason) or (None, reason)
             if manifest:
                 self._on_event(stage, iteration, {"kind": "cached", "note": note})
                 return self._remember(StageResult(manifest, True, note))
-            self._on_event(stage, iteration, {"kind": "start", "note": note})
+            self._on_event(stage, iteration, {"kind": "start", "note": reason})
             try:
-                manifest = self._compute_remotely(wanted, should_stop) or self._compute(wanted, should_stop)
+                manifest = self._compute_remotely(wanted, reason, should_stop)
+                manifest = manifest or self._compute(wanted, reason, should_stop)
             except ArtifactDamaged as damage:
                 self._heal(wanted.refs, damage, should_stop)
                 continue
@@ -121,24 +131,28 @@ class StageRunner:
         raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
 
     def compute_requested(
-        self, stage: str, iteration: int, requested: str, should_stop: Callable[[], bool] = lambda: False
+        self, stage: str, iteration: int, request: RemoteRequest, should_stop: Callable[[], bool] = lambda: False
     ) -> Manifest:
-        """Return the artifact whose fingerprint another machine requests; compute it here unless the store holds it.
+        """Return the artifact that another machine requests; compute it here unless the store holds it.
 
         Raises:
             ArtifactDamaged: An input cannot be read whole; the run that requests the artifact has it made again.
             RLoopError: The stage failed, or this machine would compute something else.
         """
         wanted = self._wanted(stage, iteration)
-        if wanted.fingerprint != requested:
+        if wanted.fingerprint != request.fingerprint:
             what = "this worker would compute something else than its run asks for"
             fix = "give it the same release of rloop as the run has, and the same model at policy.path"
             raise StageError(what, field=f"{stage} {iteration}", fix=fix)
-        return self._find(wanted)[0] or self._compute(wanted, should_stop)
+        return self._find(wanted)[0] or self._compute(wanted, request.reason, should_stop)
 
-    def remaining(self) -> list[tuple[int, str]]:
-        """Return each (iteration, stage) without an artifact under this config, and all that build on those."""
-        return missing_stages(self.config, self.store, self.inputs)
+    def remaining(self) -> list[Place]:
+        """Return each (iteration, stage) without an artifact under this config, and all that build on those.
+
+        Raises:
+            ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
+        """
+        return remaining_stages(self.config, self.store, self.inputs)
 
     def is_recorded(self) -> bool:
         """Return True if preflight's record is in the store and can be read; a damaged one is reported."""
@@ -156,7 +170,9 @@ class StageRunner:
         """
         from rloop_core.stages.preflight import check_light
 
-        return check_light(self.config, self.store, self.inputs)
+        refs = check_light(self.config, self.store, self.inputs)
+        self.remaining()
+        return refs
 
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """Check everything that can be known to fail, and record what the problem sets hold; return the counts.
@@ -198,20 +214,28 @@ class StageRunner:
         return self._known.get((iteration, stage)) or read_manifest(self.store, self.config.name, iteration, stage)
 
     def _find(self, wanted: _Wanted) -> tuple[Manifest | None, str]:
-        """Return the whole artifact and "verified ...", or None and the reason to compute it."""
+        """Return the whole artifact and "verified ...", or None and the reason to compute it again, if it was made.
+
+        Raises:
+            ConfigError: Another artifact would be replaced, and `placement.replace` is not set.
+        """
+        place = wanted.iteration, wanted.stage
         try:
-            manifest = read_manifest(self.store, self.config.name, wanted.iteration, wanted.stage)
+            manifest = read_manifest(self.store, self.config.name, *place)
             if manifest is None:
-                return None, "not in the store yet"
+                return None, ""
             if manifest.fingerprint != wanted.fingerprint:
-                return None, f"changed: {difference(manifest.identity, wanted.identity)}"
+                reason = f"changed: {difference(manifest.identity, wanted.identity)}"
+                if fingerprint(identity_as_before(self.config, manifest, wanted.refs)) != manifest.fingerprint:
+                    refuse_to_replace(self.config, {place: Standing("changed", reason, manifest)})
+                return None, reason
             with fetched(self.store, manifest, self._cache()):
                 pass
             self._remove_strangers(manifest)
         except ArtifactDamaged as damage:
             if self._lease:
                 self._lease.ensure_held()
-            discard(self.store, self.config.name, wanted.iteration, wanted.stage)
+            discard(self.store, self.config.name, *place)
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
 
@@ -224,7 +248,7 @@ class StageRunner:
                 self._lease.ensure_held()
                 self.store.delete_entries(strangers)
 
-    def _adopt(self, wanted: _Wanted) -> tuple[Manifest, str] | None:
+    def _adopt(self, wanted: _Wanted, reason: str) -> tuple[Manifest, str] | None:
         """Copy the artifact with the same fingerprint from a run that `placement.adopt` names, if there is one."""
         for run in self.config.placement.adopt:
             if run == self.config.name:
@@ -235,11 +259,11 @@ class StageRunner:
                     outcome = StageOutcome(theirs.counts, theirs.metrics, theirs.seconds)
                     names = [file.path for file in theirs.files]
                     with fetched(self.store, theirs, self._cache()) as folder:
-                        manifest = self._publish(wanted, folder, outcome, theirs.versions, names)
+                        manifest = self._publish(wanted, reason, folder, outcome, theirs.versions, names)
                     return manifest, f"adopted from {run}, {manifest.digest[:12]}"
         return None
 
-    def _compute_remotely(self, wanted: _Wanted, should_stop: Callable[[], bool]) -> Manifest | None:
+    def _compute_remotely(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest | None:
         """Have a worker of the stage's own pool publish the artifact; return None if the stage is computed here."""
         stage, iteration, placement = wanted.stage, wanted.iteration, self.config.placement
         pool = placement.pools.get(stage)  # type: ignore[call-overload]
@@ -250,7 +274,7 @@ class StageRunner:
         if not self._in_pool(
             pool,
             RemoteStage.new(self.store, self.config.name, stage, iteration),
-            RemoteRequest(self.config.model_dump(mode="json"), wanted.fingerprint, self._lease.token),
+            RemoteRequest(self.config.model_dump(mode="json"), wanted.fingerprint, self._lease.token, reason),
             self._events_of(stage, iteration),
             untaken_seconds=_seconds(placement.stage_stall_minutes),
             should_stop=should_stop,
@@ -263,7 +287,7 @@ class StageRunner:
         self._report_done(manifest)
         return manifest
 
-    def _compute(self, wanted: _Wanted, should_stop: Callable[[], bool]) -> Manifest:
+    def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
         outcome = read_outcome(job)
@@ -275,7 +299,7 @@ class StageRunner:
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
-        manifest = self._publish(wanted, job.out, outcome, versions(outcome.sampled_by))
+        manifest = self._publish(wanted, reason, job.out, outcome, versions(outcome.sampled_by))
         with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
             work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)
@@ -285,6 +309,7 @@ class StageRunner:
     def _publish(
         self,
         wanted: _Wanted,
+        reason: str,
         folder: Path,
         outcome: StageOutcome,
         computed_by: dict[str, str],
@@ -306,6 +331,7 @@ class StageRunner:
             versions=computed_by,
             seed=self.config.seed,
             seconds=outcome.seconds,
+            reason=reason,
             names=names,
         )
 

@@ -24,7 +24,7 @@ from rloop_core.store.canonical import ChecksumError, content_digest, dump_check
 from rloop_core.store.local import replace_bytes
 from rloop_core.store.objects import Store
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
 _MOST_UPLOADS = 3
@@ -66,7 +66,7 @@ class InputEntry(_Record):
 class Manifest(_Record):
     """The record of one artifact. Its keys are a contract; its `digest` covers the files' names and contents alone."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     run: str
     iteration: int
     stage: str
@@ -81,6 +81,8 @@ class Manifest(_Record):
     seed: int
     created_at: str
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    reason: str = ""
+    """Why the stage was computed again; empty if it was the first time, and in manifests of schema version 1."""
 
     @field_validator("counts")
     @classmethod
@@ -174,7 +176,7 @@ def publish(
 
     The stage's older manifest is removed first, so that its files are never taken for the new ones; its other files are
     deleted at the end. `record` holds the manifest's other fields: fingerprint, inputs, identity, counts, metrics,
-    versions and seed.
+    versions, seed and reason.
 
     Raises:
         StageError: The stage's figures or file names do not fit into a manifest.

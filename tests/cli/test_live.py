@@ -21,7 +21,7 @@ def test_lines_are_throttled_by_time(monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     out = io.StringIO()
     watcher = LineWatcher(lambda line: print(line, file=out))
-    watcher.on_event("explore", 0, {"kind": "start", "note": "not in the store yet"})
+    watcher.on_event("explore", 0, {"kind": "start", "note": ""})
     for done in range(1, 21):
         now[0] += 1.0
         watcher.on_event("explore", 0, step(done))
@@ -59,11 +59,11 @@ def test_what_ran_is_remembered_in_order():
 def test_a_terminal_gets_bars_and_a_pipe_gets_lines(terminal):
     out = io.StringIO()
     with watch(Console(file=out, force_terminal=terminal, width=140)) as watcher:
-        watcher.on_event("explore", 0, {"kind": "start", "note": "x"})
+        watcher.on_event("explore", 0, {"kind": "start", "note": "changed: explore.steps: 4 -> 2"})
         watcher.on_event("explore", 0, step(3))
         watcher.on_event("explore", 0, {"kind": "done", "metrics": {"bad": 1}, "seconds": 2.0})
         watcher.on_event("filter", 0, {"kind": "done", "metrics": {}, "seconds": 2.0})
         watcher.on_event("run", 0, {"kind": "note", "note": "[red]not markup[/red]"})
-    assert "[red]not markup[/red]" in out.getvalue()
+    assert "[red]not markup[/red]" in out.getvalue() and "changed: explore.steps: 4 -> 2" in out.getvalue()
     assert ("\x1b[" in out.getvalue()) is terminal
     assert ("started" in out.getvalue()) is not terminal

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from datetime import date
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from rloop_core.config import load_config, make_config
+from rloop_core.config import as_vanilla, dated, load_config, make_config
 from rloop_core.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).parents[2] / "deployments" / "configs").glob("*.yaml"))
@@ -57,6 +58,7 @@ def test_unknown_and_missing_keys_are_named_with_a_suggestion(load, text, field,
         ("explore.dynamic_sampling.enabled=1", "explore.dynamic_sampling.enabled"), ("explore=3", "explore"),
         ("explore=", "explore"), ("filter.on_empty=shrug", "filter.on_empty"), ("policy.dtype=int8", "policy.dtype"),
         ("evaluate.k=[1, two]", "evaluate.k.1"), ("placement.store=3", "placement.store"), ("name=a/b", "name"),
+        ("name=nightly-{time}", "name"), ("name=nightly-{date", "name"), ("name=nightly-{{date}}", "name"),
         ("name=../up", "name"), ("name=.scratch", "name"), ("name=2026", "name"), ("iterations=1001", "iterations"),
         ("explore.groupsize=8", "explore.groupsize"),
     ],
@@ -73,6 +75,18 @@ def test_a_wrong_type_is_refused_and_not_converted(load, assignment, field):
 def test_common_notations_of_floats_are_accepted(load, written):
     assert load(f"problems: {{source: gsm8k}}\nrft: {{learning_rate: {written}}}").rft.learning_rate == 1e-6
     assert load({"problems": {"source": "gsm8k"}}, f"rft.learning_rate={written}").rft.learning_rate == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "expanded"), [("n-{date}", "n-2026-02-03"), ("'{date}.a'", "2026-02-03.a"), ("n", "n")]
+)
+def test_a_date_in_a_name_is_the_day_also_in_the_name_of_the_control(load, name, expanded):
+    config = load({"problems": {"source": "gsm8k"}}, f"name={name}")
+    day = date(2026, 2, 3)
+    assert dated(config, day).name == expanded
+    assert as_vanilla(dated(config, day)).name == dated(as_vanilla(config), day).name == f"{expanded}-vanilla-rl"
+    with pytest.raises(ConfigError, match=r"name: .* \(fix: .*`\{date\}` stands for the day"):
+        load({"problems": {"source": "gsm8k"}}, "name=n-{day}")
 
 
 def test_text_that_resembles_numbers_stays_text(load):

@@ -16,7 +16,7 @@ from tests.store.conftest import published
 
 MANIFEST_KEYS = [
     "schema_version", "run", "iteration", "stage", "fingerprint", "inputs", "identity", "files", "digest",
-    "counts", "metrics", "versions", "seed", "created_at", "seconds",
+    "counts", "metrics", "versions", "seed", "created_at", "seconds", "reason",
 ]  # fmt: skip
 TRAJECTORY_COLUMNS = {
     "run": "string", "iteration": "int32", "step": "int32", "rank": "int32", "attempt": "int32", "group_id": "string",
@@ -42,7 +42,7 @@ def test_manifest_keys(manifest):
     assert [sorted(entry) for entry in manifest["inputs"]] == [["digest", "uri"]]
     assert [sorted(entry) for entry in manifest["files"]] == [["bytes", "path", "sha256"]]
     assert manifest["files"][0]["path"] == "sub/rows.parquet"
-    assert (manifest["schema_version"], manifest["iteration"], manifest["stage"]) == (1, 2, "harvest")
+    assert (manifest["schema_version"], manifest["iteration"], manifest["stage"]) == (2, 2, "harvest")
 
 
 def test_store_layout(tmp_path):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -146,9 +147,27 @@ def test_a_second_start_loads_nothing_that_computes(finished_smoke: Path, tmp_pa
 
 
 def test_a_changed_threshold_reruns_filter_rft_and_evaluate_but_not_explore(copy: Path) -> None:
-    states = _states(copy, "filter.threshold=0.9", "iterations=1")
+    states = _states(copy, "filter.threshold=0.9", "iterations=1", "placement.replace=true")
     assert states["explore-000"] == states["harvest-000"] == states["evaluate-base"] == "Cached"
     assert {states[f"{stage}-000"] for stage in ("filter", "rft", "evaluate")} == {"Completed"}
+
+
+def test_a_second_start_that_would_replace_finished_stages_is_refused_before_anything_is_computed(copy: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        kept = (path for path in (copy / "store/smoke").rglob("*") if path.is_file() and path.name != "lease.json")
+        return {path: path.read_bytes() for path in kept}
+
+    before, changed = files(), ("--set", "explore.steps=1")
+    refused = run_rloop("run", "--config", str(SMOKE), "--store", str(copy / "store"), *changed, check=False)
+    assert refused.returncode == 2 and files() == before
+    message = (
+        r"smoke: 10 finished stages \(explore, .* of iterations 0, 1\) .*: explore.steps: \d -> 1 \(fix: .*--replace"
+    )
+    assert re.search(message, refused.stderr.splitlines()[-1])
+    again = _again(copy, *changed, "--iterations", "1", "--set", "evaluate.sets=[]", "--replace")
+    assert "explore" in {each["stage"] for each in again["stages_run"]}
+    status = json.loads(run_rloop("status", "smoke", "--store", str(copy / "store"), "--json").stdout)
+    assert status["complete"] and status["stages"][0]["reason"].startswith("changed: explore.steps: ")
 
 
 def test_a_changed_placement_reruns_nothing(copy: Path) -> None:
@@ -186,3 +205,26 @@ def test_a_damaged_artifact_is_named_recomputed_and_never_used(copy: Path) -> No
     assert path.name in done.stdout + done.stderr
     assert manifest_digests(copy / "store", "smoke") == before
     assert _states(copy)["rft-000"] == "Cached"
+
+
+def test_a_dated_run_keeps_the_day_of_its_schedule_when_it_is_restarted_on_another(tmp_path: Path) -> None:
+    """Both starts fail, for the day is in the name before anything is computed."""
+    from prefect import get_client
+    from prefect.flow_engine import run_flow
+    from prefect.states import AwaitingRetry, Scheduled
+
+    from flows.deployed import iterate
+
+    embedded_prefect()
+    day = datetime.now(UTC) - timedelta(days=1)
+    asked = {"config_file": "smoke", "name": "night-{date}", "store": str(tmp_path), "overrides": ["policy.path=/none"]}
+    with get_client(sync_client=True) as client:
+        number = client.create_flow_run(iterate, parameters=asked, state=Scheduled(scheduled_time=day)).id
+        for restart in (False, True):
+            if restart:
+                client.set_flow_run_state(number, AwaitingRetry(scheduled_time=datetime.now(UTC)), force=True)
+            run_flow(iterate, flow_run=client.read_flow_run(number), parameters=asked, return_type="state")
+            ended = client.read_flow_run(number)
+            assert ended.state and "there is no model at '/none'" in str(ended.state.message)
+            assert ended.run_count == 1 + restart
+            assert ended.name == f"night-{day:%Y-%m-%d}" and {ended.name, "smoke"} == {*ended.tags}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rloop_core.config import Config, FilterConfig, make_config
+from rloop_core.errors import StageError
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.run_reader import read_run
+from rloop_core.stages.identity import identity_of
+from rloop_core.stages.inputs import KnownInputs
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store
+from rloop_core.store import InputEntry, Store, fingerprint
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
@@ -72,9 +76,15 @@ class FakeRun:
         published(self.store, out, versions=versions, **place, **figures)
 
     def made_from(self, iteration: int, stage: str) -> dict[str, Any]:
-        """Return the inputs and the identity of an artifact."""
-        identity = {"config": self.config.stage_identity(stage)}
-        return {"inputs": (InputEntry(uri="u", digest="d" * 64),), "identity": identity}
+        """Return the inputs, the identity and the fingerprint of an artifact, as a run would record them."""
+        try:
+            known = KnownInputs(self.config, self.store, {}).of(stage, iteration)
+        except StageError:  # published alone
+            known = ()
+        refs = tuple(replace(ref, digest=ref.digest or "d" * 64) for ref in known)
+        identity = identity_of(self.config, stage, iteration, refs)
+        inputs = tuple(InputEntry(uri=ref.uri, digest=ref.digest) for ref in refs)
+        return {"inputs": inputs, "identity": identity, "fingerprint": fingerprint(identity)}
 
     def explore(self, out: Path) -> dict[str, Any]:
         lines = [json.dumps({"step": step, **FIGURES}) for step in (1, 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -12,14 +13,18 @@ from typing import Any
 
 import pytest
 
-from rloop_core.config import Config
-from rloop_core.errors import LeaseError
+from rloop_core.config import Config, make_config
+from rloop_core.errors import ConfigError, LeaseError
+from rloop_core.policies import bundled_policy_path
+from rloop_core.results.status import run_status
+from rloop_core.stages import identity
 from rloop_core.stages.execute import StageContext, execute
 from rloop_core.stages.identity import difference
 from rloop_core.stages.inputs import stages_of
-from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.job import STAGE_VERSIONS, StageJob, StageOutcome
+from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Manifest, Store, manifest_key, stage_folder
+from rloop_core.store import Lease, Manifest, Store, manifest_key, read_manifest, stage_folder
 from tests.conftest import small_config
 
 Place = tuple[int, str]
@@ -55,8 +60,201 @@ def test_only_what_is_whole_under_the_same_config_is_cached(config: Config) -> N
     assert _run(config) == (made, [])
     (Path(config.placement.store) / stage_folder("small", 0, "filter") / "made.txt").unlink()
     assert _run(config)[1] == [(0, "filter")]
-    changed = small_config(**{**config.model_dump(mode="json"), "filter": {"threshold": 0.2}})
+    changed = _with(config, filter={"threshold": 0.2}, placement={"replace": True})
     assert _run(changed)[1] == [(0, "filter"), (1, "filter")]
+
+
+Change = Callable[[Config, pytest.MonkeyPatch], Config]
+
+
+def _with(config: Config, **sections: Any) -> Config:
+    data = config.model_dump(mode="json")
+    return make_config({**data, **{name: {**data[name], **fields} for name, fields in sections.items()}})
+
+
+def _other_config(**sections: Any) -> Change:
+    return lambda config, patch: _with(config, **sections)
+
+
+def _other_policy(config: Config, patch: pytest.MonkeyPatch) -> Config:
+    (Path(config.policy.path) / "generation_config.json").write_text('{"eos_token_id": 1}')
+    return config
+
+
+def _other_problems(config: Config, patch: pytest.MonkeyPatch) -> Config:
+    with open(config.problems.source, "a") as file:
+        file.write('{"problem": "What is 9 + 9?", "answer": "18"}\n')
+    return config
+
+
+def _other_version(config: Config, patch: pytest.MonkeyPatch) -> Config:
+    patch.setitem(STAGE_VERSIONS, "filter", 99)
+    return config
+
+
+def _other_verifier(config: Config, patch: pytest.MonkeyPatch) -> Config:
+    patch.setattr(identity, "VERIFIER_VERSION", "99")
+    return config
+
+
+OTHERS: dict[str, tuple[Change, int, str]] = {
+    "an early stage": (
+        _other_config(explore={"steps": 2}),
+        8,
+        "explore of iteration 0 has changed: explore.steps: 3 -> 2",
+    ),
+    "a late stage": (_other_config(rft={"epochs": 3}), 5, "rft of iteration 0 has changed: rft.epochs: 1 -> 3"),
+    "explore's start": (
+        _other_config(explore={"start": "rl-endpoint"}),
+        4,
+        "explore of iteration 1 has changed: inputs.p",
+    ),
+    "the policy": (_other_policy, 8, "explore of iteration 0 has changed: inputs.policy: "),
+    "the problems": (_other_problems, 8, "explore of iteration 0 has changed: inputs.problems: "),
+    "a stage's version": (_other_version, 6, "filter of iteration 0 has changed: stage_version: 1 -> 99"),
+    "the verifier's version": (_other_verifier, 8, "explore of iteration 0 has changed: verifier: "),
+}
+"""What a later start may have otherwise, how many stages that changes, and why."""
+
+
+@pytest.fixture
+def own(config: Config, tmp_path: Path) -> Config:
+    """The config with a policy and a problem set that a test can change."""
+    shutil.copytree(bundled_policy_path(), tmp_path / "policy")
+    rows = [f'{{"problem": "What is {a} + {b}?", "answer": "{a + b}"}}' for a in range(3) for b in range(3)]
+    (tmp_path / "problems.jsonl").write_text("\n".join(rows) + "\n")
+    data = config.model_dump(mode="json")
+    return make_config(
+        {**data, "policy": {"path": str(tmp_path / "policy")}, "problems": {"source": str(tmp_path / "problems.jsonl")}}
+    )
+
+
+@pytest.mark.parametrize(("change", "stages", "why"), OTHERS.values(), ids=OTHERS)
+def test_a_start_that_would_replace_finished_stages_is_refused_unless_it_is_wanted(
+    change: Change, stages: int, why: str, own: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = _run(own)
+    store = Store(own.placement.store)
+    write_run_record(store, own)
+    other = change(own, monkeypatch)
+    runner = StageRunner(other, store, None)
+    for start, number in ((runner.remaining, stages), (runner.check, stages), (lambda: _run(other), 1)):
+        with pytest.raises(ConfigError, match=rf"^small: {number} .* would be replaced, because {why}.*--replace"):
+            start()
+        assert {place: read_manifest(store, "small", *place) for place in made} == made
+    write_run_record(store, other)
+    status = _status(other)
+    assert status["counts"]["changed"] == stages and not status["complete"]
+    assert any(row["reason"].startswith(why.partition(" has ")[2]) for row in status["stages"])
+    after, computed = _run(_with(other, placement={"replace": True}))
+    assert {place for place in made if after[place].fingerprint != made[place].fingerprint} == {*computed}
+    assert all(after[place].reason.startswith("changed: ") for place in computed)
+    assert _run(other) == (after, []), "what replaced them is what this start wants"
+    rows = _status(other)["stages"]
+    assert {row["state"] for row in rows} == {"done"}
+    reasons = {(row["iteration"], row["stage"]): row["reason"] for row in rows}
+    assert reasons == {place: manifest.reason for place, manifest in after.items()}
+
+
+def _status(config: Config) -> dict[str, Any]:
+    """What `rloop status` shows, which leaves the store as it was."""
+    root = Path(config.placement.store)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    status = run_status(Store(config.placement.store), config.name, root.parent / "cache")
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    return status
+
+
+@pytest.mark.parametrize("lost", ["policy", "problems.jsonl", "problems.jsonl and its copy"])
+def test_status_judges_by_the_rest_what_is_not_on_this_machine(lost: str, own: Config, tmp_path: Path) -> None:
+    _run(own)
+    write_run_record(Store(own.placement.store), own)
+    path = tmp_path / lost.partition(" ")[0]
+    path.rename(tmp_path / "elsewhere")
+    if "copy" in lost:
+        shutil.rmtree(Path(own.placement.store) / "small/problems")
+    status = _status(own)
+    assert status["complete"]
+    assert ["Judged without the " in note and str(path) in note for note in status["notes"]] == [True]
+    write_run_record(Store(own.placement.store), _with(own, filter={"threshold": 0.2}))
+    assert _status(own)["counts"]["changed"] == 6
+
+
+def test_a_stage_that_an_artifact_made_again_has_outdated_is_shown_as_changed_but_not_refused(config: Config) -> None:
+    _run(config)
+    store = Store(config.placement.store)
+    write_run_record(store, config)
+
+    def otherwise(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
+        outcome = _write(job, on_event)
+        (Path(job.work) / "out" / "made.txt").write_text("otherwise")
+        return outcome
+
+    store.delete(manifest_key("small", 1, "harvest"))
+    with Lease(store, "small") as lease:
+        StageRunner(config, store, lease, launch=otherwise).ensure("harvest", 1)
+    shown = {row["stage"]: (row["state"], row["reason"]) for row in _status(config)["stages"] if row["iteration"] == 1}
+    assert shown["harvest"] == ("done", "") and shown["explore"][0] == "done"
+    assert shown["filter"][0] == "changed" and shown["filter"][1].startswith("changed: inputs.trajectories: ")
+    assert shown["rft"] == ("changed", "builds on filter of iteration 1, which is outdated")
+    assert StageRunner(config, store, None).remaining() == [(1, "filter"), (1, "rft")]
+
+
+@pytest.mark.parametrize("again", ["equal", "otherwise"])
+def test_what_is_lost_or_damaged_is_made_again_without_a_question_whatever_comes_out(
+    again: str, config: Config
+) -> None:
+    """Nothing finished is lost by it, also where a GPU computes other weights the second time."""
+    made, _ = _run(config)
+    store, turns = Store(config.placement.store), itertools.count()
+    write_run_record(store, config)
+
+    def launch(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
+        outcome = _write(job, on_event)
+        if again == "otherwise":
+            (Path(job.work) / "out" / "made.txt").write_text(f"{job.stage} {job.iteration} {next(turns)}")
+        return outcome
+
+    for number, (iteration, stage) in enumerate(made):
+        folder = Path(config.placement.store) / stage_folder("small", iteration, stage)
+        (folder / ("manifest.json" if number % 2 else "made.txt")).write_text("damaged")
+        with Lease(store, "small") as lease:  # and nothing more, as if it were killed right afterwards
+            healed = StageRunner(config, store, lease, launch=launch).ensure(stage, iteration)
+        assert healed.manifest.reason.startswith("damaged: ") and healed.note == healed.manifest.reason
+        runner = StageRunner(config, store, None)
+        assert (runner.remaining() == []) is (again == "equal" or (iteration, stage) == (1, "rft"))
+        more, computed = _run(config.model_copy(update={"iterations": 2}), launch)
+        assert all(more[place].reason.startswith("changed: inputs.") for place in computed)
+        shutil.rmtree(folder)
+        assert StageRunner(config, store, None).remaining()[0] == (iteration, stage)
+        assert not {reason for _, reason in _computed(_run(config, launch)) if reason and "inputs." not in reason}
+    assert _run(config.model_copy(update={"iterations": 3}), launch)[1] == [(2, stage) for _, stage in made if _ == 1]
+
+
+def _computed(run: tuple[dict[Place, Manifest], list[Place]]) -> list[tuple[Place, str]]:
+    return [(place, run[0][place].reason) for place in run[1]]
+
+
+def test_a_stage_that_was_lost_and_would_be_made_under_another_config_changes_what_builds_on_it(config: Config) -> None:
+    _run(config)
+    store = Store(config.placement.store)
+    write_run_record(store, config)
+    store.delete(manifest_key("small", 0, "explore"))
+    other = _with(config, explore={"learning_rate": 3e-4})
+    with pytest.raises(
+        ConfigError, match=r"^small: 7 finished stages .* explore of iteration 0 has changed: explore.learn"
+    ):
+        StageRunner(other, store, None).check()
+    assert StageRunner(config, store, None).check()
+
+
+def test_an_interrupted_stage_may_go_on_under_another_config(config: Config) -> None:
+    store = Store(config.placement.store)
+    with Lease(store, "small") as lease:
+        StageRunner(config, store, lease, launch=_write).ensure("explore", 0)
+    write_run_record(store, config)
+    assert StageRunner(_with(config, rft={"epochs": 3}), store, None).check()
+    assert StageRunner(_with(config, filter={"threshold": 0.2}), store, None).remaining() == stages_of(config)[1:]
 
 
 def test_a_kill_while_scratch_is_removed_leaves_nothing_for_a_later_start_to_go_on_from(

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
-from rloop_core.store import Cache, Store, content_digest, discard, fetch, file_sha256, read_manifest
+from rloop_core.store import (
+    Cache,
+    Store,
+    content_digest,
+    discard,
+    dump_checksummed,
+    fetch,
+    file_sha256,
+    load_checksummed,
+    read_manifest,
+)
 from tests.store.conftest import published
 
 FILES = {"model.safetensors": b"w" * 5000, "sub/rows.parquet": b"PAR1" * 100, "empty": b""}
@@ -132,9 +142,20 @@ def test_a_truncated_or_edited_manifest_is_refused(local, work):
 
 def test_a_newer_rloops_manifest_is_refused_but_not_damaged(local, work):
     published(local, work)
-    altered(local, {"schema_version": 2})
-    with pytest.raises(StoreError, match="schema version 2; this rloop reads 1"):
+    altered(local, {"schema_version": 3})
+    with pytest.raises(StoreError, match="schema version 3; this rloop reads 2"):
         read_manifest(local, *HERE)
+
+
+def test_a_manifest_of_the_first_schema_has_no_reason_and_is_read(local, work):
+    made = published(local, work, reason="changed: explore.steps: 4 -> 2")
+    path = local.local_path(f"{FOLDER}/manifest.json")
+    content = load_checksummed(path.read_bytes(), section="versions", key="manifest.json")
+    content["schema_version"] = 1
+    assert content.pop("reason") == made.reason == "changed: explore.steps: 4 -> 2"
+    path.write_bytes(dump_checksummed(content, section="versions", key="manifest.json"))
+    read = read_manifest(local, *HERE)
+    assert read == made.model_copy(update={"schema_version": 1, "reason": ""})
 
 
 def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_path):

@@ -33,7 +33,7 @@ def _explore(lines: list[tuple[int, str]] | None = None) -> StageProgress:
 
 def test_the_text_says_step_reward_tokens_and_when_it_will_be_done(clock: type[Clock]) -> None:
     shown = _explore()
-    shown.on_event("explore", 0, {"kind": "start", "note": "not in the store yet"})
+    shown.on_event("explore", 0, {"kind": "start", "note": ""})
     for done in range(1, 6):
         clock.now += 60
         shown.on_event("explore", 0, _step(done))

@@ -101,15 +101,37 @@ _STORE = (
     Wrong(
         "done-without-manifest",
         "rloop_core/stages/identity.py",
-        """\
-        if manifest is None:
-            return False
-""",
-        """\
-        if manifest is None:
-            return True
-""",
+        '            state: Literal["missing", "changed"] = "missing" if old == new else "changed"\n',
+        '            state: Any = "done"\n',
         "A run with stages that were never computed says that nothing is left to do.",
+    ),
+    Wrong(
+        "second-start-replaces",
+        "rloop_core/stages/identity.py",
+        "    if not lost or config.placement.replace:\n",
+        "    if lost or not config.placement.replace:\n",
+        "A second start of a name with other parameters replaces a finished run without a question.",
+    ),
+    Wrong(
+        "healing-refused",
+        "rloop_core/stages/identity.py",
+        '            if not ref.digest or (artifacts and ref.kind == "artifact" and _same_place(ref, entry))\n',
+        "            if not ref.digest\n",
+        "What builds on a damaged artifact that a GPU makes again with other weights is not made again.",
+    ),
+    Wrong(
+        "status-by-config",
+        "rloop_core/results/status.py",
+        '    if manifest is not None and standing.state == "done":\n',
+        '    if manifest is not None and manifest.identity.get("config") == run.config.stage_identity(stage):\n',
+        "Status says done of what the next start computes again: another policy, problem set or version.",
+    ),
+    Wrong(
+        "day-of-the-restart",
+        "flows/deployed.py",
+        "start=flow_run.scheduled_start_time)",
+        "start=None)",
+        "A nightly run that crashed and is restarted after midnight begins a new run.",
     ),
     Wrong(
         "computed-is-cached",

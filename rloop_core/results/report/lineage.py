@@ -10,9 +10,10 @@ from typing import Any
 
 from rloop_core.errors import StageError
 from rloop_core.results.report.trajectories import KEY_FORM, count_experts
-from rloop_core.results.run_reader import RunRecord, stage_name
+from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.tables import Table
 from rloop_core.stages.inputs import producers
+from rloop_core.stages.job import stage_name
 from rloop_core.store import Manifest
 from rloop_core.trajectories.shards import ShardName
 
@@ -44,7 +45,7 @@ class Link:
     Attributes:
         name: "theta_2", "expert set of iteration 1".
         iteration, stage: Its place in the store.
-        digest, fingerprint, uri: As in its manifest.
+        digest, fingerprint, reason, uri: As in its manifest.
         facts: Its counts and metrics by name; for explore its shards too.
         sources: Its inputs.
     """
@@ -54,6 +55,7 @@ class Link:
     stage: str
     digest: str
     fingerprint: str
+    reason: str
     uri: str
     facts: dict[str, Any]
     sources: tuple[Source, ...]
@@ -114,10 +116,11 @@ def artifact_table(run: RunRecord) -> Table:
     """Return one row an artifact: its identity, its inputs, its time and size."""
     rows = [
         (iteration, stage, made.digest, made.fingerprint, " ".join(entry.digest[:12] for entry in made.inputs),
-         made.seed, made.seconds, sum(file.bytes for file in made.files), made.created_at)
+         made.seed, made.seconds, sum(file.bytes for file in made.files), made.created_at, made.reason)
         for (iteration, stage), made in run.manifests.items()
     ]  # fmt: skip
-    columns = ("iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at")
+    columns = ("iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at",
+               "reason")  # fmt: skip
     return Table("lineage", columns, tuple(rows))
 
 
@@ -128,6 +131,7 @@ def _link(run: RunRecord, manifest: Manifest) -> Link:
         stage=manifest.stage,
         digest=manifest.digest,
         fingerprint=manifest.fingerprint,
+        reason=manifest.reason,
         uri=run.store.uri_of(manifest.folder),
         facts=_facts(run, manifest),
         sources=tuple(_sources(run, manifest)),
@@ -191,7 +195,12 @@ def lineage_section(run: RunRecord, lineage: Lineage) -> dict[str, Any]:
     table = artifact_table(run)
     return {
         "links": [
-            {"name": link.name, "digest": link.digest, "facts": _phrases(link), "sources": link.sources}
+            {
+                "name": link.name,
+                "digest": link.digest,
+                "facts": _phrases(link) + ([f"computed again ({link.reason})"] if link.reason else []),
+                "sources": link.sources,
+            }
             for link in lineage.links
         ],
         "roots": lineage.roots,
