@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -38,6 +39,21 @@ _NAMED = re.compile(
 _REMOTE_CODE = (".py", ".model", ".spm", ".jinja", ".tiktoken", ".codes", ".bpe")
 """A model with code of its own names its files as it likes."""
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
+
+REFUSE_REMOTE_CODE = "RLOOP_REFUSE_REMOTE_CODE"
+"""Set, to whatever value, in the environment of a worker or machine that runs no code of models."""
+
+
+def check_remote_code(policy: PolicyConfig) -> None:
+    """Refuse a policy that brings code of its own where the environment says so.
+
+    Raises:
+        ConfigError: This machine runs no such code.
+    """
+    if policy.trust_remote_code and REFUSE_REMOTE_CODE in os.environ:
+        what = f"this machine runs no code that comes with a model ({REFUSE_REMOTE_CODE} is set)"
+        fix = "set it to false, or have whoever runs this machine take the variable away"
+        raise ConfigError(what, field="policy.trust_remote_code", fix=fix)
 
 
 def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError
 from rloop_core.problems import ProblemSet
+from rloop_core.rollout.policy import check_remote_code
 from rloop_core.rollout.recording import Sampling, own_batches, record_samples
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
@@ -150,6 +151,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     """
     started = time.monotonic()
     config = job.config
+    check_remote_code(config.policy)
     _show_one_gpu(job.stage, ranks)
     _set_up_libraries(config)
 

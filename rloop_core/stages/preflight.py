@@ -10,7 +10,13 @@ from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
-from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, resolve_policy
+from rloop_core.rollout.policy import (
+    check_remote_code,
+    context_tokens,
+    load_model,
+    load_tokenizer,
+    resolve_policy,
+)
 from rloop_core.rollout.prompts import check_embeddings, encode_problems
 from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.sampler import TransformersSampler
@@ -36,6 +42,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     """
     store.check_writable()
     _check_reach(config, store)
+    check_remote_code(config.policy)
     if samples_here(config):
         check_standalone(config)
     if "explore" not in config.placement.pools:

@@ -57,11 +57,11 @@ def _deployment(server: Server, name: str) -> Any:
     return server.get(f"/deployments/name/{name}")
 
 
-def _start(server: Server, name: str, parameters: dict[str, Any]) -> int:
+def _start(server: Server, name: str, parameters: dict[str, Any], **more: Any) -> int:
     """Schedule a run for a distant day, and return the status of the server's answer."""
     state = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2100-01-01T00:00:00Z"}}
     path = f"/deployments/{_deployment(server, name)['id']}/create_flow_run"
-    return server.post(path, {"parameters": parameters, "state": state}).status_code
+    return server.post(path, {"parameters": parameters, "state": state, **more}).status_code
 
 
 def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty: Server) -> None:
@@ -159,6 +159,14 @@ def test_few_fields_are_enough(server: Server) -> None:
 )
 def test_nonsense_is_refused_when_the_run_is_created(server: Server, name: str, parameters: dict[str, Any]) -> None:
     assert _start(server, name, parameters) in (409, 422)
+
+
+@pytest.mark.parametrize("values", [{"command": "sh"}, {"env": {"PYTHONPATH": "/x"}}, {"env.PYTHONPATH": "/x"}])
+def test_job_variables_that_run_something_else_are_refused_when_the_run_is_created(
+    server: Server, values: dict[str, Any]
+) -> None:
+    assert _start(server, "rloop/iterate", {}, job_variables=values) == 422
+    assert _start(server, "rloop/iterate", {}, job_variables={"env": {"HF_HOME": "/models"}}) == 201
 
 
 def test_prefects_command_refuses_a_field_that_the_form_has_not(server: Server) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,60 @@ def test_a_service_names_only_existing_things(name: str) -> None:
         assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
     for port in service.get("ports", []):
         assert port.startswith("127.0.0.1:"), "published on loopback only"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"] and "cap_add" not in service and not service.get("privileged")
+    assert service["security_opt"] == ["no-new-privileges:true"] and service["read_only"] is True
+    assert service["mem_limit"] and service["pids_limit"] and (service.get("cpus") or service["cpu_shares"])
+    assert "/tmp" in {mount.split(":")[0] for mount in service["tmpfs"]}
+    assert not any(volume.startswith(("/", ".", "~")) for volume in service.get("volumes", []))
+
+
+def test_workers_run_no_code_of_models() -> None:
+    assert all(SERVICES[name]["environment"]["RLOOP_REFUSE_REMOTE_CODE"] for name in ("worker-cpu", "worker-gpu"))
+
+
+@pytest.mark.process
+def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics(tmp_path: Path) -> None:
+    """With the settings of the compose file, which are those of the manifests."""
+    environment = SERVICES["server"]["environment"]
+    manifest = (INFRA / "kubernetes/server.yaml").read_text()
+    names = [name for name in environment if name.startswith(("PREFECT_SERVER_CORS", "PREFECT_SERVER_METRICS"))]
+    for name in (*names, "PREFECT_UI_STATIC_DIRECTORY"):
+        assert re.search(rf'{name}, value: "?{re.escape(environment[name])}"?}}', manifest)
+    settings = {name: environment[name] for name in names}
+    settings |= {"PREFECT_HOME": str(tmp_path), "PREFECT_UI_STATIC_DIRECTORY": str(tmp_path / "ui")}
+    settings |= {"PREFECT_SERVER_API_AUTH_STRING": "name:word", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK], env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    own, other, metrics, page = json.loads(done.stdout.splitlines()[-1])
+    assert len(names) == 2 and own == "http://127.0.0.1:4200" and other is None
+    assert metrics == 404 and "python_info" not in page
+    assert any((tmp_path / "ui").rglob("index.html"))
+
+
+ASK = """
+import asyncio, json
+import httpx
+from prefect.server.api.server import create_app
+
+async def ask():
+    app = httpx.ASGITransport(app=create_app(ephemeral=False))
+    async with httpx.AsyncClient(transport=app, base_url="http://server", auth=("name", "word")) as client:
+        origins = [
+            (await client.get("/api/health", headers={"Origin": origin})).headers.get("access-control-allow-origin")
+            for origin in ("http://127.0.0.1:4200", "http://elsewhere")
+        ]
+        metrics, page = await client.get("/api/metrics"), await client.get("/metrics")
+        print(json.dumps([*origins, metrics.status_code, page.text]))
+
+asyncio.run(ask())
+"""
 
 
 def test_the_server_keeps_leases_on_a_volume_and_requires_a_password() -> None:

@@ -1,10 +1,15 @@
-"""The Kubernetes manifests: complete, in one namespace, with least rights, pinned images and no secrets."""
+"""The Kubernetes manifests: complete, in one namespace, with least rights, pinned images and no secrets.
+
+The rules are those of Kubernetes' Pod Security Standards at the level "restricted", which the namespace enforces.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,15 +25,109 @@ MANIFESTS: list[dict[str, Any]] = [
 APIS = {
     "Namespace": "v1", "Service": "v1", "ServiceAccount": "v1", "PersistentVolumeClaim": "v1",
     "Deployment": "apps/v1", "StatefulSet": "apps/v1", "Role": "rbac.authorization.k8s.io/v1",
-    "RoleBinding": "rbac.authorization.k8s.io/v1",
+    "RoleBinding": "rbac.authorization.k8s.io/v1", "NetworkPolicy": "networking.k8s.io/v1",
 }  # fmt: skip
 WORKLOADS = [manifest for manifest in MANIFESTS if manifest["kind"] in ("Deployment", "StatefulSet")]
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """Every pod template of the project, by file: manifests, machines, KubeRay's groups, the pool's job."""
+    files = [*(ROOT / "infra").rglob("*.yaml"), ROOT / "deployments/pools/kubernetes.json"]
+    found = {}
+    for path in files:
+        for manifest in yaml.safe_load_all(path.read_text()):
+            for place, template in _templates(manifest, path.stem):
+                found[place] = template
+    return found
+
+
+def _templates(value: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, dict):
+        if isinstance(value.get("spec"), dict) and "containers" in value["spec"]:
+            yield place, value
+        for name, part in value.items():
+            yield from _templates(part, f"{place}.{name}")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            yield from _templates(part, f"{place}.{number}")
+
+
+def refused(pod: dict[str, Any]) -> list[str]:
+    """Return what the level "restricted" forbids of a pod's spec, and what may be written of its root."""
+    whole = pod.get("securityContext", {})
+    wrong = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
+    wrong += [f"volume {volume['name']}" for volume in pod.get("volumes", []) if len({*volume} & VOLUMES) != 1]
+    wrong += ["sysctls"] if whole.get("sysctls") else []
+    for container in (one for kind in CONTAINERS for one in pod.get(kind, [])):
+        own = {**whole, **container.get("securityContext", {})}
+        drop, add = (own.get("capabilities", {}).get(which, []) for which in ("drop", "add"))
+        checks = {
+            "privileged": not own.get("privileged"),
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is False,
+            "capabilities": drop == ["ALL"] and {*add} <= {"NET_BIND_SERVICE"},
+            "runAsNonRoot": own.get("runAsNonRoot") is True and own.get("runAsUser", 1) != 0,
+            "seccompProfile": own.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
+            "hostPort": not any("hostPort" in port for port in container.get("ports", [])),
+            "procMount": own.get("procMount", "Default") == "Default",
+            "readOnlyRootFilesystem": own.get("readOnlyRootFilesystem") is True,
+        }
+        wrong += [f"{container['name']}: {name}" for name, holds in checks.items() if not holds]
+    return wrong
+
+
+@pytest.mark.parametrize("place", pods())
+def test_a_pod_may_do_as_little_as_pod_security_restricted_allows(place: str) -> None:
+    pod = pods()[place]["spec"]
+    assert refused(pod) == []
+    assert pod.get("automountServiceAccountToken") is False or pod["serviceAccountName"] == "rloop-worker"
+    for container in pod["containers"]:
+        assert container["resources"]["limits"]["memory"]
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hostNetwork": True}, "hostNetwork"),
+        ({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}, "volume host"),
+        ({"securityContext": {"runAsNonRoot": True, "runAsUser": 1}}, "server: seccompProfile"),
+        ({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}, "server: runAsNonRoot"),
+    ],
+)
+def test_the_rules_would_find_something(change: dict[str, Any], named: str) -> None:
+    (server,) = [manifest for manifest in WORKLOADS if manifest["metadata"]["name"] == "prefect"]
+    assert named in refused(server["spec"]["template"]["spec"] | change)
+
+
+def test_the_rules_see_every_pod() -> None:
+    files = {place.split(".")[0] for place in pods()}
+    assert files == {"postgres", "server", "worker-cpu", "worker-gpu", "run", "rayjob", "kubernetes"}
+    (namespace,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_a_connection_needs_a_policy_and_the_password_of_the_database_is_not_all_that_guards_it() -> None:
+    labels = {template["metadata"]["labels"]["app"] for template in pods().values()}
+    policies = {one["metadata"]["name"]: one["spec"] for one in MANIFESTS if one["kind"] == "NetworkPolicy"}
+    assert policies["nobody-to-any"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    text = json.dumps(policies)
+    assert labels <= set(re.findall(r"[a-z-]+", text)), "every kind of pod is in a policy"
+    (database,) = policies["server-to-postgres"]["ingress"]
+    assert database["from"] == [{"podSelector": {"matchLabels": {"app": "prefect"}}}]
+    (server,) = policies["workers-and-runs-to-server"]["ingress"]
+    (workers,) = server["from"][0]["podSelector"]["matchExpressions"]
+    assert {*workers["values"]} == labels - {"postgres", "prefect", "rloop-machines"} and server["ports"] == [
+        {"port": 4200}
+    ]
+    (out,) = policies["all-but-metadata"]["egress"]
+    assert {"169.254.169.254/32"} <= {each for to in out["to"] for each in to.get("ipBlock", {}).get("except", [])}
 
 
 def check_container(container: dict[str, Any]) -> None:
     """Check what Kubernetes' schema (`test_tools`) leaves open."""
     assert re.search(r":\S*\d+\.\d+", container["image"])
-    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert container["resources"]["requests"] and container["resources"]["limits"]["memory"]
     assert all(("value" in entry) != ("valueFrom" in entry) for entry in container.get("env", []))
     for probe in ("livenessProbe", "readinessProbe"):
@@ -51,8 +150,6 @@ def test_every_file_is_in_the_kustomization_and_every_object_has_its_api_and_nam
 def test_a_workload_is_complete_and_refers_to_existing_objects(manifest: dict[str, Any]) -> None:
     spec = manifest["spec"]
     assert "replicas" in spec and spec["template"]["spec"]["containers"]
-    secured = spec["template"]["spec"]["securityContext"]
-    assert secured["runAsNonRoot"] is True and secured["runAsUser"] >= 1
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
     pod = spec["template"]["spec"]
     assert pod.get("serviceAccountName", "none") in _named("ServiceAccount") or not pod["automountServiceAccountToken"]

@@ -1,7 +1,8 @@
-"""The work pools' templates: placeholders are variables, defaults are valid, and rendered jobs can start."""
+"""The work pools' templates: placeholders are variables, defaults are valid, jobs start with few rights."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from prefect.utilities.schema_tools.validation import is_valid
 
 from tests.conftest import ROOT
 
@@ -20,15 +22,16 @@ def _template(kind: str) -> dict[str, Any]:
     return json.loads((POOLS / f"{kind}.json").read_text())  # type: ignore[no-any-return]
 
 
+def _defaults(kind: str) -> dict[str, Any]:
+    variables = _template(kind)["variables"]["properties"]
+    return {name: field["default"] for name, field in variables.items() if "default" in field}
+
+
 def _rendered(kind: str, **values: Any) -> dict[str, Any]:
     """Render the job configuration as a worker does: values over defaults; placeholders without either are left out."""
     from prefect.utilities.templating import apply_values
 
-    template = _template(kind)
-    defaults = {
-        name: field["default"] for name, field in template["variables"]["properties"].items() if "default" in field
-    }
-    return apply_values(template["job_configuration"], defaults | values)  # type: ignore[no-any-return]
+    return apply_values(_template(kind)["job_configuration"], _defaults(kind) | values)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,12 +40,49 @@ def test_placeholders_are_variables_and_variables_are_used_described_and_valid(k
     assert set(template) == {"job_configuration", "variables"}
     used = set(re.findall(r"\{\{ (\w+) \}\}", json.dumps(template["job_configuration"])))
     variables = template["variables"]["properties"]
-    assert used == set(variables)
+    assert used | {"env"} == set(variables)  # Prefect itself merges `env` into the job's
     jsonschema.Draft202012Validator.check_schema(template["variables"])
     for name, variable in variables.items():
         assert variable["description"].endswith("."), name
         if "default" in variable:
             jsonschema.validate(variable["default"], variable)
+
+
+FREE = [
+    *({name: "x"} for name in ("command", "working_dir", "image", "namespace", "service_account_name", "secret")),
+    *({name: ["/:/host"]} for name in ("volumes", "networks")),
+    *(
+        {"env": {name: "x"}}
+        for name in (
+            *("PATH", "PYTHONPATH", "LD_PRELOAD", "HF_ENDPOINT", "HF_MODULES_CACHE", "AWS_ENDPOINT_URL", "HTTPS_PROXY"),
+            *("PREFECT_API_URL", "PREFECT_HOME", "RLOOP_REFUSE_REMOTE_CODE", "NCCL_NET_PLUGIN", "WANDB_BASE_URL"),
+        )
+    ),
+    {"env.PYTHONPATH": "x"},
+    {"gpus": [{"driver": "other", "capabilities": [["gpu"]]}]},
+    {"gpus": [{"driver": "nvidia", "capabilities": [["gpu"]], "options": {"x": "y"}}]},
+]
+
+
+@pytest.mark.parametrize("values", FREE, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_job_variable_of_a_run_reaches_the_workers_secrets(kind: str, values: dict[str, Any]) -> None:
+    """As the server checks what a run or a deployment asks for."""
+    schema = _template(kind)["variables"]
+    assert not is_valid(values, schema)
+    assert is_valid({"env": {"HF_HOME": "/models", "RLOOP_CREDENTIALS_BLOCK": "store-keys"}, "name": "x"}, schema)
+
+
+@pytest.mark.process
+def test_containers_of_the_pools_run_no_code_of_models() -> None:
+    from prefect.workers.base import BaseJobConfiguration
+
+    values = {"env": {"HF_HOME": "/models"}}
+    asks_nobody: Any = object()  # without a client, Prefect would start a server
+    made = asyncio.run(BaseJobConfiguration.from_template_and_values(_template("docker"), values, client=asks_nobody))
+    assert made.env == {"RLOOP_REFUSE_REMOTE_CODE": "1", "HF_HOME": "/models"} | _defaults("docker")["env"]
+    job = _rendered("kubernetes")["job_manifest"]["spec"]["template"]["spec"]
+    assert job["containers"][0]["env"] == [{"name": "RLOOP_REFUSE_REMOTE_CODE", "value": "1"}]  # the worker adds to it
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,11 +114,23 @@ def test_the_docker_client_accepts_gpus_and_shared_memory() -> None:
     assert made["DeviceRequests"][0]["Capabilities"] == [["gpu"]] and made["DeviceRequests"][0]["Count"] == -1
     assert made["ShmSize"] == 16 * 2**30
     assert _rendered("docker", gpus=[])["container_create_kwargs"]["device_requests"] == []
-    assert _rendered("docker")["privileged"] is False
+
+
+def test_the_docker_container_has_no_rights_and_writes_only_where_nothing_is_run_from() -> None:
+    types = pytest.importorskip("docker.types")
+    made = _rendered("docker")
+    assert made["privileged"] is False and made["networks"] == []
+    names = ("cap_drop", "security_opt", "pids_limit", "read_only", "tmpfs")
+    host = types.HostConfig(version="1.47", **{name: made["container_create_kwargs"][name] for name in names})
+    assert host["CapDrop"] == ["ALL"] and host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert host["ReadonlyRootfs"] and host["PidsLimit"] == 8192
+    written = {*host["Tmpfs"], *(volume.split(":")[1] for volume in made["volumes"])}
+    assert written == {"/tmp", "/home/rloop", "/home/rloop/.cache", "/opt/rloop/.rloop"}
+    assert not any(volume.startswith(("/", ".", "~")) for volume in made["volumes"]), "none of the host's folders"
 
 
 def test_the_kubernetes_job_asks_for_a_gpu_shared_memory_and_no_rights() -> None:
-    made = _rendered("kubernetes", node_selector={"nvidia.com/gpu.product": "NVIDIA-H200"}, command="x", name="run")
+    made = _rendered("kubernetes", node_selector={"nvidia.com/gpu.product": "NVIDIA-H200"}, name="run")
     pod = made["job_manifest"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["name"] == "prefect-job"  # Prefect's worker looks for this name
@@ -87,7 +139,8 @@ def test_the_kubernetes_job_asks_for_a_gpu_shared_memory_and_no_rights() -> None
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert volumes["dshm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
-    assert pod["securityContext"]["runAsNonRoot"] and not pod["automountServiceAccountToken"]
+    assert not pod["automountServiceAccountToken"] and pod["serviceAccountName"] == "rloop-run"
+    assert container["envFrom"] == [{"secretRef": {"name": "rloop", "optional": True}}]
     assert made["job_manifest"]["spec"]["backoffLimit"] == 0  # Prefect retries runs, not Kubernetes
     assert made["pod_watch_timeout_seconds"] >= 900
     assert "{{" not in json.dumps(made)
@@ -95,7 +148,7 @@ def test_the_kubernetes_job_asks_for_a_gpu_shared_memory_and_no_rights() -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_sends_a_heartbeat_every_30_seconds(kind: str) -> None:
-    assert _rendered(kind)["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
+    assert _defaults(kind)["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
 
 
 def test_every_pool_has_a_template_and_every_deployment_a_pool() -> None:

@@ -18,7 +18,10 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem
 from rloop_core.rollout.policy import context_tokens, declared_eos_ids, eos_token_ids, load_model, load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
+from rloop_core.stages.runner import StageRunner
+from rloop_core.store import Lease, Store
 from tests.conftest import small_config
+from tests.stages.running import launch_here
 
 
 def used(folder: Path, template: str = "plain") -> None:
@@ -93,6 +96,38 @@ def test_a_chat_template_that_fails_is_named(tmp_path, template):
     (tmp_path / "model" / "chat_template.jinja").write_text(template)
     with pytest.raises(ConfigError, match="chat template fails"):
         used(tmp_path / "model", "chat")
+
+
+REMOTE = """
+import os
+open(os.environ["RAN"], "w").close()
+from transformers import LlamaConfig
+class Remote(LlamaConfig):
+    model_type = "remote"
+"""
+
+
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tmp_path, monkeypatch, value):
+    """In the run's own check, and in a stage that another machine asks for."""
+    from transformers import AutoConfig
+
+    monkeypatch.setenv("RAN", str(tmp_path / "ran"))
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    (tmp_path / "model" / "remote.py").write_text(REMOTE)
+    changed("config.json", model_type="remote", auto_map={"AutoConfig": "remote.Remote"})(tmp_path / "model")
+    AutoConfig.from_pretrained(tmp_path / "model", trust_remote_code=True)
+    (tmp_path / "ran").unlink()
+    policy = {"path": str(tmp_path / "model"), "trust_remote_code": True}
+    config = small_config(policy=policy, placement={"store": str(tmp_path / "store")})
+    monkeypatch.setenv("RLOOP_REFUSE_REMOTE_CODE", value)
+    with Lease(Store(config.placement.store), config.name) as lease:
+        runner = StageRunner(config, Store(config.placement.store), lease, launch=launch_here)
+        for start in (runner.check, lambda: runner.ensure("evaluate", -1)):
+            with pytest.raises(ConfigError, match="RLOOP_REFUSE_REMOTE_CODE is set"):
+                start()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_old_config_with_an_empty_text_config_is_used(tmp_path):

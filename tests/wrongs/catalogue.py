@@ -492,6 +492,13 @@ _PROCESSES = (
         "A model's own code finds the Prefect server's password in its environment.",
     ),
     Wrong(
+        "code-of-models-runs",
+        "rloop_core/rollout/policy.py",
+        "if policy.trust_remote_code and REFUSE_REMOTE_CODE in os.environ:",
+        'if policy.trust_remote_code and os.environ.get(REFUSE_REMOTE_CODE) == "1":',
+        "A job variable with another value has a worker run a model's own code that its operator refused.",
+    ),
+    Wrong(
         "shares-overlap",
         "rloop_core/rollout/recording.py",
         "    return range(share[0] - 1, batches, share[1])\n",
