@@ -1,7 +1,9 @@
-"""Small local files that appear whole or not at all, whenever the process dies, and the sizes of any."""
+"""Small local files that appear whole or not at all, whenever the process dies; sizes of files; folders of one user."""
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 
@@ -15,3 +17,21 @@ def replace_text(path: Path, text: str) -> None:
 def file_sizes(folder: Path) -> dict[str, int]:
     """Return the sizes of all files below a folder, by relative path; an empty dictionary if it is not there."""
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+
+
+def own_folder(folder: Path, private: bool = True) -> None:
+    """Make a folder of this user's, or check that one is.
+
+    Args:
+        folder: The folder.
+        private: Let nobody else enter; otherwise its mode stays as it is, and it may belong to root.
+
+    Raises:
+        OSError: It cannot be made, or another user owns it and could change what is in it.
+    """
+    folder.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
+    others = {folder.lstat().st_uid, folder.stat().st_uid} - {os.geteuid()} - (set() if private else {0})
+    if others:
+        raise PermissionError(errno.EACCES, f"it belongs to user {others.pop()}", str(folder))
+    if private:
+        folder.chmod(0o700)

@@ -36,6 +36,8 @@ from tests.swift import Swift, swift_server
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
+SCRATCH = f".scratch-{os.geteuid()}"
+"""The folder of a local store where this user's unfinished work lies."""
 
 settings.register_profile("default", deadline=None, derandomize=True)  # no surprise in an unrelated change
 settings.register_profile("thorough", max_examples=2000, deadline=None)  # pytest --hypothesis-profile=thorough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,7 @@ def _kill(
 
 def _scratch_files(config: Config, stage: str, folder: str) -> list[Path]:
     """Return the shards that a killed stage has left."""
-    root = Path(config.placement.store) / ".scratch" / config.name
+    root = Path(config.placement.store) / f".scratch-{os.geteuid()}" / config.name
     return sorted(root.glob(f"*/{stage}/*/{folder}/**/*.parquet"))
 
 

@@ -47,7 +47,7 @@ class PlacementConfig(Section):
     store_patience_seconds: Annotated[float, Field(ge=0)] = 180.0
     """Retry requests to a remote store that does not answer, or is overloaded, for so long before a stage fails."""
     scratch: str | None = None
-    """Local folder for unfinished work; null = `.scratch` in a local store, else `.rloop/scratch`."""
+    """Local folder for unfinished work; null = `.scratch-USERID` in a local store, else `.rloop/scratch`."""
     cache_gb: Annotated[float, Field(gt=0)] | None = 50.0
     """Most GB (10^9 bytes) of copies of a remote store's files in `<scratch>/cache`; null = no limit.
 

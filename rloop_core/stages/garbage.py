@@ -23,6 +23,7 @@ from rloop_core.store.lease import PATIENCE_SECONDS, read_holder
 from rloop_core.store.local import TEMPORARY
 
 SCRATCH = ".scratch"
+"""Prefix of each user's folder of unfinished work in a local store."""
 _PLACE = re.compile(rf"(?:iteration-(\d{{3,}})|base)/({'|'.join(STAGES)})/(.+)")
 Place = tuple[int, str]
 Manifests = Mapping[Place, Manifest | RLoopError | None]
@@ -231,19 +232,18 @@ def _uploads(store: Store, run: str, garbage: Garbage) -> list[Entry]:
 
 def _finished_scratch(store: Store, run: str, manifests: Manifests) -> list[Item]:
     """Return work folders of a local store that became their stage's artifact, or are older than it."""
-    root = store.local_path(SCRATCH) if store.is_local else None
-    if root is None or not (root / run).is_dir():
+    if not store.is_local:
         return []
-    items = []
-    for folder in sorted((root / run).glob("*/*/*")):
-        place = _place(folder.relative_to(root / run).as_posix())
+    top, items = store.local_path(""), []
+    for folder in sorted(top.glob(f"{SCRATCH}*/{run}/*/*/*")):  # of those users whose folders this one may enter
+        place = _place("/".join(folder.relative_to(top).parts[2:]))
         manifest = manifests.get(place) if place else None
         if not folder.is_dir() or not isinstance(manifest, Manifest):
             continue
         newest, size = _newest(folder)
         published = store.local_path(f"{manifest.folder}/manifest.json").stat().st_mtime
         if manifest.fingerprint.startswith(folder.name) or newest < published:
-            items.append(Item(Entry(folder.relative_to(root.parent).as_posix(), size, newest), _SCRATCH))
+            items.append(Item(Entry(folder.relative_to(top).as_posix(), size, newest), _SCRATCH))
     return items
 
 

@@ -7,6 +7,7 @@ finished.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
-from rloop_core.files import replace_text
+from rloop_core.files import own_folder, replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
 from rloop_core.stages.identity import (
@@ -194,10 +195,11 @@ class StageRunner:
         return {**outcome.counts, **record.counts()}
 
     def scratch(self) -> Path:
-        """Return the local folder for unfinished work: inside a local store, so that any later start finds it."""
+        """Return this user's folder for unfinished work: inside a local store, so that any later start finds it."""
         if self.config.placement.scratch:
             return Path(self.config.placement.scratch).expanduser().absolute()
-        return self.store.local_path(".scratch") if self.store.is_local else Path(".rloop/scratch").absolute()
+        own = f".scratch-{os.geteuid()}"
+        return self.store.local_path(own) if self.store.is_local else Path(".rloop/scratch").absolute()
 
     def _wanted(self, stage: str, iteration: int) -> _Wanted:
         refs = self.inputs.of(stage, iteration)
@@ -338,10 +340,12 @@ class StageRunner:
     def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
         """Return the stage's job, after counting this start in its scratch folder."""
         try:
+            own_folder(self.scratch(), private=self.config.placement.scratch is None)
+            own_folder(self.scratch() / self.config.name)
             work.mkdir(parents=True, exist_ok=True)
             attempt = _next_attempt(work)
         except OSError as error:
-            fix = "free disk space, or name another folder"
+            fix = "free disk space, or name a folder of your own"
             raise StageError(f"scratch cannot be written: {error}", field="placement.scratch", fix=fix) from error
         return StageJob(
             stage=stage,

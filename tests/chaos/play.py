@@ -137,7 +137,7 @@ class _Play:
         on_s3 = schedule.where == "s3"
         self._proxy = harness._proxy if on_s3 else None
         uri = f"{harness._s3}/{self._folder.name}-{time.time_ns()}" if on_s3 else str(self._folder / "store")
-        self._scratch = self._folder / "scratch" if on_s3 else self._folder / "store" / ".scratch"
+        self._scratch = self._folder / "scratch" if on_s3 else self._folder / "store" / f".scratch-{os.geteuid()}"
         placement = {**harness._config["placement"], "store": uri, "scratch": str(self._scratch) if on_s3 else None}
         self._config: Config = make_config({**harness._config, "placement": placement})
         self._uri, self._keep = uri, harness._proxy.pid if harness._proxy else None

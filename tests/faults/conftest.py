@@ -62,7 +62,7 @@ class Disturbed:
 
     def scratch(self, stage: str) -> Path:
         """Where a stage keeps its unfinished work: `<iteration>/<stage>`."""
-        return self.store / ".scratch" / "smoke" / stage
+        return self.store / f".scratch-{os.geteuid()}" / "smoke" / stage
 
     def manifests(self) -> dict[str, int]:
         """When each manifest was written."""

@@ -237,4 +237,4 @@ def flow_process(worker: psutil.Process) -> psutil.Process | None:
 
 def exploring(store: Path) -> bool:
     """Return True if exploration has a first complete checkpoint and is not done."""
-    return any((store / ".scratch" / RUN / "iteration-000/explore").rglob("rloop-complete.json"))
+    return any((store / f".scratch-{os.geteuid()}" / RUN / "iteration-000/explore").rglob("rloop-complete.json"))

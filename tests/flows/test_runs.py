@@ -18,6 +18,7 @@ from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import place_of
 from tests.conftest import (
     ROOT,
+    SCRATCH,
     SMOKE,
     command_environment,
     embedded_prefect,
@@ -69,7 +70,7 @@ def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished_smo
     assert (run / "base/evaluate/manifest.json").exists()
     assert json.loads((run / "run.json").read_text())["config"]["name"] == "smoke"
     assert not any(run.glob("lease*"))
-    assert not any(path for path in (finished_smoke / "store/.scratch").rglob("*") if path.is_file())
+    assert not any(path for path in (finished_smoke / "store" / SCRATCH).rglob("*") if path.is_file())
 
 
 def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke: Path, tmp_path: Path) -> None:
@@ -82,11 +83,11 @@ def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
     places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
     start_rloop(
-        "run", "--config", str(SMOKE), "--iterations", "1", "--store", str(tmp_path / "store"), "--no-report",
+        "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report", "--store", str(tmp_path / "store"),
         home=tmp_path / "home", env={**launcher, **others, **precision, **proxies, **places},
     )  # fmt: skip
     digests = manifest_digests(tmp_path / "store", "smoke")
-    assert len(digests) == 6 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()
+    assert len(digests) == 4 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()
 
 
 def test_success_rates_count_every_recorded_rollout(finished_smoke: Path) -> None:

@@ -17,6 +17,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import copy_policy_files
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Lease
+from tests.conftest import SCRATCH
 from tests.results.conftest import fake_config
 
 
@@ -95,7 +96,7 @@ def test_status_tells_done_running_interrupted_changed_and_missing(finished, tmp
 
     finished.store.delete("tiny/iteration-001/explore/manifest.json")
     finished.store.delete("tiny/iteration-001/harvest/manifest.json")
-    work = store / ".scratch/tiny/iteration-001/explore/0123456789abcdef"
+    work = store / SCRATCH / "tiny/iteration-001/explore/0123456789abcdef"
     work.mkdir(parents=True)
     (work / "metrics.jsonl").write_text('{"step": 1, "reward": 0.25}\n')
     rows = {(row["stage"], row["iteration"]): row for row in status_rows(store)}

@@ -156,11 +156,14 @@ def test_records_of_deep_json_are_damaged_and_a_lease_s_host_is_printed_safely(t
         read_run_config(store, "run")
 
 
-@pytest.mark.parametrize("link", [".scratch", ".scratch/run", ".scratch/run/iteration-000", "run"])
+@pytest.mark.parametrize("link", [".scratch-7", ".scratch-7/run", ".scratch-7/run/iteration-000", "run"])
 def test_gc_never_follows_links_out_of_the_store(tmp_path, link):
     store = kept_run(tmp_path)
     root, outside = tmp_path / "store", tmp_path / "elsewhere"
-    old = [root / ".scratch/run/iteration-000/filter" / ("f" * 16) / "theirs", root / "run/iteration-000/filter/theirs"]
+    old = [
+        root / ".scratch-7/run/iteration-000/filter" / ("f" * 16) / "theirs",
+        root / "run/iteration-000/filter/theirs",
+    ]
     for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("theirs")

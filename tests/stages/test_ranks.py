@@ -25,7 +25,7 @@ from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.verifier import Verifier
-from tests.conftest import ROOT, encoded
+from tests.conftest import ROOT, SCRATCH, encoded
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
 pytestmark = pytest.mark.process
@@ -81,7 +81,7 @@ def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as
         ensure(config, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
     with pytest.raises(StageError, match=r"placement.processes: .*begun with 2 processes.*with 1 \(fix: set it back"):
         ensure(ranks_config(tmp_path, 1), "explore")
-    work = next((tmp_path / ".scratch/ranks/iteration-000/explore").iterdir())
+    work = next((tmp_path / SCRATCH / "ranks/iteration-000/explore").iterdir())
     assert "[rank 1] " in (work / "stage.log").read_text()
     assert ensure(config, "explore") == undisturbed[1][:1]
 

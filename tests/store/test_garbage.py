@@ -113,7 +113,7 @@ def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages
         garbage |= extra if one["manifest"] in ("whole", "none") else temporary
         if one["scratch"]:
             name = manifest.fingerprint[:16] if one["scratch"] == "own" else "0" * 16
-            key = f".scratch/{folder}/{name}/out/file"
+            key = f".scratch-7/{folder}/{name}/out/file"
             store.write_bytes(key, b"scratch")
             if one["manifest"] == "whole" and one["scratch"] != "later":
                 garbage.add(key)
@@ -127,7 +127,7 @@ def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages
     aged(store)
     for one in stages:
         if one["scratch"] == "older":
-            folder = root / ".scratch" / iteration_folder("run", one["iteration"]) / one["stage"]
+            folder = root / ".scratch-7" / iteration_folder("run", one["iteration"]) / one["stage"]
             for path in [folder, *folder.rglob("*")]:
                 os.utime(path, (0, 0))
         elif one["scratch"] == "later":
@@ -140,7 +140,7 @@ def test_garbage_collection_of_a_random_store(template, tmp_path_factory, stages
     for key in [key for key in recent if key.startswith(".scratch")]:
         if not any(
             one["scratch"] == "own"
-            and key.startswith(f".scratch/{iteration_folder('run', one['iteration'])}/{one['stage']}/")
+            and key.startswith(f".scratch-7/{iteration_folder('run', one['iteration'])}/{one['stage']}/")
             for one in stages
         ):
             garbage.discard(key)  # written after the artifact: perhaps of one that is being made anew

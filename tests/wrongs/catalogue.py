@@ -499,6 +499,13 @@ _PROCESSES = (
         "A job variable with another value has a worker run a model's own code that its operator refused.",
     ),
     Wrong(
+        "scratch-of-another-user",
+        "rloop_core/files.py",
+        "    others = {folder.lstat().st_uid, folder.stat().st_uid} - {os.geteuid()} - (set() if private else {0})\n",
+        "    others: set[int] = set()\n",
+        "A run goes on from what another user of the store left, or changes, in the folder of its unfinished work.",
+    ),
+    Wrong(
         "shares-overlap",
         "rloop_core/rollout/recording.py",
         "    return range(share[0] - 1, batches, share[1])\n",
