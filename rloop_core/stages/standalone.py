@@ -13,11 +13,11 @@ from rloop_core.config import Config, InvalidCombination, check_context, make_co
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
-from rloop_core.problems import load_problems
+from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
-from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.prompts import encode_problems, within_limits
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.seeds import derive_seed
@@ -103,8 +103,8 @@ def evaluate(
     check_standalone(config, field="--engine")
     problems = load_problems(config.problems)
     policy = resolve_policy(config.policy)
-    encoded = encode_problems(problems, config.prompt, load_tokenizer(policy))
-    config = _fitted(config, context_tokens(policy), max(len(problem.prompt_ids) for problem in encoded))
+    longest = within_limits(problems, lambda: _longest_prompt(config, policy, problems))
+    config = _fitted(config, context_tokens(policy), longest)
     identity = _identity(config, policy_digest(policy), problems.digest)
     out = _prepare(out, identity, config)
     import transformers
@@ -136,6 +136,12 @@ def evaluate(
     if not missing:
         replace_text(out / "metrics.json", json.dumps(result, indent=1))
     return result
+
+
+def _longest_prompt(config: Config, policy: Path, problems: ProblemSet) -> int:
+    """Return its length in tokens."""
+    encoded = encode_problems(problems, config.prompt, load_tokenizer(policy))
+    return max(len(problem.prompt_ids) for problem in encoded)
 
 
 def _share_batches(config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]) -> Path:

@@ -464,6 +464,13 @@ _PROCESSES = (
         "A run killed while it tidies up goes on from what it had left, once its artifact is damaged.",
     ),
     Wrong(
+        "claims-unchecked",
+        "rloop_core/rollout/policy.py",
+        '        if claimed > held if name == "num_hidden_layers" else claimed not in dimensions:\n',
+        "        if False:\n",
+        "A config.json that claims ten million layers has them built before anybody looks at the weights.",
+    ),
+    Wrong(
         "shares-overlap",
         "rloop_core/rollout/recording.py",
         "    return range(share[0] - 1, batches, share[1])\n",
