@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,8 @@ _NAMED = re.compile(
 """Files beside the weights that transformers knows by name."""
 _REMOTE_CODE = (".py", ".model", ".spm", ".jinja", ".tiktoken", ".codes", ".bpe")
 """A model with code of its own names its files as it likes."""
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
+"""Of a weight's name: "model.layers", "27"."""
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 REFUSE_REMOTE_CODE = "RLOOP_REFUSE_REMOTE_CODE"
@@ -131,6 +134,41 @@ def context_tokens(folder: Path) -> int | None:
     return length or None
 
 
+def check_weights(folder: Path) -> None:
+    """Check that weights are as long as their headers say, and that config.json claims no more; only headers are read.
+
+    Libraries build what config.json claims, however much that is, before they look at the weights.
+
+    Raises:
+        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, list[int]] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as weights:
+                shapes |= {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            what = f"{file} is truncated or damaged: {error}"
+            raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
+    config = read_model_config(folder)
+    inner = config.get("text_config")
+    config = {**config, **(inner if isinstance(inner, dict) else {})}
+    layers: dict[str, set[str]] = defaultdict(set)
+    for match in filter(None, map(_LAYER.match, shapes)):
+        layers[match[1]].add(match[2])
+    held = max(map(len, layers.values()), default=len(shapes))
+    dimensions = {size for shape in shapes.values() for size in shape}
+    claimable = ("num_hidden_layers", "hidden_size", "vocab_size")
+    claims = {name: config[name] for name in claimable if type(config.get(name)) is int}
+    for name, claimed in claims.items() if shapes else ():
+        if claimed > held if name == "num_hidden_layers" else claimed not in dimensions:
+            has = f"they have {held} layers" if name == "num_hidden_layers" else "no tensor has that size"
+            what = f"the weights in {folder} do not fit its config.json: it claims {name} {claimed:,}, and {has}"
+            raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+
+
 @contextmanager
 def _loading(part: str, folder: Path) -> Iterator[None]:
     """Turn any error of a library over a model's files into a one-line ConfigError."""
@@ -138,6 +176,7 @@ def _loading(part: str, folder: Path) -> Iterator[None]:
 
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         read_model_config(folder, name)
+    check_weights(folder)
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # its messages hold colour codes and names from the files
     try:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rloop_core.config import PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.problems import Problem, render
+from rloop_core.runtime.lifetime import TooMuch, run_limited
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+T = TypeVar("T")
+
+_SECONDS, _SECONDS_A_PROBLEM = 120, 0.02
+_BYTES, _BYTES_A_CHARACTER = 4 << 30, 100
+"""What a model's tokenizer and chat template may take: far more than those of any honest model do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +101,23 @@ def check_embeddings(
         what = f"the tokenizer gives ids up to {last} ({token}), and the model has {rows} embeddings"
         fix = "save the tokenizer that belongs to the model, or the model after resize_token_embeddings(len(tokenizer))"
         raise ConfigError(what, field="policy.path", fix=fix)
+
+
+def within_limits(problems: Iterable[Problem], work: Callable[[], T]) -> T:
+    """Return what a function makes of these problems with a model's files, which may hold code without an end.
+
+    It runs in a fork of this process, with limits of time and memory, and returns plain values.
+
+    Raises:
+        ConfigError: It takes more.
+        RLoopError: The function's own error.
+    """
+    import transformers  # noqa: F401 - once, and not in the fork alone
+
+    lengths = [len(problem.problem) for problem in problems]
+    seconds = _SECONDS + int(_SECONDS_A_PROBLEM * len(lengths))
+    try:
+        return run_limited(work, seconds, _BYTES + _BYTES_A_CHARACTER * sum(lengths))
+    except TooMuch as error:
+        what = f"the model's tokenizer or its chat template {error}"
+        raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error

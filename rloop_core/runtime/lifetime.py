@@ -1,4 +1,5 @@
-"""The lifetime of processes: find what runs below one, leave none behind, tell one from a later one of its id.
+"""The lifetime of processes: find what runs below one, leave none behind, tell one from a later one of its id, end one
+that takes too much.
 
 Linux's parent-death signal and child subreaper do nothing on other systems.
 """
@@ -7,15 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
+import re
+import resource
 import signal
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rloop_core.errors import RLoopError, error_as_data, error_from_data
 
 if TYPE_CHECKING:
     import psutil
+
+T = TypeVar("T")
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -86,6 +95,73 @@ def process_fields(process: int) -> list[str] | None:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
+
+
+class TooMuch(RuntimeError):  # noqa: N818
+    """A function takes more time or memory than it may."""
+
+
+def run_limited(function: Callable[[], T], seconds: int, memory: int) -> T:
+    """Return what a function returns, called in a fork of this process that ends when it takes too much.
+
+    A time limit inside the process would have to wait for the C function that runs, such as a power of large numbers.
+
+    Args:
+        function: Returns plain values, as JSON has them.
+        seconds: Most time that it computes, all threads together: no slow machine ends it.
+        memory: Most bytes beyond what this process has; on Linux alone.
+
+    Raises:
+        TooMuch: It takes more.
+        RLoopError: Its own error; another one becomes a StageError.
+    """
+    reader, writer = os.pipe()
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            die_with_parent(parent)
+            _limit(seconds, memory)
+            text = json.dumps(_call(function))
+            with open(writer, "w", encoding="utf-8") as stream:
+                stream.write(text)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as stream:
+        text = stream.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == -signal.SIGXCPU:
+        raise TooMuch(f"computes for more than {seconds} s")
+    content: dict[str, Any] = json.loads(text) if text else {}
+    if "error" in content:
+        raise error_from_data(content["error"], "process", "see the log")
+    if "result" not in content:
+        raise TooMuch(f"takes more than {memory / 2**30:.1f} GiB, or crashes")
+    return content["result"]  # type: ignore[no-any-return]
+
+
+def _limit(seconds: int, memory: int) -> None:
+    taken = 0
+    with contextlib.suppress(OSError):
+        found = re.search(r"^VmData:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+        taken = int(found[1]) * 1024 if found else 0
+    wanted = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_DATA: taken + memory, resource.RLIMIT_CORE: 0}
+    for limit, most in wanted.items():
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _call(function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"result": function()}
+    except MemoryError:
+        return {}
+    except RLoopError as error:
+        return {"error": error_as_data(error)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": {"kind": type(error).__name__, "what": str(error)[:500]}}
 
 
 def _prctl(option: int, value: int) -> None:

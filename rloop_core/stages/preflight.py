@@ -8,16 +8,17 @@ from pathlib import Path
 
 from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError, ProblemsError
-from rloop_core.problems import answered_by_copying, self_check
+from rloop_core.problems import ProblemSet, answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
     check_remote_code,
+    check_weights,
     context_tokens,
     load_model,
     load_tokenizer,
     resolve_policy,
 )
-from rloop_core.rollout.prompts import check_embeddings, encode_problems
+from rloop_core.rollout.prompts import check_embeddings, encode_problems, within_limits
 from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
@@ -31,7 +32,6 @@ from rloop_core.training.adapters import check_adapters
 
 _TOLERATED_GOLDS = 0.2
 _TOLERATED_COPIES = 0.05
-_SAVE_AGAIN = "copy, download or save the model again"
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
@@ -49,7 +49,10 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         check_in_loop(config, device=None)
         _check_sharding(config)
     folder = resolve_policy(config.policy)
-    _check_weights(folder)
+    if not any(folder.glob("*.safetensors")):
+        fix = "save the weights as safetensors"
+        raise ConfigError(f"{folder} holds no *.safetensors", field="policy.path", fix=fix)
+    check_weights(folder)
     check_adapters(config, folder)
     check_trackers(config)
     _check_kernels(config)
@@ -100,28 +103,11 @@ def samples_here(config: Config) -> bool:
     return not sampling <= config.placement.pools.keys()
 
 
-def _check_weights(folder: Path) -> None:
-    """Check that every weights file is as long as its header says; only headers are read."""
-    from safetensors import SafetensorError, safe_open
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ConfigError(
-            f"{folder} holds no *.safetensors", field="policy.path", fix="save the weights as safetensors"
-        )
-    for file in files:
-        try:
-            with safe_open(file, framework="numpy"):
-                pass
-        except (SafetensorError, OSError) as error:
-            what = f"{file} is truncated or damaged: {error}"
-            raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
-
-
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
 
-    The model has not been measured on GPUs yet, so it only warns, unless the training states alone do not fit.
+    Stages ran on a GPU as planned, but their memory was measured for one alone (docs/results/2026-11-23-gpu.md). So it
+    only warns, unless the training states alone do not fit.
 
     Raises:
         ConfigError: They do not; the fix names the settings that make them fit.
@@ -162,20 +148,15 @@ def run(context: StageContext) -> StageOutcome:
             as_notes(context.on_event)(warning)
         if samples_here(config) and config.placement.engine == "vllm":
             replicas_of(config, context.device)
-    remote = config.policy.trust_remote_code
-    tokenizer = load_tokenizer(policy, trust_remote_code=remote)
-    model = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
-    if "transformers" in (config.explore.engine, config.placement.engine):
-        TransformersSampler(model, tokenizer)
+    sets = [context.problems(role) for role in context.roles("problems")]
+    within_limits(
+        (problem for each in sets for problem in each), lambda: _check_prompts(config, policy, sets, context.work)
+    )
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
     warnings: list[str] = []
     with make_verifier(config) as verifier:
-        for role in context.roles("problems"):
-            problems = context.problems(role)
-            encoded = encode_problems(problems, config.prompt, tokenizer)
-            check_embeddings(model, tokenizer, encoded)
-            _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, context.work)
+        for role, problems in zip(context.roles("problems"), sets, strict=True):
             refused = self_check(problems, verifier)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
                 raise ProblemsError(
@@ -196,6 +177,18 @@ def run(context: StageContext) -> StageOutcome:
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
     return StageOutcome(counts, {"golds_refused": golds_refused, "training_warnings": warnings})
+
+
+def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:
+    remote = config.policy.trust_remote_code
+    tokenizer = load_tokenizer(policy, trust_remote_code=remote)
+    model = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
+    if "transformers" in (config.explore.engine, config.placement.engine):
+        TransformersSampler(model, tokenizer)
+    for problems in sets:
+        encoded = encode_problems(problems, config.prompt, tokenizer)
+        check_embeddings(model, tokenizer, encoded)
+        _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, work)
 
 
 def _check_round_trip(prompts: list[list[int]], tokenizer: object, work: Path) -> None:

@@ -186,7 +186,8 @@ class StageRunner:
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
-        outcome = self._launch(job, self._events_of("preflight", -1), should_stop=should_stop)
+        stall = _seconds(self.config.placement.stage_stall_minutes)
+        outcome = self._launch(job, self._events_of("preflight", -1), stall_seconds=stall, should_stop=should_stop)
         shutil.rmtree(work, ignore_errors=True)
         golds_refused, warnings = outcome.metrics["golds_refused"], outcome.metrics["training_warnings"]
         record = write_data_record(self.store, self.config, self.inputs, golds_refused, warnings)

@@ -14,11 +14,11 @@ from rloop_core.config import Config, InvalidCombination, check_context, make_co
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
-from rloop_core.problems import load_problems
+from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, policy_digest, resolve_policy
-from rloop_core.rollout.prompts import check_embeddings, encode_problems
+from rloop_core.rollout.prompts import check_embeddings, encode_problems, within_limits
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.runtime.environment import is_foreign
@@ -107,10 +107,8 @@ def evaluate(
         del os.environ[name]
     problems = load_problems(config.problems)
     policy = resolve_policy(config.policy)
-    tokenizer = load_tokenizer(policy)
-    encoded = encode_problems(problems, config.prompt, tokenizer)
-    check_embeddings(load_model(policy, dtype=config.policy.dtype, device="meta"), tokenizer, encoded)
-    config = _fitted(config, context_tokens(policy), max(len(problem.prompt_ids) for problem in encoded))
+    longest = within_limits(problems, lambda: _longest_prompt(config, policy, problems))
+    config = _fitted(config, context_tokens(policy), longest)
     identity = _identity(config, policy_digest(policy), problems.digest)
     out = _prepare(out, identity, config)
     import transformers
@@ -142,6 +140,14 @@ def evaluate(
     if not missing:
         replace_text(out / "metrics.json", json.dumps(result, indent=1))
     return result
+
+
+def _longest_prompt(config: Config, policy: Path, problems: ProblemSet) -> int:
+    """Return its length in tokens, after a look at what the policy has for them."""
+    tokenizer = load_tokenizer(policy)
+    encoded = encode_problems(problems, config.prompt, tokenizer)
+    check_embeddings(load_model(policy, dtype=config.policy.dtype, device="meta"), tokenizer, encoded)
+    return max(len(problem.prompt_ids) for problem in encoded)
 
 
 def _share_batches(config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rloop_core.config import PolicyConfig
-from rloop_core.errors import ConfigError
+from rloop_core.errors import ConfigError, RLoopError
 from rloop_core.plan.models import find_shape
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem
+from rloop_core.rollout import prompts
 from rloop_core.rollout.policy import context_tokens, declared_eos_ids, eos_token_ids, load_model, load_tokenizer
-from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.prompts import encode_problems, within_limits
+from rloop_core.stages.execute import execute
 from rloop_core.stages.runner import StageRunner
+from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Lease, Store
 from tests.conftest import small_config
 from tests.stages.running import launch_here
@@ -66,7 +70,11 @@ def without_a_tensor(folder: Path) -> None:
         (changed("config.json", max_position_embeddings="many"), "max_position_embeddings is not a whole number"),
         (changed("config.json", text_config=7, max_position_embeddings=None), "is not of a model"),
         (changed("config.json", num_attention_heads=0), "config.json is not of a model"),
-        (changed("config.json", hidden_size=12), "do not fit its config.json"),
+        (changed("config.json", hidden_size=12), "do not fit its config.json: it claims hidden_size 12, and no tensor"),
+        (changed("config.json", vocab_size=10**9), "it claims vocab_size 1,000,000,000, and no tensor has that size"),
+        (changed("config.json", num_hidden_layers=10**7), "num_hidden_layers 10,000,000, and they have 3 layers"),
+        (changed("config.json", num_hidden_layers=10**7, layer_types=None), "10,000,000, and they have 3 layers"),
+        (changed("config.json", num_hidden_layers=4, layer_types=None), "num_hidden_layers 4, and they have 3 layers"),
         (without_a_tensor, "do not fit its config.json"),
         (changed("config.json", model_type="\x1b[2J"), "model_type holds control characters"),
         (changed("generation_config.json", eos_token_id="abc"), "eos_token_id .* is no token"),
@@ -128,6 +136,71 @@ def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tm
             with pytest.raises(ConfigError, match="RLOOP_REFUSE_REMOTE_CODE is set"):
                 start()
     assert not (tmp_path / "ran").exists()
+
+
+def checked(folder: Path, template: str = "chat") -> Any:
+    """Use a model's tokenizer as preflight does, with limits that are lower than the product's."""
+    prompt = small_config(prompt={"template": template, "max_tokens": 64}).prompt
+    problems = [Problem("1", "1+1", "2", "x")]
+
+    def encode() -> list[str]:
+        return [each.prompt for each in encode_problems(problems, prompt, load_tokenizer(folder))]
+
+    return within_limits(problems, encode)
+
+
+ENDLESS = {
+    "a loop": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "for more than 3 s"),
+    "a power": ("{{ 3 ** 99999999 }}", "for more than 3 s"),
+    "a string": ("{{ 'a' * 9000000000 }}", "more than 0.5 GiB"),
+    "a string that grows": (
+        "{% set n = namespace(s='a') %}{% for i in range(40) %}{% set n.s = n.s + n.s %}{% endfor %}",
+        "more than 0.5 GiB",
+    ),
+    "a prompt that is long": ("{{ range(99999) | list }}", "1 of 1 prompts exceed 64 tokens"),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("template", "what"), ENDLESS.values(), ids=ENDLESS)
+def test_a_chat_template_without_an_end_is_ended_and_named(tmp_path, monkeypatch, template, what):
+    monkeypatch.setattr(prompts, "_SECONDS", 3)
+    monkeypatch.setattr(prompts, "_BYTES", 1 << 29)
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert checked(tmp_path / "model")[0].startswith("1+1"), "honest work fits"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (tmp_path / "model" / "chat_template.jinja").write_text(template)
+    with pytest.raises(RLoopError, match=what) as caught:
+        checked(tmp_path / "model")
+    assert caught.value.fix and (caught.value.field == "prompt.max_tokens" or "prompt.template" in caught.value.fix)
+    assert max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) < (
+        peak + 2**20
+    ), "KiB"
+
+
+@pytest.mark.process
+def test_a_config_that_makes_a_library_build_without_an_end_is_ended_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(prompts, "_BYTES", 1 << 28)
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    assert checked(tmp_path / "model", "plain") == ["1+1\n"]
+    changed("config.json", num_labels=10**9)(tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"^policy.path: the model's tokenizer .* takes more than 0.3 GiB.*fix: "):
+        checked(tmp_path / "model", "plain")
+
+
+@pytest.mark.process
+def test_preflight_itself_has_the_limits(tmp_path, monkeypatch):
+    monkeypatch.setattr(prompts, "_SECONDS", 3)
+    shutil.copytree(bundled_policy_path(), tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").write_text(ENDLESS["a loop"][0])
+    config = small_config(policy={"path": str(tmp_path / "model")}, prompt={"template": "chat"},
+                          placement={"store": str(tmp_path / "store")})  # fmt: skip
+    runner = StageRunner(config, Store(config.placement.store), None, launch=lambda job, *_, **__: execute(job, print))
+    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 3 s"):
+        runner.preflight()
+    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 3 s"):
+        evaluate(config, tmp_path / "out")
 
 
 def test_an_old_config_with_an_empty_text_config_is_used(tmp_path):

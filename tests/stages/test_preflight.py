@@ -25,7 +25,7 @@ from tests.stages.running import launch_here
 
 
 def test_a_stage_that_may_not_fit_is_warned_of_and_one_that_cannot_is_refused() -> None:
-    """The memory model has not been measured on GPUs: only training states that exceed the device are certain."""
+    """Few measurements on GPUs support the memory model: only training states that exceed the device are certain."""
     config = small_config(placement={"generation_batch": 4096, "micro_batch_tokens": 1024}, explore={"group_size": 8})
     assert check_memory(config, bundled_policy_path(), available=8e9) == []
     warnings = check_memory(config, bundled_policy_path(), available=2e7)

@@ -506,6 +506,13 @@ _PROCESSES = (
         "A run goes on from what another user of the store left, or changes, in the folder of its unfinished work.",
     ),
     Wrong(
+        "claims-unchecked",
+        "rloop_core/rollout/policy.py",
+        '        if claimed > held if name == "num_hidden_layers" else claimed not in dimensions:\n',
+        "        if False:\n",
+        "A config.json that claims ten million layers has them built before anybody looks at the weights.",
+    ),
+    Wrong(
         "shares-overlap",
         "rloop_core/rollout/recording.py",
         "    return range(share[0] - 1, batches, share[1])\n",
