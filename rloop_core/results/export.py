@@ -104,7 +104,8 @@ def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: 
     cache = Cache(run.cache, run.config.placement.cache_bytes)
     folder = fetch(run.store, policy.manifest.model_copy(update={"files": files}), cache)
     for entry in files:
-        if any((folder / part).is_symlink() for part in (Path(entry.path), *Path(entry.path).parents)):
+        inside = Path(entry.path)
+        if any((folder / part).is_symlink() for part in (inside, *list(inside.parents)[:-1])):
             fix = "put the file itself there"
             raise ArtifactDamaged("is a symbolic link", field=f"{policy.manifest.folder}/{entry.path}", fix=fix)
     card = model_card(run, policy)

@@ -69,6 +69,22 @@ def test_a_killed_stage_process_is_started_again_by_the_same_command(
 
 
 @pytest.mark.long
+def test_a_checkpoint_that_is_damaged_after_the_kill_is_passed_over_with_a_note(
+    disturbed: Disturbed, undisturbed: dict[str, str]
+) -> None:
+    disturbed.start()
+    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
+    disturbed.kill()
+    markers = disturbed.scratch("iteration-000/explore").rglob("rloop-complete.json")
+    newest = max(markers, key=lambda marker: marker.stat().st_mtime_ns).parent
+    (newest / "optimizer.pt").write_bytes(b"")
+    disturbed.start()
+    assert disturbed.finish() == 0, disturbed.log.read_text()
+    assert "optimizer.pt has 0 of" in disturbed.log.read_text()
+    assert manifest_digests(disturbed.store, "smoke") == undisturbed
+
+
+@pytest.mark.long
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbed, undisturbed: dict[str, str]) -> None:
     command = disturbed.start()
     wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")

@@ -83,7 +83,11 @@ def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as
         ensure(ranks_config(tmp_path, 1), "explore")
     work = next((tmp_path / SCRATCH / "ranks/iteration-000/explore").iterdir())
     assert "[rank 1] " in (work / "stage.log").read_text()
-    assert ensure(config, "explore") == undisturbed[1][:1]
+    newest = max(work.glob("checkpoints/*/rloop-complete.json"), key=lambda marker: marker.stat().st_mtime_ns)
+    (newest.parent / "rng_state_1.pth").unlink()
+    events: list[dict[str, Any]] = []
+    assert ensure(config, "explore", on_event=lambda *event: events.append(event[2])) == undisturbed[1][:1]
+    assert [event["note"] for event in events if "rng_state_1.pth is missing" in event.get("note", "")], "of rank 1"
 
 
 @pytest.mark.long

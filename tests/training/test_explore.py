@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("lora", [{}, {"rank": 4, "alpha": 8.0, "dropout": 0.1}], ids=["weights", "adapters"])
 def test_a_phase_whose_files_are_damaged_in_any_way_equals_one_never_killed(
     lora: dict[str, Any], make_job: Callable[..., TrainingJob], verifier: Verifier

@@ -238,6 +238,27 @@ _EXPLORE = (
         "A resumed phase loses the metrics of the RL step before.",
     ),
     Wrong(
+        "damaged-checkpoint",
+        "rloop_core/training/checkpoints.py",
+        "damage = _damage(directory.parent, checkpoint)",
+        "damage = None",
+        "A phase goes on from a checkpoint without its optimizer's state, exit 0, with other weights.",
+    ),
+    Wrong(
+        "marker-forgets-shards",
+        "rloop_core/training/checkpoints.py",
+        "    return inside | {",
+        "    return inside or {",
+        "A phase goes on whose record or metrics of earlier RL steps are gone: it can never be published.",
+    ),
+    Wrong(
+        "cispo-by-rows",
+        "rloop_core/training/trainer.py",
+        '(("cispo", "dapo", "vespo"), "update")',
+        '(("cispo", "vespo"), "rows"), "dapo": "update"',
+        "Losses over all tokens of the update shrink with every micro-batch.",
+    ),
+    Wrong(
         "early-end-is-success",
         "rloop_core/training/explore.py",
         "    if reached != wanted:\n",
@@ -309,6 +330,13 @@ _EXPERTS = (
         'if config.rft.start == "rl-endpoint":',
         'if config.arm == "rloop":',
         "RFT keeps what RL forgot: the method is another one.",
+    ),
+    Wrong(
+        "nan-is-published",
+        "rloop_core/training/rft.py",
+        "    if not trainer.weights_are_finite():\n",
+        "    if not losses:\n",
+        "Fine-tuning whose last update is infinite ends well, with a policy that answers nothing.",
     ),
     Wrong(
         "prompt-not-masked",
@@ -397,6 +425,20 @@ _PROBLEMS = (
 )
 
 _FIGURES = (
+    Wrong(
+        "force-leaves-adapters",
+        "rloop_core/rollout/policy.py",
+        "    return is_weights or is_torch or _NAMED.fullmatch(name) is not None\n",
+        "    return is_weights\n",
+        "A forced export over an older adapter cannot be loaded.",
+    ),
+    Wrong(
+        "falls-without-a-course",
+        "rloop_core/results/study/overfitting.py",
+        "if sum(policy.step > 0 for policy in path) < 2:",
+        "if len(path) < 2:",
+        "The end minus the base is shown as the fall from a peak that nobody looked for.",
+    ),
     Wrong(
         "pass-at-k-off-by-one",
         "rloop_core/evaluation/metrics.py",
