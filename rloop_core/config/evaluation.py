@@ -71,7 +71,9 @@ class PromptConfig(Section):
     """Template and length limit of the prompts."""
 
     template: TemplateName = "boxed"
-    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline."""
+    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline.
+
+    Where a chat template names today's date, it is always 26 July 2024."""
     max_tokens: Positive = 2048
     """Longest prompt; a longer one is an error before anything is trained."""
 

@@ -6,11 +6,14 @@
 | `answer-line` | the problem between DAPO's two instructions, which ask for a last line `Answer: $Answer` |
 | `chat` | the `boxed` prompt as one user message in the tokenizer's own chat format, ready for the assistant's turn |
 | `plain` | the problem and one newline, nothing else; for base policies trained on such text |
+
+Today is 26 July 2024 in a chat format that names the date.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 from rloop_core.errors import ProblemsError
@@ -24,6 +27,18 @@ DAPO_BEFORE = (
 DAPO_AFTER = 'Remember to put your answer on its own line after "Answer:".'
 """DAPO's data set has these two instructions around each problem; loading removes them."""
 
+_TODAY = date(2024, 7, 26)
+_CODES = {code: _TODAY.strftime(code) for code in map("%{}".format, "aAbBcdHIjmMpSUwWxXyYfzZ")} | {
+    "%-d": "26",
+    "%-m": "7",
+}
+_CLOCK = (
+    "{%- macro strftime_now(format) %}{{ format"
+    + "".join(f" | replace({code!r}, {text!r})" for code, text in _CODES.items())
+    + " }}{% endmacro %}{{ '' }}"  # the empty text keeps a first line break of the template
+)
+"""Takes the place of the clock in chat formats, so that all stages of a run, and a resumed one, have equal prompts."""
+
 
 def _chat(problem: str, tokenizer: Any) -> str:
     if getattr(tokenizer, "chat_template", None) is None:
@@ -31,7 +46,9 @@ def _chat(problem: str, tokenizer: Any) -> str:
         fix = "use template boxed, answer-line or plain, or an instruction-tuned model"
         raise ProblemsError(what, field="template", fix=fix)
     messages = [{"role": "user", "content": f"{problem}\n{_BOXED}"}]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    form = tokenizer.get_chat_template()
+    form = _CLOCK + form if "strftime_now" in form else form
+    return str(tokenizer.apply_chat_template(messages, chat_template=form, tokenize=False, add_generation_prompt=True))
 
 
 _TEMPLATES: dict[str, Callable[[str, Any], str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".h5", ".msgpack", ".gguf", ".onnx")
 _CONTEXT = "max_position_embeddings"
 _SAVE_AGAIN = "copy, download or save the model again"
+_DTYPE = {"dtype", "torch_dtype"}
 _FORWARD: dict[str, Any] = {
     "use_cache": True,
     "return_dict": True,
@@ -300,6 +302,7 @@ def save_policy(
 ) -> None:
     """Write the model's weights in `dtype` to `target`, and copy every other file from `source`.
 
+    The copied config.json declares `dtype`, to which transformers casts the weights (huggingface/transformers#33780).
     Nothing of the training run (paths, versions, flags that a trainer sets on the model) gets into the files, so equal
     weights give equal files.
 
@@ -314,6 +317,12 @@ def save_policy(
 
     target.mkdir(parents=True, exist_ok=True)
     copy_policy_files(source, target)
+    config = read_model_config(target)
+    declared = _declare(config, dtype)
+    if not declared.keys() & _DTYPE:
+        declared["dtype"] = dtype
+    if declared != config:
+        (target / "config.json").write_text(json.dumps(declared, indent=2) + "\n")
     state = model.state_dict() if weights is None else weights
     # Write a tied weight once: after the cast, transformers no longer sees that two names share one tensor.
     tied = getattr(model, "all_tied_weights_keys", None) or {}
@@ -325,6 +334,14 @@ def save_policy(
         if path.name.endswith(_WEIGHTS):
             path.replace(target / path.name)
     shutil.rmtree(with_config)
+
+
+def _declare(config: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Return a model's config with another dtype, in its parts as well."""
+    return {
+        name: dtype if name in _DTYPE else _declare(value, dtype) if isinstance(value, dict) else value
+        for name, value in config.items()
+    }
 
 
 def copy_policy_files(source: Path, target: Path) -> None:

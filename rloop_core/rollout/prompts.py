@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rloop_core.config import PromptConfig
@@ -53,7 +54,9 @@ def encode_problems(
     try:
         texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
         # A chat template writes special tokens into the text; adding them again would double the first.
-        ids: Any = tokenizer(texts, add_special_tokens=prompt.template != "chat")["input_ids"]
+        chat = prompt.template == "chat"
+        rows: Any = tokenizer(texts, add_special_tokens=not chat, return_special_tokens_mask=True)
+        ids = rows["input_ids"] if chat else list(map(_without_end, rows["input_ids"], rows["special_tokens_mask"]))
         empty = bool(ids) and not tokenizer.decode(ids[0], skip_special_tokens=True).strip()
     except Exception as error:  # from the model's own chat template or tokenizer
         if isinstance(error, RLoopError) or is_out_of_memory(error):
@@ -76,6 +79,11 @@ def encode_problems(
         EncodedProblem(problem.id, text, tuple(row), problem.gold)
         for problem, text, row in zip(problems, texts, ids, strict=True)
     ]
+
+
+def _without_end(ids: list[int], is_added: list[int]) -> list[int]:
+    """Return a prompt's ids without what its tokenizer appends, such as an eos: the completion follows."""
+    return ids[: len(ids) - len([*takewhile(bool, reversed(is_added))])]
 
 
 def check_embeddings(

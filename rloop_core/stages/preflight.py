@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from rloop_core.config import Config, InvalidCombination, check_context
@@ -188,6 +189,9 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: P
     for problems in sets:
         encoded = encode_problems(problems, config.prompt, tokenizer)
         check_embeddings(model, tokenizer, encoded)
+        if encode_problems(islice(problems, 50), config.prompt, tokenizer) != encoded[:50]:
+            fix = "take what is random out of its chat template, or choose another prompt.template"
+            raise ConfigError("the tokenizer gives other prompts each time", field="policy.path", fix=fix)
         _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, work)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from datetime import datetime, tzinfo
 
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import chat_template_utils
+
+from rloop_core.config import PromptConfig
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import TEMPLATES, Problem, ProblemSet, answered_by_copying, problem_id, render, self_check
+from rloop_core.rollout.prompts import encode_problems
 from rloop_core.verifier import Policies, Verifier, judge
 
 
@@ -49,6 +54,46 @@ def test_chat_uses_the_tokenizers_own_format() -> None:
     prompt = render("1+1?", "chat", tokenizer)
     assert prompt.startswith("[user]1+1?\n")
     assert prompt.endswith("\\boxed{}.[end][assistant]")
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [("$A", "{}"), ("$A </s>", "{}"), ("<s> $A </s>", "<s>{}"), ("<s> $A </s> <sep>", "<s>{}"), ("<s> $A", "<s>{}")],
+)
+def test_a_prompt_does_not_end_with_what_the_tokenizer_appends(added: str, expected: str) -> None:
+    """After an eos a policy has nothing to say (`add_eos_token`)."""
+    tokenizer = character_tokenizer()
+    special = ["<s>", "</s>", "<sep>"]
+    tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"})
+    ids = list(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=added, special_tokens=ids)
+    (plain,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="plain"), tokenizer)
+    assert "".join(tokenizer.convert_ids_to_tokens(plain.prompt_ids)) == expected.format("1+1=\n")
+    tokenizer.chat_template = "{{ messages[0]['content'] }}</s>"
+    (chat,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="chat"), tokenizer)
+    assert tokenizer.convert_ids_to_tokens(chat.prompt_ids)[-1] == "</s>", "a chat format may separate turns so"
+
+
+def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages of a run, or a run that is resumed, may be days apart."""
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = (
+        "\n{% macro of(form) %}{% if strftime_now is defined %}{{ strftime_now(form) }}{% endif %}{% endmacro %}"
+        "{{ of('%d %b %Y') }}, {{ strftime_now('%B %-d, %Y') }}, {{ strftime_now('%Y-%m-%d %H:%M:%S.%f') }}"
+    )
+    prompts = []
+    for day in (1, 2):
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: tzinfo | None = None, day: int = day) -> datetime:
+                return datetime(2030, 1, day, tzinfo=tz)
+
+        monkeypatch.setattr(chat_template_utils, "datetime", Clock)
+        (prompt,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="chat"), tokenizer)
+        prompts.append(prompt)
+    assert prompts[0] == prompts[1]
+    assert prompts[0].prompt == "\n26 Jul 2024, July 26, 2024, 2024-07-26 00:00:00.000000"
 
 
 def test_an_unknown_template_gets_a_suggestion() -> None:

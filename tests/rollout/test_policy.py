@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -92,3 +94,33 @@ def test_no_model_trains_with_noise(kind: str, tmp_path: Path) -> None:
     noise = [(one.train()(ids).logits - one.eval()(ids).logits).abs().max() for one in (made, model) for _ in range(5)]
     assert max(noise[:5]) > 1e-4, "the test's own model has noise"
     assert max(noise[5:]) < 1e-6
+
+
+@pytest.mark.parametrize("saved", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "declared",
+    [{}, {"dtype": "bfloat16"}, {"dtype": "float32"}, {"torch_dtype": "float16"}, {"dtype": None, "x": {"dtype": "y"}}],
+)
+def test_a_saved_policy_declares_the_dtype_of_its_weights(declared: dict[str, Any], saved: str, tmp_path: Path) -> None:
+    """A plain load casts the weights to what config.json declares."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(bundled_policy_path(), source)
+    config = json.loads((source / "config.json").read_text())
+    del config["dtype"]
+    (source / "config.json").write_text(json.dumps(config | declared))
+    model = load_model(source, dtype="float32", device="cpu")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 1e-4 * torch.randn_like(weight)
+    save_policy(model, source, target, dtype=saved)
+    weights = {name: weight.to(getattr(torch, saved)) for name, weight in model.state_dict().items()}
+    for how in ({}, {"dtype": "auto"}):
+        loaded = AutoModelForCausalLM.from_pretrained(target, **how).state_dict()
+        assert loaded.keys() == weights.keys()
+        assert all(loaded[name].dtype == weights[name].dtype for name in weights)
+        assert all(torch.equal(loaded[name], weights[name]) for name in weights)
+    written = json.loads((target / "config.json").read_text())
+    assert written | declared | {"dtype": None} == config | declared | {"dtype": None}, "nothing else is changed"
+    assert written.get("x", {"dtype": saved}) == {"dtype": saved}
+    if declared == {"dtype": saved}:
+        assert (target / "config.json").read_bytes() == (source / "config.json").read_bytes()

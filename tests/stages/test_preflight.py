@@ -106,6 +106,10 @@ def _without_attention(kind: str, **fields: Any) -> Callable[[Path], None]:
     return make
 
 
+def _with_chat(template: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / "chat_template.jinja").write_text(template)
+
+
 def _with_tokens(*tokens: str, **special: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         tokenizer = load_tokenizer(folder)
@@ -126,6 +130,7 @@ def _with_tokens(*tokens: str, **special: str) -> Callable[[Path], None]:
         (_without_attention("recurrent_gemma", lru_width=32), "RecurrentGemmaForCausalLM keeps no key-value cache"),
         (_with_tokens(" ="), r"gives ids up to 418 \(=\), and the model has 418 embeddings"),
         (_with_tokens(pad_token="<pad>"), r"gives ids up to 418 \(<pad>\), and the model has 418 embeddings"),
+        (_with_chat("{{ range(99999) | random }}"), "gives other prompts each time"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds an adapter, adapter_config.json"),
         (lambda folder: (folder / "adapter_model.safetensors").touch(), "holds an adapter, adapter_model.safetensors"),
     ],
@@ -136,7 +141,8 @@ def test_a_policy_that_later_stages_cannot_use_is_refused(
     folder = tmp_path / "policy"
     shutil.copytree(bundled_policy_path(), folder)
     change(folder)
-    config = small_config(policy={"path": str(folder)})
+    template = "chat" if (folder / "chat_template.jinja").exists() else "plain"
+    config = small_config(policy={"path": str(folder)}, prompt={"template": template})
     runner = StageRunner(config, Store(str(tmp_path / "store")), None, launch=launch_here)
     with pytest.raises(ConfigError, match=rf"policy.path: .*{message}.*\(fix: "):
         runner.preflight()

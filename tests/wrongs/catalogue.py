@@ -165,6 +165,13 @@ _STORE = (
 
 _EXPLORE = (
     Wrong(
+        "prompts-end-with-eos",
+        "rloop_core/rollout/prompts.py",
+        'rows["input_ids"] if chat else list(map(_without_end, rows["input_ids"], rows["special_tokens_mask"]))',
+        'rows["input_ids"]',
+        "Where a tokenizer appends an eos, the policy is asked to go on after it.",
+    ),
+    Wrong(
         "generation-config-inherited",
         "rloop_core/rollout/policy.py",
         "            generation_config=GenerationConfig(eos_token_id=_declared_eos(folder)),\n",
@@ -177,6 +184,13 @@ _EXPLORE = (
         "    _make_plain(model)\n",
         "",
         "A policy whose config has dropout is updated with other probabilities than it sampled with.",
+    ),
+    Wrong(
+        "declares-the-base-s-dtype",
+        "rloop_core/rollout/policy.py",
+        "    declared = _declare(config, dtype)\n",
+        "    declared = dict(config)\n",
+        "A plain load of an exported float32 policy rounds its weights to the base's bfloat16.",
     ),
     Wrong(
         "clip-bounds-swapped",
