@@ -6,45 +6,71 @@ Prefect's own temporary server outlives a killed command, and starts only after 
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from flows.embedded_server import LOG
-from rloop_core.errors import StageError
+from rloop_core.errors import RESUMES, StageError
 from rloop_core.imports import without_collections, without_pandas
 
 _SETTINGS = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR", "DO_NOT_TRACK": "1"}
 _PATIENCE_SECONDS = 120.0
+_MOST_STARTS = 10
 
 CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
 class _Server:
-    """The server's process; it may take seconds until it answers."""
+    """The server's process; it may take seconds until it answers. If it is killed, another takes its place.
+
+    SIGINT and SIGTERM for the process group of the command do not end it: the command still reports its end to it.
+    """
 
     def __init__(self) -> None:
         self.password = f"rloop:{secrets.token_urlsafe(32)}"
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            self.address = f"{origin}/api"
-            auth = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "flows.embedded_server", str(listener.fileno()), str(os.getpid())],
-                pass_fds=[listener.fileno()],
+        self._listener = socket.create_server(("127.0.0.1", 0))  # what is asked between two servers waits in here
+        self._origin = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"{self._origin}/api"
+        self._wanted = True
+        self.process = self._start()
+        threading.Thread(target=self._replace_killed, name="rloop-server", daemon=True).start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        auth = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self._origin}
+        descriptor = self._listener.fileno()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "flows.embedded_server", str(descriptor), str(os.getpid())],
+                pass_fds=[descriptor],
                 env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _replace_killed(self) -> None:
+        for _ in range(_MOST_STARTS):
+            if self.process.wait() >= 0 or not self._wanted:
+                break
+            self.process = self._start()
+        self._listener.close()
 
     def end(self) -> None:
-        """Terminate it, or kill it after 5 seconds."""
-        self.process.terminate()
+        """Close its standard input, which ends it, or kill it after 5 seconds."""
+        self._wanted = False
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
             self.process.wait(5)
         except subprocess.TimeoutExpired:
@@ -86,8 +112,8 @@ def prefect_api(early: _Server | None = None) -> Iterator[None]:
             from prefect.settings import (
                 PREFECT_API_AUTH_STRING,
                 PREFECT_API_URL,
+                PREFECT_CLIENT_MAX_RETRIES,
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-                PREFECT_HOME,
                 temporary_settings,
             )
 
@@ -96,19 +122,14 @@ def prefect_api(early: _Server | None = None) -> Iterator[None]:
         if PREFECT_API_URL.value():
             yield
             return
-        log = Path(PREFECT_HOME.value()) / LOG
-        try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.open("ab").close()
-        except OSError as error:
-            fix = "set PREFECT_HOME to a folder that this user can write"
-            raise StageError(f"cannot write its home: {error}", field="prefect", fix=fix) from error
+        log = check_home() / LOG
         server = server or _Server()
         try:
             # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
             settings = {
                 PREFECT_API_URL: server.address,
                 PREFECT_API_AUTH_STRING: server.password,
+                PREFECT_CLIENT_MAX_RETRIES: 3,  # a server that is gone for good ends the run within minutes
                 PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
             }
             with without_ui(), temporary_settings(updates=settings):
@@ -120,6 +141,26 @@ def prefect_api(early: _Server | None = None) -> Iterator[None]:
                     _send_logs()
         finally:
             server.end()
+
+
+def check_home() -> Path:
+    """Return Prefect's home if it takes a mebibyte; on a full disk its server does not start, or answers 500.
+
+    Raises:
+        StageError: It does not.
+    """
+    from prefect.settings import PREFECT_HOME
+
+    home = Path(PREFECT_HOME.value())
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home) as probe:
+            probe.write(bytes(1 << 20))
+    except OSError as error:
+        what = f"Prefect cannot write {home}: {error.strerror}"
+        fix = f"free some space there, or set PREFECT_HOME to a folder that this user can write; {RESUMES}"
+        raise StageError(what, field="PREFECT_HOME", fix=fix) from error
+    return home
 
 
 def _quiet() -> None:
@@ -152,6 +193,7 @@ def _wait_for(server: _Server, log: Path) -> None:
         # The socket listens already: the first request waits until the server answers.
         httpx.get(f"{server.address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
+        check_home()
         code = server.process.poll()
         state = f"exit code {code}" if code is not None else f"no answer: {error}"
         fix = f"see {log}; move {log.parent} away if it is damaged, or set PREFECT_API_URL to a running server"

@@ -7,8 +7,10 @@ import contextlib
 import gc
 import os
 import shutil
+import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,9 +44,13 @@ class EmptyDatabase:
     def put(self) -> None:
         """Copy the kept database into a home that has none."""
         if self._is_new and self._kept.is_file():
-            with contextlib.suppress(OSError):
-                shutil.copyfile(self._kept, self._used)
+            copy = self._used.with_suffix(f".{os.getpid()}")  # on a full disk, half a database must not stay
+            try:
+                shutil.copyfile(self._kept, copy)
+                copy.replace(self._used)
                 self._is_new = False
+            except OSError:
+                copy.unlink(missing_ok=True)
 
     def is_current(self) -> bool:
         """Return True if the database in use has the schema of the kept one, so that no migration is due."""
@@ -83,8 +89,9 @@ def _revision(database: Path) -> str | None:
 
 
 def _serve(descriptor: int, parent: int) -> None:
-    """Serve on a listening socket until the parent process ends."""
+    """Serve on a listening socket until standard input is closed or the parent process ends."""
     die_with_parent(parent)
+    threading.Thread(target=_end_with_input, daemon=True).start()
     gc.disable()  # until it serves: see `without_collections`
     from prefect.settings import (
         PREFECT_API_BLOCKS_REGISTER_ON_START,
@@ -114,6 +121,13 @@ def _serve(descriptor: int, parent: int) -> None:
         listener = socket.socket(fileno=descriptor)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
         server.run(sockets=[listener])
+
+
+def _end_with_input() -> None:
+    """Send this process the SIGTERM that its other threads block, once standard input is closed."""
+    sys.stdin.buffer.read()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _call_before_serving(app: Any, function: Callable[[], None]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
-from flows.embedded import CONSOLE_LEVEL, early_server, prefect_api
+from flows.embedded import CONSOLE_LEVEL, check_home, early_server, prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 
@@ -32,10 +33,17 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
 
 
 def _run_flow(config: Config) -> None:
-    from flows.rloop import rloop
-    from flows.server_errors import DELETED, was_deleted
-    from flows.vanilla_rl import vanilla_rl
+    from prefect.utilities import engine
 
+    from flows.rloop import rloop
+    from flows.server_errors import DELETED, server_was_gone, was_deleted
+    from flows.vanilla_rl import vanilla_rl
+    from tasks.session import has_ui
+
+    # Prefect replaces the handler of SIGTERM while a flow runs. Its own would report the end to a server that may be
+    # gone, for minutes; the command's ends it within seconds.
+    if callable(handler := signal.getsignal(signal.SIGTERM)):
+        engine._prefect_sigterm_handler = handler  # type: ignore[assignment]
     try:
         (vanilla_rl if config.arm == "vanilla-rl" else rloop)(config)
     except RLoopError:
@@ -46,5 +54,9 @@ def _run_flow(config: Config) -> None:
             raise cause from error
         if was_deleted(error):
             raise StageError(DELETED, field="prefect", fix=RESUMES) from error
+        if server_was_gone(error):
+            if not has_ui():
+                check_home()
+            raise StageError(f"its server was gone: {error}", field="prefect", fix=RESUMES) from error
         what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
         raise StageError(what, field="prefect", fix=fix) from error

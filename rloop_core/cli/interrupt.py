@@ -1,7 +1,7 @@
 """End a run within seconds of Ctrl-C or SIGTERM, with one line of output.
 
-A terminal sends Ctrl-C to every process of the command, the embedded server included; a flow that then reports its end
-to that server would retry for a minute and fill the screen. Finished work is in the store: no need to wait.
+A flow that reports its end to a server that is gone would retry for minutes and fill the screen. Finished work is in
+the store: no need to wait.
 """
 
 from __future__ import annotations
@@ -32,12 +32,9 @@ def ending_promptly() -> Iterator[None]:
     before = {number: signal.signal(number, ending.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         if ending.code:
             ending.end(ending.code)
-        # Prefect has a handler of its own for SIGTERM, which raises this exception.
-        if type(error).__name__ == "TerminationSignal":
-            ending.end(TERMINATED)
         raise
     finally:
         for number, handler in before.items():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import sys
 import psutil
 import pytest
 
+from rloop_core.cli.interrupt import LINE
+from tests.conftest import ROOT, SMOKE, command_environment
 from tests.processes import still_running
 
 pytestmark = pytest.mark.process
@@ -37,6 +40,50 @@ def test_a_stubborn_flow_ends_with_one_line_and_nothing_left_behind(number, code
         assert process.returncode == code
         assert stderr.startswith("rloop: interrupted") and stderr.count("\n") == 1
     assert not still_running([child])
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "frozen"),
+    [
+        (signal.SIGTERM, 143, False),
+        pytest.param(signal.SIGTERM, 143, True, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, 130, False, marks=pytest.mark.long),
+    ],
+)
+def test_a_run_goes_on_without_its_prefect_and_ends_when_its_whole_process_group_is_told(
+    tmp_path, number, code, frozen
+):
+    """A terminal, `timeout`, `scancel` and systemd send the signal to the group."""
+    command = [sys.executable, "-m", "rloop_core", "run", "--config", str(SMOKE), "--store", str(tmp_path / "store")]
+    env = command_environment(tmp_path) | {"PYTHONWARNINGS": "ignore"}
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=-1, stderr=-1, text=True, start_new_session=True) as run:
+        _read_until(run, "explore 0: started")
+        (server,) = _prefect_below(run)
+        server.kill()
+        _read_until(run, "harvest 0: started")
+        (other,) = _prefect_below(run)
+        assert other != server
+        if frozen:
+            other.suspend()
+        below = psutil.Process(run.pid).children(recursive=True)
+        os.killpg(run.pid, number)
+        _, stderr = run.communicate(timeout=60)
+        # A process that a stage was just starting may say that its starter is gone.
+        assert run.returncode == code and stderr.endswith(f"rloop: {LINE}\n") and "prefect" not in stderr.lower(), (
+            stderr
+        )
+    assert not still_running(below)
+
+
+def _read_until(run, words):
+    lines = []
+    while not (lines and words in lines[-1]):
+        lines.append(run.stdout.readline())
+        assert lines[-1], f"it ended: {lines}\n{run.stderr.read()}"
+
+
+def _prefect_below(run):
+    return [one for one in psutil.Process(run.pid).children() if "flows.embedded_server" in one.cmdline()]
 
 
 def test_other_errors_pass_and_handlers_are_put_back():

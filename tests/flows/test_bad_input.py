@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from rloop_core.config import load_config
 from rloop_core.errors import ProblemsError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
-from tests.conftest import ROOT, SMOKE, manifest_digests, read_only, run_rloop
+from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, read_only, run_rloop, start_rloop
 from tests.disks import small_disk
 
 pytestmark = pytest.mark.process
@@ -228,6 +229,42 @@ def test_a_full_disk_is_said_and_with_room_the_same_command_finishes(
         digests = manifest_digests(places["placement.store"], "smoke")
     assert digests == _first_iteration(finished_smoke / "store")
     assert digests.items() >= kept.items()
+
+
+def _fill(folder: Path) -> None:
+    with suppress(OSError), open(folder / "others", "wb", buffering=0) as others:
+        while others.write(bytes(512)):
+            pass
+
+
+def _full_home(done: subprocess.CompletedProcess[str], home: Path) -> None:
+    assert done.returncode == 7, done.stderr
+    said = f"rloop: PREFECT_HOME: Prefect cannot write {home}: No space left on device (fix: free some space there, or "
+    assert said in done.stderr.splitlines()[-1], done.stderr  # Prefect's log handler may end without a newline
+
+
+def test_a_full_prefect_home_is_said_before_anything_is_computed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with small_disk(home, "64k"):
+        _full_home(start_rloop(*_arguments(tmp_path), home=home, check=False), home)
+        assert not (home / "prefect.db").exists(), "half a database"
+    assert not any((tmp_path / "store").rglob("manifest.json"))
+
+
+@pytest.mark.long
+def test_a_prefect_home_that_becomes_full_is_said_and_with_room_the_same_command_finishes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = [sys.executable, "-m", "rloop_core", *_arguments(tmp_path, *NO_EVALUATION)]
+    with small_disk(home, "32m") as grow:
+        with subprocess.Popen(command, cwd=ROOT, env=command_environment(home), stdout=-1, stderr=-1, text=True) as run:
+            assert run.stdout and run.stdout.readline().startswith("explore 0: started")
+            _fill(home)
+            stdout, stderr = run.communicate(timeout=500)
+        _full_home(subprocess.CompletedProcess(command, run.returncode, stdout, stderr), home)
+        (home / "others").unlink()
+        grow("64m")
+        start_rloop(*command[3:], home=home)
+    assert manifest_digests(tmp_path / "store", "smoke").keys() >= {"iteration-000/rft"}
 
 
 def test_a_run_that_another_process_writes_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
