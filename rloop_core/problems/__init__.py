@@ -5,7 +5,7 @@ from __future__ import annotations
 from rloop_core.problems.loading import answered_by_copying, load_problems, self_check
 from rloop_core.problems.registry import REGISTRY
 from rloop_core.problems.templates import TEMPLATES, render
-from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
+from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, exact_id, problem_id
 
 __all__ = [
     "REGISTRY",
@@ -15,6 +15,7 @@ __all__ = [
     "Repeated",
     "Variant",
     "answered_by_copying",
+    "exact_id",
     "load_problems",
     "problem_id",
     "render",

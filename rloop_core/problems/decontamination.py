@@ -26,7 +26,7 @@ from rloop_core.errors import ProblemsError
 from rloop_core.problems.types import Problem, ProblemSet
 from rloop_core.problems.wording import without_brackets, words
 
-DECONTAMINATION_VERSION = 1
+DECONTAMINATION_VERSION = 2
 """Must change when equal inputs may give other matches."""
 
 _COMMON = 10

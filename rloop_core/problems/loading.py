@@ -11,8 +11,9 @@ from rloop_core.errors import ProblemsError
 from rloop_core.problems import registry, sources
 from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
-from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, problem_id
+from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, exact_id, problem_id
 from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.limits import MAX_CHARS, unreadable
 from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict
 from rloop_core.verifier.verifier import Verifier
@@ -134,6 +135,9 @@ class _Collected:
         candidate = self._by_text.get(text)
         if candidate is None:
             identity = problem_id(text)
+            same = self._by_id.get(identity)
+            if same and exact_id(same.first.problem) != exact_id(text):
+                identity = exact_id(text)
             candidate = self._by_id.setdefault(identity, _Candidate(Problem(identity, text, gold, self.name)))
             self._by_text[text] = candidate
         rows, first = candidate.golds.get(gold, (0, place))
@@ -182,7 +186,7 @@ def _conflict_warning(conflicting: Sequence[_Candidate]) -> tuple[str, ...]:
 
 def _is_same_answer(gold: str, other: str) -> bool:
     """Return True if two golds are one answer (025 and 25, 1/2 and 0.5), decided without the math engine."""
-    return compare(normalise(gold), normalise(other)) is True
+    return not (unreadable(gold) or unreadable(other)) and compare(normalise(gold), normalise(other)) is True
 
 
 def self_check(problem_set: ProblemSet, verifier: Verifier) -> list[Problem]:
@@ -200,7 +204,7 @@ def answered_by_copying(problem_set: ProblemSet, verifier: Verifier) -> tuple[in
     """
     pairs = []
     for problem in problem_set.problems[:_COPY_SAMPLE]:
-        formulas = _FORMULA.findall(problem.problem)
+        formulas = _FORMULA.findall(problem.problem[:MAX_CHARS])
         if formulas:
             pairs.append((f"\\boxed{{{max(formulas, key=len).strip()}}}", problem.gold, True))
     judgements = verifier.judge_many(pairs)

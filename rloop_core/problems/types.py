@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_BEGINS_WORD = re.compile(r"(?<![\\\w])[A-Z](?=[a-z]{2})")
+_BEFORE = {"<super>": "^", "<sub>": "_", "<fraction>": " "}
+
+
+def written_out(text: str) -> str:
+    """Return the text in NFKC, with superscripts as in `3^2`, subscripts as in `x_2`, and fractions after a space."""
+    return unicodedata.normalize("NFKC", _NOT_ASCII.sub(_marked, text))
+
+
+def _marked(run: re.Match[str]) -> str:
+    """Write a sign before characters that NFKC turns into plain digits or letters."""
+    marked, last = "", ""
+    for char in run[0]:
+        kind = _BEFORE.get(unicodedata.decomposition(char).partition(" ")[0], "")
+        marked += char if kind == last != " " else kind + char
+        last = kind
+    return marked
 
 
 def normalised_problem(text: str) -> str:
@@ -16,7 +36,19 @@ def normalised_problem(text: str) -> str:
 
 def problem_id(text: str) -> str:
     """Return the first 16 hex digits of the SHA-256 of the normalised problem text."""
-    return hashlib.sha256(normalised_problem(text).encode("utf-8", errors="replace")).hexdigest()[:16]
+    return _hash(normalised_problem(text))
+
+
+def exact_id(text: str) -> str:
+    """Return the id of a problem whose `problem_id` another problem of its set has: "find A" beside "find a".
+
+    Exact ids are equal for texts that differ only in white space, typography and the case of the first letter of words.
+    """
+    return _hash(f"exact {' '.join(_BEGINS_WORD.sub(lambda capital: capital[0].lower(), written_out(text)).split())}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ Numbers, operators and brackets stay: they distinguish two sums.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
 from rloop_core.problems.templates import render
+from rloop_core.problems.types import written_out
 
 _LONGEST = 20_000
 """Characters that are read: more than any real problem has; a limit for the run time of the patterns."""
@@ -155,7 +155,7 @@ def without_brackets(tokens: tuple[str, ...]) -> tuple[str, ...]:
 
 def _tokens(text: str) -> Iterator[str]:
     """Yield the tokens, with `.` for every end of a sentence."""
-    plain = unicodedata.normalize("NFKC", text[:_LONGEST]).casefold()[:_LONGEST]
+    plain = written_out(text[:_LONGEST]).casefold()[:_LONGEST]
     plain = _FRACTION.sub(r"\1 \2 ", _FORMULA.sub(_formula, _DRAWINGS.sub(" ", plain)))
     plain = _SIGN.sub(lambda match: _SIGN_OF[match[0]], _LAYOUT.sub(" ", _GROUPING.sub("", plain)))
     for token in _TOKEN.findall(_HYPHEN.sub(" ", plain)):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError
-from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
+from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, exact_id, load_problems, problem_id
 from rloop_core.problems.decontamination import (
     DECONTAMINATION_VERSION,
     Decontamination,
@@ -183,7 +183,8 @@ def _parse_set(text: bytes, uri: str, digest: str) -> ProblemSet:
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactDamaged(f"cannot be read: {error}", field=uri, fix="start the run again") from error
     # The digest covers ids and golds; an id covers its text.
-    if problem_set.digest != digest or any(problem_id(problem.problem) != problem.id for problem in problem_set):
+    texts = ((problem.id, problem.problem) for problem in problem_set)
+    if problem_set.digest != digest or any(key not in (problem_id(text), exact_id(text)) for key, text in texts):
         raise ArtifactDamaged("was altered: its digest differs", field=uri, fix="start the run again")
     return problem_set
 

@@ -67,9 +67,9 @@ def dapo(problems: int = 120, copies: int = 100, seed: int = 0) -> Dapo:
 
 
 def _typed_otherwise(text: str) -> str:
-    """Full-width digits and capitals, which NFKC and case-folding undo."""
+    """Full-width digits and another first letter, which NFKC and case-folding undo."""
     wide = {ord(digit): chr(ord(digit) + 0xFEE0) for digit in "0123456789"}
-    other = text.replace("Given", "GIVEN").translate(wide)
+    other = text.replace("Given", "given").translate(wide)
     assert unicodedata.normalize("NFKC", other).casefold() == text.casefold()
     return other
 

@@ -74,8 +74,8 @@ def test_equal_problems_are_kept_once_and_contradictions_dropped(tmp_path: Path)
         write(
             tmp_path / "p.jsonl",
             {"problem": "What is  1+1?", "answer": "2"},
-            {"problem": "WHAT is 1+1?\n", "answer": "002"},
-            {"problem": "what is 1+1?", "answer": "$2$"},
+            {"problem": "what is 1+1?\n", "answer": "002"},
+            {"problem": "what is \uff11+1?", "answer": "$2$"},
             {"problem": "What is 1/2?", "answer": "\\frac12"},
             {"problem": "What is 1/2?", "answer": "0.5"},
             {"problem": "Contradicted", "answer": "3"},
@@ -88,6 +88,21 @@ def test_equal_problems_are_kept_once_and_contradictions_dropped(tmp_path: Path)
     assert loaded.ledger["duplicates_dropped"] == 3
     assert loaded.ledger["conflicting_golds_dropped"] == 3
     assert loaded.ledger["conflicting_problems"] == 1
+    assert accounted(loaded)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("9\u00b2 + 1", "92 + 1"), ("y\u207b\u00b9 = 2", "y-1 = 2"), ("the length b", "the length B"), ("pH", "Ph"),
+     ("$\\Delta$", "$\\delta$"), ("1\u00bd cups", "11/2 cups"), ("101\u2082", "1012"), ("AB, ABCD", "ab, abcd")],
+)  # fmt: skip
+def test_problems_that_only_compatibility_forms_or_case_tell_apart_are_two(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    texts = [one, other, f" {other}\n", one, other]
+    loaded = load_problems(write(tmp_path / "p.jsonl", *[{"problem": f"Find {text}", "answer": "1"} for text in texts]))
+    assert [problem.problem for problem in loaded] == [f"Find {one}", f"Find {other}"]
+    assert len({problem.id for problem in loaded}) == 2 and loaded.problems[0].id == problem_id(f"Find {one}")
     assert accounted(loaded)
 
 

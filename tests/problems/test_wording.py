@@ -22,6 +22,7 @@ SEA = "A boat sails $120$ km in 3 hours. How far does it sail in $\\frac{5}{2}$ 
         ("triangle $A B C$ has $A B=13$", "triangle \\(ABC\\) has $AB = 13$"),
         ("$\\dfrac{1}{2} \\leq x \\le \\left(3\\cdot 4\\right)$", "$\\frac12 \\leqslant x ≤ (3 \\times 4)$"),
         ("$1{,}000{,}000$ or 2\\,500 people", "1,000,000 or $2,500$ people"),
+        ("$x^{10}$ and 3^2", "x\u00b9\u2070 and 3\u00b2"),
         ("an angle of $45^\\circ$ \N{MINUS SIGN} or $45^{\\circ}$", "an angle of 45° - or 45°"),
         ("A three-digit number.", "a THREE digit  number"),
         ("What is $3+4$?", "Compute $3 + 4$."),
@@ -43,6 +44,9 @@ def test_typography_wrappers_and_requests_do_not_matter(one: str, other: str) ->
         ("What is $5!$?", "What is 5?"),
         ("He paid $5 and $10.", "He paid $5 and $11."),
         ("If $x+y=5$ find $x-y$.", "If $x+y=5$ find $x+y$."),
+        ("Compute 7\u00b2 + 1.", "Compute 72 + 1."),
+        ("Add 1\u00bd.", "Add 11/2."),
+        ("Write 101\u2082 in base ten.", "Write 1012 in base ten."),
     ],
 )
 def test_numbers_operators_and_brackets_tell_problems_apart(one: str, other: str) -> None:

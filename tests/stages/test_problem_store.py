@@ -45,7 +45,7 @@ def _training(config: Config, store: Store) -> ProblemSet:
 
 
 def test_a_set_comes_back_with_its_warnings_and_conflicts_and_is_refused_when_altered(tmp_path: Path) -> None:
-    rows = [("a", "1"), ("a", "001"), ("b", "2"), ("b", "3"), ("c", "4")]
+    rows = [("a", "1"), ("a", "001"), ("b", "2"), ("b", "3"), ("A", "5"), ("c", "4")]
     store, source = Store(str(tmp_path / "store")), ProblemSource(source=_file(tmp_path / "p.jsonl", rows))
     key, digest = ensure_problems(store, "run", source)
     problems = read_problems(store, key, digest)
