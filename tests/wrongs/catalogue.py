@@ -418,8 +418,8 @@ _PROBLEMS = (
     Wrong(
         "id-of-the-raw-text",
         "rloop_core/problems/types.py",
-        "hashlib.sha256(normalised_problem(text).encode(",
-        "hashlib.sha256(text.encode(",
+        "_hash(normalised_problem(text))",
+        "_hash(text)",
         "A problem with another space is another problem: duplicates stay, sets cannot be compared.",
     ),
     Wrong(
