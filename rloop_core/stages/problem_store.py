@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import ArtifactDamaged
+from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, RLoopError
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, load_problems, problem_id
 from rloop_core.problems.decontamination import (
     DECONTAMINATION_VERSION,
@@ -26,6 +26,8 @@ from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 
 T = TypeVar("T")
+MOST_SET_BYTES = 1 << 30
+"""Bytes of the largest problem set."""
 
 
 def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, str]:
@@ -57,7 +59,10 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
     Raises:
         ArtifactDamaged: It is gone or was altered.
     """
-    text = store.find_bytes(key)
+    try:
+        text = store.find_bytes(key, MOST_SET_BYTES)
+    except ObjectTooLarge as error:
+        raise ArtifactDamaged(error.what, field=error.field, fix="start the run again") from error
     if text is None:
         raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again")
     return _parse_set(text, store.uri_of(key), digest)
@@ -130,14 +135,14 @@ def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> str:
 
 def _ensure(store: Store, key: str, parse: Callable[[bytes], T], make: Callable[[], tuple[T, bytes]]) -> T:
     """Return what is stored under a key; make and store it if it is not there, or damaged."""
-    text = store.find_bytes(key)
-    if text is not None:
-        try:
+    try:
+        text = store.find_bytes(key, MOST_SET_BYTES)
+        if text is not None:
             return parse(text)
-        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
-            why = error.what if isinstance(error, ArtifactDamaged) else f"cannot be read: {error}"
-            store.note(f"{store.uri_of(key)}: {why}; it is made again")
-            store.delete(key)
+    except (ValueError, KeyError, TypeError, ArtifactDamaged, ObjectTooLarge) as error:
+        why = error.what if isinstance(error, RLoopError) else f"cannot be read: {error}"
+        store.note(f"{store.uri_of(key)}: {why}; it is made again")
+        store.delete(key)
     value, content = make()
     store.write_bytes(key, content)
     return value
