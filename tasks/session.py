@@ -108,6 +108,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
         try:
             with _stopping_on_error(session):
                 yield session
+            session.runner.ensure_kept()
         except BaseException as error:
             hasty = not isinstance(error, Exception)
             raise

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rloop_core.errors import LeaseError, RLoopError, StoreError, StoreUnavailable
+from rloop_core.errors import LeaseError, ObjectTooLarge, RLoopError, StoreError, StoreUnavailable
 from rloop_core.json_text import parse_json
 from rloop_core.stages.job import STAGES
-from rloop_core.stages.problem_store import source_key
+from rloop_core.stages.problem_store import MOST_SET_BYTES, source_key
 from rloop_core.stages.run_record import read_data_record, read_run_config, runs_of
 from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifests
 from rloop_core.store.lease import PATIENCE_SECONDS, read_holder
-from rloop_core.store.local import TEMPORARY
+from rloop_core.store.local import is_unfinished
 
 SCRATCH = ".scratch"
 """Prefix of each user's folder of unfinished work in a local store."""
@@ -109,7 +109,7 @@ def delete_garbage(
                 with Lease(store, planned.run, patience=patience) as lease:
                     now = _of_run(store, planned.run, older_than)
                     lease.ensure_held()
-                    deleted.append(_delete(store, planned, now))
+                    deleted.append(_delete(store.guarded(lease.ensure_held), planned, now))
             except LeaseError as error:
                 deleted.append(Garbage(planned.run, skipped=error.what))
         else:
@@ -136,7 +136,7 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
         place, claim = _place(key), _CLAIM.fullmatch(key)
         if entry.key in named:
             continue
-        if key.rpartition("/")[2].startswith(TEMPORARY) or (claim and claim[1] != lease):
+        if is_unfinished(key) or (claim and claim[1] != lease):
             items.append(Item(entry, _KILLED_WRITE))
         elif key.startswith(_REQUESTS):  # nobody holds the run, so nobody waits for them
             items.append(Item(entry, _OLD_REQUEST))
@@ -214,8 +214,8 @@ def _unused_problems(
     for entry in stored:
         if entry.key in wanted or any(ref.uri.endswith(f"/{entry.key}") for ref in inputs):
             continue
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if parse_json(store.read_bytes(entry.key))["digest"] not in digests:
+        with contextlib.suppress(ObjectTooLarge, ValueError, KeyError, TypeError):
+            if parse_json(store.read_bytes(entry.key, MOST_SET_BYTES))["digest"] not in digests:
                 unused.append(Item(entry, _UNUSED_PROBLEMS))
     return unused
 

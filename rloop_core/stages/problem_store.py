@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import ArtifactDamaged, ProblemsError
+from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, ProblemsError, RLoopError
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, exact_id, load_problems, problem_id
 from rloop_core.problems.decontamination import (
     DECONTAMINATION_VERSION,
@@ -24,8 +24,11 @@ from rloop_core.problems.decontamination import (
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
+from rloop_core.store.objects import MOST_BYTES
 
 T = TypeVar("T")
+MOST_SET_BYTES = 1 << 30
+"""Bytes of the largest problem set."""
 
 
 class Unwritten(Store):
@@ -36,9 +39,9 @@ class Unwritten(Store):
         self.note = lambda line: None
         self._written: dict[str, bytes | None] = {}
 
-    def find_bytes(self, key: str) -> bytes | None:
+    def find_bytes(self, key: str, most: int = MOST_BYTES) -> bytes | None:
         """Return an object's content; None if there is none."""
-        return self._written[key] if key in self._written else super().find_bytes(key)
+        return self._written[key] if key in self._written else super().find_bytes(key, most)
 
     def write_bytes(self, key: str, content: bytes) -> None:
         """Keep an object in memory."""
@@ -84,7 +87,10 @@ def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
     Raises:
         ArtifactDamaged: It is gone or was altered.
     """
-    text = store.find_bytes(key)
+    try:
+        text = store.find_bytes(key, MOST_SET_BYTES)
+    except ObjectTooLarge as error:
+        raise ArtifactDamaged(error.what, field=error.field, fix="start the run again") from error
     if text is None:
         raise ArtifactDamaged("is gone", field=store.uri_of(key), fix="start the run again")
     return _parse_set(text, store.uri_of(key), digest)
@@ -157,14 +163,14 @@ def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> str:
 
 def _ensure(store: Store, key: str, parse: Callable[[bytes], T], make: Callable[[], tuple[T, bytes]]) -> T:
     """Return what is stored under a key; make and store it if it is not there, or damaged."""
-    text = store.find_bytes(key)
-    if text is not None:
-        try:
+    try:
+        text = store.find_bytes(key, MOST_SET_BYTES)
+        if text is not None:
             return parse(text)
-        except (ValueError, KeyError, TypeError, ArtifactDamaged) as error:
-            why = error.what if isinstance(error, ArtifactDamaged) else f"cannot be read: {error}"
-            store.note(f"{store.uri_of(key)}: {why}; it is made again")
-            store.delete(key)
+    except (ValueError, KeyError, TypeError, ArtifactDamaged, ObjectTooLarge) as error:
+        why = error.what if isinstance(error, RLoopError) else f"cannot be read: {error}"
+        store.note(f"{store.uri_of(key)}: {why}; it is made again")
+        store.delete(key)
     value, content = make()
     store.write_bytes(key, content)
     return value

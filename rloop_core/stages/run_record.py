@@ -9,7 +9,7 @@ from typing import Any
 
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
-from rloop_core.errors import ArtifactDamaged, StoreError
+from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, StoreError
 from rloop_core.problems.decontamination import Decontamination
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
@@ -176,15 +176,15 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
     Raises:
         ArtifactDamaged: It is there and cannot be read.
     """
-    text = store.find_bytes(_data_key(run))
-    if text is None:
-        return None
     try:
+        text = store.find_bytes(_data_key(run))
+        if text is None:
+            return None
         content = load_checksummed(text)
         ledger = content["decontamination"]
         sets = tuple(SetRecord(**record) for record in content["problem_sets"])
         return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(ledger) if ledger else None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"cannot be read: {error}"
         raise ArtifactDamaged(what, field=store.uri_of(_data_key(run)), fix="start the run again") from error
 
@@ -195,12 +195,10 @@ def _key(run: str) -> str:
 
 def _read(store: Store, run: str) -> dict[str, Any] | None:
     """Return the record; None if there is none, and {} if it is damaged."""
-    text = store.find_bytes(_key(run))
-    if text is None:
-        return None
     try:
-        return load_checksummed(text)
-    except ValueError:
+        text = store.find_bytes(_key(run))
+        return None if text is None else load_checksummed(text)
+    except (ObjectTooLarge, ValueError):
         return {}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError
+from rloop_core.errors import RESUMES, ArtifactDamaged, StageCrashed, StageError, Stopped, StoreError, StoreUnavailable
 from rloop_core.files import own_folder, replace_text
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
@@ -47,6 +47,7 @@ from rloop_core.store import (
     fingerprint,
     publish,
     read_manifest,
+    read_manifests,
     stage_folder,
 )
 
@@ -98,8 +99,8 @@ class StageRunner:
         in_pool: PoolLauncher | None = None,
     ) -> None:
         self.config = config
-        self.store = store
-        self.inputs = Inputs(config, store, self._manifest)
+        self.store, self._unguarded = store.guarded(lease.ensure_held) if lease else store, store
+        self.inputs = Inputs(config, self.store, self._manifest)
         self._known: dict[tuple[int, str], Manifest] = {}
         self._lease = lease
         self._on_event = on_event
@@ -110,8 +111,13 @@ class StageRunner:
         """Return the stage's artifact; compute it unless the store holds it whole under the same fingerprint.
 
         Raises:
+            LeaseError: Another process has taken the run over.
             RLoopError: The stage failed; everything finished before it is kept.
         """
+
+        def stop() -> bool:
+            return should_stop() or (self._lease is not None and self._lease.lost)
+
         for _ in range(_HEALING_ROUNDS):
             wanted = self._wanted(stage, iteration)
             manifest, note = self._find(wanted)
@@ -123,8 +129,11 @@ class StageRunner:
                 return self._remember(StageResult(manifest, True, note))
             self._on_event(stage, iteration, {"kind": "start", "note": reason})
             try:
-                manifest = self._compute_remotely(wanted, reason, should_stop)
-                manifest = manifest or self._compute(wanted, reason, should_stop)
+                manifest = self._compute_remotely(wanted, reason, stop) or self._compute(wanted, reason, stop)
+            except (StageCrashed, Stopped, StoreError, OSError) as error:
+                if self._lease and not isinstance(error, StoreUnavailable):
+                    self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
+                raise
             except ArtifactDamaged as damage:
                 self._heal(wanted.refs, damage, should_stop)
                 continue
@@ -146,6 +155,25 @@ class StageRunner:
             fix = "give it the same release of rloop as the run has, and the same model at policy.path"
             raise StageError(what, field=f"{stage} {iteration}", fix=fix)
         return self._find(wanted)[0] or self._compute(wanted, request.reason, should_stop)
+
+    def ensure_kept(self) -> None:
+        """Check at the end of a run that the store still holds every artifact that was found or made.
+
+        Raises:
+            LeaseError: Another process has taken the run over.
+            StageError: Some were replaced or deleted by something that does not hold the lease.
+        """
+        if self._lease:
+            self._lease.ensure_held()
+        found = read_manifests(self.store, self.config.name, self._known)
+        for error in found.values():
+            if isinstance(error, StoreUnavailable):
+                raise error
+        digests = {key: manifest.digest for key, manifest in found.items() if isinstance(manifest, Manifest)}
+        changed = [known.folder for key, known in self._known.items() if digests.get(key) != known.digest]
+        if changed:
+            what = f"replaced or deleted while this run went on: {', '.join(changed)}"
+            raise StageError(what, field=self.store.uri, fix=RESUMES)
 
     def remaining(self) -> list[Place]:
         """Return each (iteration, stage) without an artifact under this config, and all that build on those.
@@ -236,8 +264,6 @@ class StageRunner:
                 pass
             self._remove_strangers(manifest)
         except ArtifactDamaged as damage:
-            if self._lease:
-                self._lease.ensure_held()
             discard(self.store, self.config.name, *place)
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
@@ -247,9 +273,7 @@ class StageRunner:
         if self._lease and self.store.is_local:
             named = {f"{manifest.folder}/{name}" for name in ("manifest.json", *(file.path for file in manifest.files))}
             strangers = [entry for entry in self.store.entries(manifest.folder) if entry.key not in named]
-            if strangers:
-                self._lease.ensure_held()
-                self.store.delete_entries(strangers)
+            self.store.delete_entries(strangers)
 
     def _adopt(self, wanted: _Wanted, reason: str) -> tuple[Manifest, str] | None:
         """Copy the artifact with the same fingerprint from a run that `placement.adopt` names, if there is one."""
@@ -276,7 +300,7 @@ class StageRunner:
             raise StageError("only the holder of the run's lease may request remote stages", field=stage)
         if not self._in_pool(
             pool,
-            RemoteStage.new(self.store, self.config.name, stage, iteration),
+            RemoteStage.new(self._unguarded, self.config.name, stage, iteration),
             RemoteRequest(self.config.model_dump(mode="json"), wanted.fingerprint, self._lease.token, reason),
             self._events_of(stage, iteration),
             untaken_seconds=_seconds(placement.stage_stall_minutes),
@@ -318,8 +342,6 @@ class StageRunner:
         computed_by: dict[str, str],
         names: list[str] | None = None,
     ) -> Manifest:
-        if self._lease:
-            self._lease.ensure_held()
         return publish(
             self.store,
             folder,

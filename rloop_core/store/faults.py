@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from rloop_core.errors import StoreError, StoreUnavailable
+from rloop_core.errors import RLoopError, StoreError, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
             result = call()
         except Exception as error:
             waited = time.monotonic() - began
-            if not is_transient(error):
+            if isinstance(error, RLoopError) or not is_transient(error):
                 raise
             if waited + pause > patience:
                 tried = f", tried for {waited:.0f} s" if waited >= 1 else ""
@@ -91,6 +91,9 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
     response = _response(error)
     if response is not None and _code(response) == "NoSuchBucket" and action not in _READING:
         return StoreError(f"cannot {action}: bucket {bucket!r} does not exist", field=name, fix=_CREATE)
+    if response is not None and bucket is not None and (refusal := _REFUSALS.get(_code(response))):
+        what = f"cannot {action}: bucket {bucket!r} {refusal[0]} ({_code(response)})"
+        return StoreError(what, field=name, fix=refusal[1])
     if isinstance(error, FileNotFoundError):
         if action in _READING:
             return StoreError(f"cannot {action}: there is no such object", field=name)
@@ -99,7 +102,7 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
     if bucket is not None and (isinstance(error, PermissionError) or type(error).__name__ in _NO_CREDENTIALS):
         code = f", {_code(response)}" if response is not None else ""
         what = f"cannot {action}: bucket {bucket!r} refuses these credentials ({reason(error)}{code})"
-        return StoreError(what, field=name, fix=_CLOCK if code == ", RequestTimeTooSkewed" else _CREDENTIALS)
+        return StoreError(what, field=name, fix=_CREDENTIALS)
     if isinstance(error, OSError):
         return StoreError(f"cannot {action}: {reason(error)}", field=name, fix=_remedy(error))
     if isinstance(error, (ImportError, ValueError)) and not _is_of_a_library(error):
@@ -125,11 +128,32 @@ def status_of(error: BaseException) -> int | None:
 
 
 _CREATE = "create it, or name another store with --store"
-_CLOCK = "set this machine's clock: S3 refuses requests that are signed more than 15 minutes off"
 _CREDENTIALS = (
     "put credentials that may read, write, list and delete there into the environment (AWS_ACCESS_KEY_ID, "
     "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or give this machine a role that may"
 )
+_EXPIRED = (
+    "refuses a session token that has expired",
+    "get new credentials of a session, put them into the environment, and start the same command again",
+)
+_REGION = ("is in another region", "put the bucket's region into the environment (AWS_DEFAULT_REGION)")
+_REFUSALS = {
+    "ExpiredToken": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "RequestExpired": _EXPIRED,
+    "InvalidToken": (
+        "does not know this session token",
+        "put the session token that belongs to these keys into the environment (AWS_SESSION_TOKEN), or take it out",
+    ),
+    "RequestTimeTooSkewed": (
+        "refuses requests that are signed at another time than its own",
+        "set this machine's clock: S3 refuses requests that are signed more than 15 minutes off",
+    ),
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "PermanentRedirect": _REGION,
+}
+"""What a bucket says by the code of its answer, and the fix."""
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError"}
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import LeaseError, StoreError
+from rloop_core.errors import RESUMES, LeaseError, ObjectTooLarge, StoreError
 from rloop_core.json_text import parse_json
 from rloop_core.printable import printable_line
 from rloop_core.runtime.lifetime import start_time
@@ -34,12 +34,16 @@ _FIX = "wait for it, stop it, or give this run another --name"
 class Lease:
     """Exclusive right to write one run; a context manager.
 
+    At the end the lease stays in the store, marked as released. A holder that finds another one's lease or none, or
+    that did not run for longer than the patience (frozen, or on a suspended machine), has lost it for good.
+
     Args:
         store: Store of the run.
         run: Name of the run.
         heartbeat: Seconds between heartbeats.
         patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
-        note: Called with one line when this process waits for a silent holder, or its heartbeat fails.
+        note: Called with one line when this process waits for a silent holder, its heartbeat fails, or it lost the
+            lease.
 
     Attributes:
         token: Id of this holder; a `DelegatedLease` is made from it.
@@ -63,24 +67,32 @@ class Lease:
         self._patience = patience
         self._note = note
         self.token = uuid.uuid4().hex
+        self._epoch = 1
         self._heartbeats = 0
         self._stop = threading.Event()
-        self._lost = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lost: str | None = None
+        self._awake_at = 0.0
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Lease:
         self._acquire()
-        self._thread = threading.Thread(target=self._send_heartbeats, name=f"lease-{self._run}", daemon=True)
-        self._thread.start()
+        self._awake_at = _seconds_since_boot()
+        for name, work in (("lease", self._send_heartbeats), ("awake", self._stay_awake)):
+            self._threads.append(threading.Thread(target=work, name=f"{name}-{self._run}", daemon=True))
+            self._threads[-1].start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        if self._thread:
-            self._thread.join()
-        with contextlib.suppress(StoreError):
-            if (holder := read_holder(self._quick_store, self._key)) and holder.get("token") == self.token:
-                self._quick_store.delete(self._key)
+        for thread in self._threads:
+            thread.join()
+        with contextlib.suppress(StoreError, LeaseError):
+            self._write(released=True)
+
+    @property
+    def lost(self) -> bool:
+        """True once this process knows that it has lost the lease."""
+        return self._lost is not None
 
     def living_holder(self) -> str | None:
         """Describe the process that holds the run now; None when no living process does. Nothing is taken.
@@ -88,54 +100,79 @@ class Lease:
         Raises:
             StoreError: The store cannot be read.
         """
-        holder = self._holder()
+        holder = read_holder(self._store, self._key)
         return None if holder is None or self._is_dead(holder) else holder_in_words(holder)
 
     def ensure_held(self) -> None:
-        """Check that no other process has taken the lease; called before anything is published.
+        """Check that this process still holds the lease; called before anything is written or deleted.
 
         Raises:
             LeaseError: The lease was lost.
             StoreError: The store cannot be read.
         """
-        holder = self._holder()
-        if self._lost.is_set() or (holder is not None and holder.get("token") != self.token):
-            self._lost.set()
-            raise LeaseError("was taken over by another process", field=self._store.uri_of(self._key), fix=_FIX)
+        self._ensure_held(self._store)
+
+    def _ensure_held(self, store: Store) -> None:
+        self._ensure_awake()
+        holder = read_holder(store, self._key)
+        if holder is None:
+            self._lost = self._lost or "is gone: it was deleted, or another process has used and released it"
+        elif (holder.get("token"), holder.get("epoch")) != (self.token, self._epoch):
+            self._lost = self._lost or "was taken over by another process"
+        self._ensure_awake()  # reading may have taken long
+
+    def _ensure_awake(self) -> None:
+        """Raise LeaseError if the lease is lost, or if no thread of this process ran for longer than the patience."""
+        before, self._awake_at = self._awake_at, _seconds_since_boot()
+        silent = self._awake_at - before
+        if silent > self._patience:
+            what = f"was lost: this process did not run for {silent:.0f} s (frozen, or its machine suspended)"
+            self._lost = self._lost or what
+        if self._lost:
+            raise LeaseError(self._lost, field=self._store.uri_of(self._key), fix=RESUMES)
+
+    def _stay_awake(self) -> None:
+        """Note regularly that this process runs, whatever the store does."""
+        with contextlib.suppress(LeaseError):
+            while not self._stop.wait(self._patience / 4):
+                self._ensure_awake()
 
     def _acquire(self) -> None:
         while not self._store.create_bytes(self._key, self._content()):
-            holder = self._holder()
+            holder = _read_lease(self._store, self._key)
             if holder is None:
                 time.sleep(_POLL_SECONDS)
                 continue
             if holder.get("token") == self.token:
                 return  # our own write: the request was repeated because its answer was lost
-            if not self._is_dead(holder):
+            if not holder.get("released") and not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
                 raise LeaseError(what, field=self._store.uri_of(self._key), fix=_FIX)
             if self._take_over(holder):
                 return
 
     def _take_over(self, holder: dict[str, Any]) -> bool:
-        """Replace a dead holder's lease; of several processes that try, exactly one succeeds.
+        """Replace a released or a dead holder's lease; of several processes that try, exactly one succeeds.
 
-        A process first creates a claim on the dead token, then reads the lease again: a late one finds it changed. The
+        A process first creates a claim on the old token, then reads the lease again: a late one finds it changed. The
         claim of a process that died is never deleted by others (two could, and one of them delete a live claim), but
-        superseded by the next number.
+        superseded by the next number. A claim lasts for the patience: others may then have superseded it.
         """
         prefix = f"{self._run}/lease-takeover-{holder.get('token')}"
         number = 0
         while not self._claim(f"{prefix}-{number}"):
             time.sleep(_POLL_SECONDS)
-            if self._holder() != holder:
+            if _read_lease(self._store, self._key) != holder:
                 return False
             if self._claimant_is_dead(f"{prefix}-{number}", holder):
                 number += 1
-        if self._holder() != holder:
+        self._awake_at = _seconds_since_boot()
+        if _read_lease(self._store, self._key) != holder:
             self._store.delete(f"{prefix}-{number}")
             return False
-        self._store.write_bytes(self._key, self._content())
+        epoch = holder.get("epoch")
+        self._epoch = epoch + 1 if isinstance(epoch, int) else 1
+        self._store.guarded(self._ensure_awake).write_bytes(self._key, self._content())
         for older in range(number, -1, -1):
             self._store.delete(f"{prefix}-{older}")
         return True
@@ -144,11 +181,11 @@ class Lease:
         """Create a claim. It is ours, too, when our first request succeeded but its answer was lost."""
         if self._store.create_bytes(claim, self._content()):
             return True
-        claimant = read_holder(self._store, claim)
+        claimant = _read_lease(self._store, claim)
         return claimant is not None and claimant.get("token") == self.token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
-        claimant = read_holder(self._store, claim)
+        claimant = _read_lease(self._store, claim)
         if claimant is None:
             return False
         if claimant.get("token") is None:
@@ -168,7 +205,7 @@ class Lease:
         while watch.silent_seconds < self._patience:
             time.sleep(min(0.5, self._heartbeat))
             if (current := watch.poll()) != holder:
-                return current is None
+                return current is None or bool(current.get("released"))
         return True
 
     def _send_heartbeats(self) -> None:
@@ -176,25 +213,26 @@ class Lease:
         while not self._stop.wait(self._heartbeat):
             try:
                 self._heartbeats += 1
-                if (holder := read_holder(self._quick_store, self._key)) is None:
-                    self._quick_store.create_bytes(self._key, self._content())
-                elif holder.get("token") == self.token:
-                    self._quick_store.write_bytes(self._key, self._content())
-                else:
-                    self._lost.set()
-                    return
+                self._write()
                 missed = False
+            except LeaseError as error:
+                self._note(str(error))
+                return
             except StoreError as error:
                 if not missed:
                     self._note(f"lease heartbeat failed, trying again: {error}")
                 missed = True
 
-    def _holder(self) -> dict[str, Any] | None:
-        return read_holder(self._store, self._key)
+    def _write(self, *, released: bool = False) -> None:
+        """Write the lease again, if it is still ours: a lost one is never written."""
+        self._ensure_held(self._quick_store)
+        self._quick_store.guarded(self._ensure_awake).write_bytes(self._key, self._content(released=released))
 
-    def _content(self) -> bytes:
+    def _content(self, *, released: bool = False) -> bytes:
         content = {
             "token": self.token,
+            "epoch": self._epoch,
+            "released": released,
             "host": socket.gethostname(),
             "machine": _machine(),
             "pid": os.getpid(),
@@ -212,6 +250,9 @@ class DelegatedLease:
         run: Name of the run.
         token: `Lease.token` of the holder.
         patience: Seconds without a heartbeat after which the holder counts as dead.
+
+    Attributes:
+        lost: True once `is_over` returned True.
     """
 
     def __init__(self, store: Store, run: str, token: str, patience: float = PATIENCE_SECONDS) -> None:
@@ -220,28 +261,29 @@ class DelegatedLease:
         self._token = token
         self._patience = patience
         self._watch = _HeartbeatWatch(store.without_retries(_REQUEST_SECONDS), self._key)
-        self._over = False
+        self.lost = False
 
     def ensure_held(self) -> None:
         """Check that the holder still holds the run; called before anything is published for it.
 
         Raises:
-            LeaseError: The lease is gone, or another process has it.
+            LeaseError: The lease is gone or released, or another process has it.
             StoreError: The store cannot be read.
         """
         holder = read_holder(self._store, self._key)
-        if self._over or holder is None or holder.get("token") != self._token:
+        if self.lost or holder is None or holder.get("token") != self._token:
             fix = "start the run again: it resumes"
             raise LeaseError("the run that asked for this is over", field=self._store.uri_of(self._key), fix=fix)
 
     def is_over(self) -> bool:
-        """Return True once the holder has lost the run, has died, or was silent for the patience; to be polled."""
+        """Return True once the holder has lost or released the run, has died, or was silent for the patience."""
         with contextlib.suppress(StoreError):
             holder = self._watch.poll()
             if holder is not None and holder.get("token") is not None:
-                self._over |= holder["token"] != self._token or (holder_is_here(holder) and holder_is_gone(holder))
-            self._over |= self._watch.silent_seconds >= self._patience
-        return self._over
+                self.lost |= holder["token"] != self._token or bool(holder.get("released"))
+                self.lost |= holder_is_here(holder) and holder_is_gone(holder)
+            self.lost |= self._watch.silent_seconds >= self._patience
+        return self.lost
 
 
 class _HeartbeatWatch:
@@ -261,7 +303,7 @@ class _HeartbeatWatch:
         self.silent_seconds = 0.0
 
     def poll(self) -> dict[str, Any] | None:
-        """Read the lease, count, and return its holder.
+        """Read the lease, count, and return it, even a released one.
 
         Raises:
             StoreError: The store cannot be read.
@@ -269,7 +311,7 @@ class _HeartbeatWatch:
         began = time.monotonic()
         changed = True  # unless the store answers soon, and with the same
         try:
-            holder = read_holder(self._store, self._key)
+            holder = _read_lease(self._store, self._key)
             changed = holder is not None and holder != self._last
             self._last = holder
         finally:
@@ -283,19 +325,24 @@ class _HeartbeatWatch:
 
 
 def read_holder(store: Store, key: str) -> dict[str, Any] | None:
-    """Return the holder that a lease names: None without a lease, `token` None when it cannot be parsed.
+    """Return the holder that a lease names: None if nobody holds it, `token` None when it cannot be parsed.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    text = store.find_bytes(key)
-    if text is None:
-        return None
+    lease = _read_lease(store, key)
+    return None if lease is None or lease.get("released") else lease
+
+
+def _read_lease(store: Store, key: str) -> dict[str, Any] | None:
+    """Return a lease or a claim, even a released lease, as `read_holder` does."""
     try:
-        holder = parse_json(text)
-    except ValueError:
-        holder = None
-    return holder if isinstance(holder, dict) else {"token": None, "host": "unknown"}
+        if (text := store.find_bytes(key)) is None:
+            return None
+        lease = parse_json(text)
+    except (ValueError, ObjectTooLarge):
+        lease = None
+    return lease if isinstance(lease, dict) else {"token": None, "host": "unknown"}
 
 
 def holder_in_words(holder: dict[str, Any]) -> str:
@@ -312,6 +359,11 @@ def holder_is_gone(holder: dict[str, Any]) -> bool:
     """Return True if a holder on this machine has ended, even if its process id is in use again."""
     pid = holder.get("pid")
     return not isinstance(pid, int) or start_time(pid) != holder.get("started")
+
+
+def _seconds_since_boot() -> float:
+    """Return a time that goes on while this process is frozen and while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _machine() -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 TEMPORARY = ".tmp-"
 """Prefix of the names of unfinished files."""
+
+
+def is_unfinished(key: str) -> bool:
+    """Return True for a file that an interrupted write left."""
+    return key.rpartition("/")[2].startswith(TEMPORARY)
 
 
 @contextmanager
@@ -24,10 +30,11 @@ def temporary_file(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def replace_bytes(target: Path, data: bytes) -> None:
-    """Write a file; readers see the old content or the new."""
+def replace_bytes(target: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
+    """Write a file; readers see the old content or the new. `check` is called directly before the new one appears."""
     with temporary_file(target) as temporary:
         _write_synced(temporary, data)
+        check()
 
 
 def create_bytes(target: Path, data: bytes) -> bool:
@@ -43,12 +50,22 @@ def create_bytes(target: Path, data: bytes) -> bool:
     return True
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file and sync it to disk."""
-    with temporary_file(target) as temporary, open(source, "rb") as reader, open(temporary, "wb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        os.fsync(writer.fileno())
+def copy_file(source: Path, target: Path, check: Callable[[], None] = lambda: None, *, replace: bool = True) -> None:
+    """Copy a file and sync it to disk; without `replace`, a file that is there stays. `check`: see `replace_bytes`."""
+    temporary = _new_file_next_to(target)
+    try:
+        with open(source, "rb") as reader, open(temporary, "wb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fsync(writer.fileno())
+        check()
+        if replace:
+            temporary.replace(target)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_at(handle: int, offset: int, data: bytes) -> None:

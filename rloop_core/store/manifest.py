@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
+from rloop_core.errors import RESUMES, ArtifactDamaged, LeaseError, ObjectTooLarge, RLoopError, StageError, StoreError
 from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import ChecksumError, content_digest, dump_checksummed, file_sha256, load_checksummed
@@ -120,7 +120,10 @@ def read_manifest(store: Store, run: str, iteration: int, stage: str) -> Manifes
         StoreError: A newer rloop wrote it.
     """
     key = manifest_key(run, iteration, stage)
-    text = store.find_bytes(key)
+    try:
+        text = store.find_bytes(key)
+    except ObjectTooLarge as error:
+        raise ArtifactDamaged(error.what, field=error.field, fix=_RERUN) from error
     if text is None:
         return None
     content: dict[str, Any] = {}
@@ -174,11 +177,16 @@ def publish(
 ) -> Manifest:
     """Upload all files of a local folder, or those in `names`, then the manifest with a single PUT.
 
-    The stage's older manifest is removed first, so that its files are never taken for the new ones; its other files are
-    deleted at the end. `record` holds the manifest's other fields: fingerprint, inputs, identity, counts, metrics,
-    versions, seed and reason.
+    The stage's older manifest is removed first, so that its files are never taken for the new ones, then its files.
+    Nothing is replaced after that: a process that was frozen in here and overtaken finds what the other one published.
+    `record` holds the manifest's other fields: fingerprint, inputs, identity, counts, metrics, versions,
+    seed and reason.
+
+    Args:
+        store: A store that is `guarded` by the lease.
 
     Raises:
+        LeaseError: Another process publishes the same artifact.
         StageError: The stage's figures or file names do not fit into a manifest.
         StoreError: The store refuses a request; nothing is published.
     """
@@ -205,12 +213,15 @@ def publish(
         text = dump_checksummed(json.loads(plain), **_CHECKSUM, indent=1)
     except ValueError as error:
         raise StageError(f"cannot be published: {_reason(error)}", field=target) from error
-    store.delete(f"{target}/manifest.json")
+    key = f"{target}/manifest.json"
+    store.delete(key)
+    with contextlib.suppress(StoreError):  # leftovers only cost space
+        store.prune(target, ())
     for file in files:
         _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    store.write_bytes(f"{target}/manifest.json", text)
-    with contextlib.suppress(StoreError):  # the artifact is complete; leftovers only cost space
-        store.prune(target, {f"{target}/manifest.json", *(f"{target}/{file.path}" for file in files)})
+    # A repeated request finds our own manifest when only its first answer was lost.
+    if not store.create_bytes(key, text) and store.find_bytes(key) != text:
+        raise LeaseError("was published by another process meanwhile", field=store.uri_of(key), fix=RESUMES)
     return manifest
 
 
@@ -243,15 +254,16 @@ def discard(store: Store, run: str, iteration: int, stage: str) -> None:
 
 
 def _store_whole(store: Store, source: Path, key: str, sha256: str) -> None:
-    """Upload a file, again if the store then holds other bytes.
+    """Upload a file where there is none, again if the store then holds other bytes.
 
     Raises:
         StoreError: It does each time.
     """
     for _ in range(_MOST_UPLOADS):
-        store.upload(source, key)
+        store.upload(source, key, replace=False)
         if store.holds(key, source, sha256):
             return
+        store.delete(key)
     what = f"was not stored whole, {_MOST_UPLOADS} times"
     raise StoreError(what, field=store.uri_of(key), fix="check the store, then start the same command again")
 

@@ -21,13 +21,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rloop_core.errors import RLoopError, StoreError
+from rloop_core.errors import ObjectTooLarge, RLoopError, StoreError
 from rloop_core.store import local, s3, transfer
 from rloop_core.store.faults import explain, persist
-from rloop_core.store.uri import refuse_credentials, refuse_endpoint_credentials
+from rloop_core.store.uri import refuse_ambiguous, refuse_credentials, refuse_endpoint_credentials
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ PATIENCE_SECONDS = 15.0
 """Patience of commands that only read a store; runs take `placement.store_patience_seconds`."""
 _REQUEST_SECONDS = 60.0
 """Timeout of a request of a few bytes. The client's own timeouts miss a server that accepts a PUT and never answers."""
+MOST_BYTES = 64 << 20
+"""Bytes of the largest object that is read whole: manifests, leases and records have much less."""
 _creation_lock = threading.Lock()
 
 
@@ -66,7 +69,7 @@ class Store:
         note: Called with one line when the store stops answering, and when it answers again.
 
     Raises:
-        ConfigError: The URI holds credentials.
+        ConfigError: The URI holds credentials, or is ambiguous.
         StoreError: The URI names no folder, or cannot be opened.
     """
 
@@ -80,13 +83,14 @@ class Store:
         self.uri = f"{scheme}{separator}{path.rstrip('/')}"
         if not path.strip("/") and scheme != "memory":
             raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="use a path or a URI")
+        refuse_ambiguous(uri)
         self.is_s3 = scheme in ("s3", "s3a")
         if self.is_s3:
             refuse_endpoint_credentials()
         options: dict[str, Any] = {"use_listings_cache": False, "config_kwargs": s3.CONFIG} if self.is_s3 else {}
         self.note = note
-        self._patience = patience
-        self._seconds = _REQUEST_SECONDS
+        self._patience, self._seconds = patience, _REQUEST_SECONDS
+        self._check: Callable[[], None] = lambda: None
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
         if self.is_s3:
@@ -103,6 +107,20 @@ class Store:
         store._patience, store._seconds = 0.0, seconds
         return store
 
+    def guarded(self, check: Callable[[], None]) -> Store:
+        """Return the same store, which calls `check` before each attempt to write or delete; its errors prevent that.
+
+        On a disk it is called again directly before a file appears.
+        """
+        store, inner = copy.copy(self), self._check
+
+        def check_both() -> None:
+            inner()
+            check()
+
+        store._check = check_both
+        return store
+
     def uri_of(self, key: str) -> str:
         """Return the full URI of an object."""
         return f"{self.uri}/{key}"
@@ -115,31 +133,24 @@ class Store:
 
     def exists(self, key: str) -> bool:
         """Return True if the object exists."""
-        path = self._path(key)
+        # Not fsspec's isfile: it returns False on a network failure, and finished work would be computed again.
+        info = self._ask("look up", key, partial(self._find_info, key))
+        return info is not None and info["type"] == "file"
 
-        def look() -> bool:
-            # Not fsspec's isfile: it returns False on a network failure, and finished work would be computed again.
-            try:
-                if self.is_s3:  # fsspec's info also lists the prefix before it raises
-                    return s3.is_there(self._fs, path, self._seconds)
-                return bool(self._info(key)["type"] == "file")
-            except (FileNotFoundError, NotADirectoryError):
-                return False
+    def read_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
+        """Return the content of an object.
 
-        return self._ask("look up", key, look)
+        Raises:
+            ObjectTooLarge: It has more than `most` bytes.
+        """
+        return self._ask("read", key, partial(self._read, key, most))
 
-    def read_bytes(self, key: str) -> bytes:
-        """Return the content of a small object."""
-        path = self._path(key)
-        return self._ask("read", key, lambda: bytes(self._fs.cat_file(path, **self._timeout, **self._single_request)))
-
-    def find_bytes(self, key: str) -> bytes | None:
-        """Return the content of a small object, None when there is none; one request."""
-        path = self._path(key)
+    def find_bytes(self, key: str, most: int = MOST_BYTES) -> bytes | None:
+        """Do as `read_bytes`, but return None when there is no object; one request."""
 
         def look() -> bytes | None:
             try:
-                return bytes(self._fs.cat_file(path, **self._timeout, **self._single_request))
+                return self._read(key, most)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
@@ -149,9 +160,9 @@ class Store:
         """Write a small object in one PUT: readers see the old or the new content, never a part."""
         path = self._path(key)
         if self.is_local:
-            self._ask("write", key, lambda: local.replace_bytes(Path(path), data))
+            self._change("write", key, lambda: local.replace_bytes(Path(path), data, self._check))
         else:
-            self._ask("write", key, lambda: self._fs.pipe_file(path, data, **self._timeout))
+            self._change("write", key, lambda: self._fs.pipe_file(path, data, **self._timeout))
 
     def create_bytes(self, key: str, data: bytes) -> bool:
         """Write an object if there is none, atomically among all writers; return False when there is one.
@@ -159,12 +170,12 @@ class Store:
         On a remote store False may also mean that our own write succeeded but its answer was lost: read it to know.
         """
         path = self._path(key)
-        if self.is_local:
-            return self._ask("create", key, lambda: local.create_bytes(Path(path), data))
-        if self.is_s3:
-            return self._ask("create", key, lambda: s3.create(self._fs, path, data, self._seconds))
 
         def create() -> bool:
+            if self.is_local:
+                return local.create_bytes(Path(path), data)
+            if self.is_s3:
+                return s3.create(self._fs, path, data, self._seconds)
             try:
                 with _creation_lock:  # in-memory stores check and write in two steps
                     self._fs.pipe_file(path, data, mode="create", **self._timeout)
@@ -172,17 +183,21 @@ class Store:
                 return False
             return True
 
-        return self._ask("create", key, create)
+        return self._change("create", key, create)
 
-    def upload(self, source: Path, key: str) -> None:
-        """Copy a local file into the store."""
+    def upload(self, source: Path, key: str, *, replace: bool = True) -> None:
+        """Copy a local file into the store; without `replace`, disks and S3 keep a (small) object that is there."""
         path = self._path(key)
-        if self.is_local:
-            self._ask("write", key, lambda: local.copy_file(source, Path(path)))
-        elif self.is_s3:
-            self._ask("write", key, lambda: transfer.upload(self._fs, source, path, self._seconds))
-        else:
-            self._ask("write", key, lambda: self._fs.put_file(str(source), path))
+
+        def send() -> None:
+            if self.is_local:
+                local.copy_file(source, Path(path), self._check, replace=replace)
+            elif self.is_s3:
+                transfer.upload(self._fs, source, path, self._seconds, self._check, replace=replace)
+            else:
+                self._fs.put_file(str(source), path)
+
+        self._change("write", key, send)
 
     def download(self, key: str, target: Path) -> None:
         """Copy an object to a local file, whole or not at all."""
@@ -199,14 +214,7 @@ class Store:
 
         S3's checksum is compared where there is one; otherwise the object is read back.
         """
-
-        def look() -> dict[str, Any] | None:
-            try:
-                return self._info(key)
-            except FileNotFoundError:
-                return None
-
-        info = self._ask("look up", key, look)
+        info = self._ask("look up", key, partial(self._find_info, key))
         if info is None or int(info["size"]) != source.stat().st_size:
             return False
         if not self.is_s3 or s3.has_content_of(info, source):
@@ -221,62 +229,43 @@ class Store:
         path = self._path(key)
 
         def remove() -> None:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 self._fs.rm_file(path, **self._timeout)
-            except FileNotFoundError:
-                return
 
-        self._ask("delete", key, remove)
+        self._change("delete", key, remove)
 
     def delete_entries(self, entries: Sequence[Entry]) -> None:
         """Delete listed objects and uploads in as few requests as possible; entries that are gone are skipped."""
         objects = [entry.key for entry in entries if entry.upload is None]
-        if self.is_s3:
+        if self.is_s3 and objects:
             paths = [self._path(key) for key in objects]
-            self._ask("delete", "", lambda: s3.delete(self._fs, paths, self._seconds))
+            self._change("delete", "", lambda: s3.delete(self._fs, paths, self._seconds))
         else:
             for key in objects:
                 self.delete(key)
         for entry in entries:
             if entry.upload is not None:
                 abort = partial(s3.abort_upload, self._fs, self._path(entry.key), entry.upload, self._seconds)
-                self._ask("delete", entry.key, abort)
+                self._change("delete", entry.key, abort)
 
     def list(self, prefix: str) -> list[str]:
         """Return the keys of all objects below a folder ("" = the whole store), sorted."""
-        return [entry.key for entry in self.entries(prefix) if not _unfinished(entry.key)]
+        return [entry.key for entry in self.entries(prefix) if not local.is_unfinished(entry.key)]
 
     def top(self) -> tuple[builtins.list[str], builtins.list[Entry]]:
         """Return the names of the store's top folders, and its top objects, sorted."""
-        root = self._path("")
-
-        def look() -> builtins.list[dict[str, Any]]:
-            self._fs.invalidate_cache()
-            try:
-                return builtins.list(self._fs.ls(root, detail=True))
-            except FileNotFoundError:
-                return []
-
-        infos = sorted(self._ask("list", "", look), key=lambda info: str(info["name"]).rstrip("/"))
-        named = [(posixpath.basename(info["name"].rstrip("/")), info) for info in infos]
+        infos: builtins.list[dict[str, Any]] = self._list("", partial(self._fs.ls, self._path(""), detail=True), [])
+        named = sorted(((posixpath.basename(info["name"].rstrip("/")), info) for info in infos), key=itemgetter(0))
         objects = [Entry(name, int(info["size"]), _modified(info)) for name, info in named if info["type"] == "file"]
         return [name for name, info in named if info["type"] == "directory"], objects
 
     def entries(self, prefix: str) -> builtins.list[Entry]:
         """Return all files below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
-        path = self._path(prefix)
-
-        def look() -> dict[str, dict[str, Any]]:
-            self._fs.invalidate_cache()
-            try:
-                return dict(self._fs.find(path, detail=True))
-            except FileNotFoundError:
-                return {}
-
-        root = str(self._root).rstrip("/") + "/"
+        infos = self._list(prefix, partial(self._fs.find, self._path(prefix), detail=True), dict[str, Any]())
+        root = f"{str(self._root).rstrip('/')}/"
         return [
             Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info), tag=info.get("ETag"))
-            for name, info in sorted(self._ask("list", prefix, look).items())
+            for name, info in sorted(infos.items())
             if str(name).startswith(root)
         ]
 
@@ -286,11 +275,11 @@ class Store:
             return []
         path, root = self._path(prefix), str(self._root).rstrip("/") + "/"
         uploads = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
-        entries = []
-        for name, upload, begun in uploads:
-            size = self._ask("list", prefix, partial(s3.upload_bytes, self._fs, name, upload, self._seconds))
-            entries.append(Entry(name[len(root) :], size, begun, upload))
-        return entries
+        size = partial(s3.upload_bytes, self._fs, timeout=self._seconds)
+        return [
+            Entry(name[len(root) :], self._ask("list", prefix, partial(size, name, upload)), begun, upload)
+            for name, upload, begun in uploads
+        ]
 
     def now(self) -> float:
         """Return the time by the clock that dates the store's objects, in seconds since 1970; or this machine's."""
@@ -323,9 +312,27 @@ class Store:
     def _timeout(self) -> dict[str, float]:
         return {"timeout": self._seconds} if getattr(self._fs, "async_impl", False) else {}
 
-    @property
-    def _single_request(self) -> dict[str, int]:
-        return {"max_concurrency": 1} if self.is_s3 else {}  # otherwise s3fs asks for the size first
+    def _list(self, prefix: str, call: Callable[[], T], empty: T) -> T:
+        def look() -> T:
+            self._fs.invalidate_cache()
+            try:
+                return call()
+            except FileNotFoundError:
+                return empty
+
+        return self._ask("list", prefix, look)
+
+    def _read(self, key: str, most: int) -> bytes:
+        path = self._path(key)
+        if self.is_s3:
+            content = transfer.read(self._fs, path, most, self._seconds)
+        else:
+            size = int(self._info(key)["size"] or 0)
+            content = size if size > most else bytes(self._fs.cat_file(path, **self._timeout))
+        if isinstance(content, bytes):
+            return content
+        what = f"has {content:,} bytes; what is read whole may have {most:,}"
+        raise ObjectTooLarge(what, field=self.uri_of(key), fix="delete it: nothing of rloop writes such an object here")
 
     def _download(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
         path = self._path(key)
@@ -334,7 +341,14 @@ class Store:
         transfer.download(self._fs, path, size, take, self._seconds, persist, in_order=in_order)
 
     def _info(self, key: str) -> dict[str, Any]:
-        return dict(self._fs.info(self._path(key), **self._timeout))
+        path = self._path(key)
+        return s3.info(self._fs, path, self._seconds) if self.is_s3 else dict(self._fs.info(path, **self._timeout))
+
+    def _find_info(self, key: str) -> dict[str, Any] | None:
+        try:
+            return self._info(key)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _path(self, key: str) -> str:
         if not key:
@@ -346,6 +360,13 @@ class Store:
     def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
         with self._errors(action, key):
             return self._persist(key, call)
+
+    def _change(self, action: str, key: str, call: Callable[[], T]) -> T:
+        def checked() -> T:
+            self._check()
+            return call()
+
+        return self._ask(action, key, checked)
 
     def _persist(self, key: str, call: Callable[[], T]) -> T:
         return call() if self.is_local else persist(call, self._patience, self._name(key), self.note)
@@ -365,10 +386,6 @@ class Store:
 
     def _name(self, key: str) -> str:
         return self.uri_of(key) if key else self.uri
-
-
-def _unfinished(key: str) -> bool:
-    return posixpath.basename(key).startswith(local.TEMPORARY)
 
 
 def _modified(info: dict[str, Any]) -> float | None:

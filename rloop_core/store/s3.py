@@ -38,15 +38,20 @@ _MOST_PARTS = 10_000
 _LIST_PAGE = 1000
 
 
-def is_there(fs: Any, path: str, timeout: float) -> bool:
-    """Return True if the object exists.
+def info(fs: Any, path: str, timeout: float) -> dict[str, Any]:
+    """Return an object's type, size and ETag in one request; fsspec's own also lists the prefix of a missing one.
 
     Raises:
         FileNotFoundError: There is no such object, or no such bucket.
     """
     bucket, _, key = path.partition("/")
-    fs.call_s3("head_object", Bucket=bucket, Key=key, timeout=timeout)
-    return True
+    try:
+        head = fs.call_s3("head_object", Bucket=bucket, Key=key, timeout=timeout)
+    except OSError as error:
+        if status_of(error) in (400, 403):  # an answer to HEAD has no body, which would name the reason
+            fs.call_s3("get_object", Bucket=bucket, Key=key, Range="bytes=0-0", timeout=timeout)
+        raise
+    return {"type": "file", "size": head["ContentLength"], "ETag": head.get("ETag", "")}
 
 
 def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
@@ -61,10 +66,8 @@ def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
     began = time.monotonic()
     try:
         fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*", timeout=timeout)
-    except FileExistsError:
-        return False
     except (OSError, ClientError) as error:
-        if status_of(error) in (409, 412):
+        if is_refused_creation(error):
             return False
         raise
     time.sleep(2 * (time.monotonic() - began))
@@ -72,6 +75,11 @@ def create(fs: Any, path: str, data: bytes, timeout: float) -> bool:
         return bool(fs.cat_file(path, max_concurrency=1, timeout=timeout) == data)
     except FileNotFoundError:
         return False
+
+
+def is_refused_creation(error: BaseException) -> bool:
+    """Return True if the server did not create an object because there is one, or another one is being written."""
+    return isinstance(error, FileExistsError) or status_of(error) in (409, 412)
 
 
 def has_content_of(info: dict[str, Any], source: Path) -> bool:

@@ -13,9 +13,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rloop_core.store import s3
+
+T = TypeVar("T")
 
 _CHUNK = 1 << 18
 _SLOWEST_BYTES = 1 << 20
@@ -25,10 +27,33 @@ Take = Callable[[int, bytes], None]
 """Takes the offset of a piece and the piece."""
 
 
-def upload(fs: Any, source: Path, path: str, patience: float) -> None:
-    """Upload a file, a large one in concurrent parts; it appears whole or not at all."""
+def upload(
+    fs: Any, source: Path, path: str, patience: float, check: Callable[[], None], *, replace: bool = True
+) -> None:
+    """Upload a file, a large one in concurrent parts; it appears whole or not at all.
+
+    Without `replace`, an object that is there stays, unless the file is a large one: not all servers make an object of
+    parts on condition. Therefore `check` is called, in a thread, directly before that appears.
+    """
     size = source.stat().st_size
-    _run(fs, _upload(fs, source, size, path), patience + size / _SLOWEST_BYTES)
+    try:
+        _run(fs, _upload(fs, source, size, path, check, replace), patience + size / _SLOWEST_BYTES)
+    except OSError as error:
+        if replace or not s3.is_refused_creation(error):
+            raise
+
+
+def read(fs: Any, path: str, most: int, patience: float) -> bytes | int:
+    """Return the content of an object in one request, or the size of one of more than `most` bytes."""
+
+    async def get() -> bytes | int:
+        bucket, _, key = path.partition("/")
+        answer = await (await _client(fs, bucket)).get_object(Bucket=bucket, Key=key)
+        async with answer["Body"] as body:
+            size = int(answer["ContentLength"])
+            return size if size > most else bytes(await body.read())
+
+    return _run(fs, get(), patience)
 
 
 def download(
@@ -76,27 +101,28 @@ def _download_ranges(fs: Any, path: str, missing: list[list[int]], take: Take, t
     _run(fs, _get_ranges(fs, path, missing, take), timeout)
 
 
-def _run(fs: Any, work: Coroutine[Any, Any, None], timeout: float) -> None:
+def _run(fs: Any, work: Coroutine[Any, Any, T], timeout: float) -> T:
     """Run a coroutine in the file system's event loop, and cancel it on timeout; fsspec's own helper does not."""
     from botocore.exceptions import ClientError
     from s3fs.errors import translate_boto_error  # type: ignore[import-untyped]
 
     future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, timeout), fs.loop)
     try:
-        future.result()
+        return future.result()
     except ClientError as error:
         raise translate_boto_error(error) from error
     finally:
         future.cancel()
 
 
-async def _upload(fs: Any, source: Path, size: int, path: str) -> None:
+async def _upload(fs: Any, source: Path, size: int, path: str, check: Callable[[], None], replace: bool) -> None:
     bucket, _, key = path.partition("/")
     client, target = await _client(fs, bucket), {"Bucket": bucket, "Key": key}
     part = s3.part_bytes(size)
     if size < 2 * part:
         with _Part(source, 0, size) as body:
-            await client.put_object(**target, Body=body, ContentLength=size)
+            condition = {} if replace else {"IfNoneMatch": "*"}
+            await client.put_object(**target, Body=body, ContentLength=size, **condition)
         return
     target["UploadId"] = (await client.create_multipart_upload(**target))["UploadId"]
     free = asyncio.Semaphore(s3.PARTS_AT_ONCE)
@@ -112,6 +138,7 @@ async def _upload(fs: Any, source: Path, size: int, path: str) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(send(begin)) for begin in range(0, size, part)]
         parts = {"Parts": [task.result() for task in tasks]}
+        await asyncio.to_thread(check)
         await client.complete_multipart_upload(**target, MultipartUpload=parts)
     except BaseException as error:
         with contextlib.suppress(Exception):

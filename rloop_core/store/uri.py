@@ -41,6 +41,24 @@ def refuse_credentials(uri: str) -> None:
         raise ConfigError("credentials do not belong into a store's URI", field="placement.store", fix=FIX)
 
 
+def refuse_ambiguous(uri: str) -> None:
+    """Refuse a remote URI that libraries read in different ways: listings and requests would meet different objects.
+
+    Raises:
+        ConfigError: It has a query, or an empty part.
+    """
+    scheme, separator, path = uri.rpartition("://")
+    if not separator or scheme in ("file", "local", "memory"):
+        return
+    if "?" in path:
+        fix = "take the ? and the rest out of it: a store is a folder, not a version of an object"
+        raise ConfigError("a store's URI has no query", field="placement.store", fix=fix)
+    parts = path.rstrip("/").split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        fix = f"write {scheme}://{'/'.join(part for part in parts if part.strip('.')) or 'bucket/prefix'}"
+        raise ConfigError(f"{uri!r} has an empty part", field="placement.store", fix=fix)
+
+
 def refuse_endpoint_credentials() -> None:
     """Refuse an S3 endpoint that holds more than an address: errors quote it, and S3 takes no credentials there.
 

@@ -95,6 +95,7 @@ def run(
                         ensure(stage, iteration)
                     evaluation.result()
                 ensure("evaluate", config.iterations - 1)
+                runner.ensure_kept()
             except BaseException:
                 stop.set()
                 raise

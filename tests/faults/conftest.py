@@ -25,11 +25,15 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
 
 
 class Disturbed:
-    """A smoke run in a process of its own, on a store that outlives it; `options` are more of its command's."""
+    """A smoke run in a process of its own, on a store that outlives it.
+
+    `options` are more of its command's, `before` is a command that starts it.
+    """
 
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.options = options
+        self.before: tuple[str, ...] = ()
         self.store = folder / "store"
         self.home = folder / "home"
         self.log = folder / "log.txt"
@@ -39,7 +43,16 @@ class Disturbed:
         """Start, or start again, the same command."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options],
+                [
+                    *self.before,
+                    sys.executable,
+                    "-m",
+                    "rloop_core",
+                    *SMOKE_RUN,
+                    "--store",
+                    str(self.store),
+                    *self.options,
+                ],
                 cwd=ROOT,
                 env=command_environment(self.home),
                 stdout=log,

@@ -69,7 +69,8 @@ def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished_smo
         assert {path.parent.name for path in (run / iteration).glob("*/manifest.json")} == stages
     assert (run / "base/evaluate/manifest.json").exists()
     assert json.loads((run / "run.json").read_text())["config"]["name"] == "smoke"
-    assert not any(run.glob("lease*"))
+    assert [path.name for path in run.glob("lease*")] == ["lease.json"]
+    assert json.loads((run / "lease.json").read_text())["released"]
     assert not any(path for path in (finished_smoke / "store" / SCRATCH).rglob("*") if path.is_file())
 
 

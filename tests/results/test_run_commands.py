@@ -108,6 +108,7 @@ def test_status_tells_done_running_interrupted_changed_and_missing(finished, tmp
         assert rows["explore", 1]["state"] == "running"
         assert rows["explore", 1]["result"] == "RL step 1 of 2, reward +0.25"
         assert "is working on it" in rloop("status", "tiny", "--store", store).output
+    assert "nobody is working on it" in rloop("status", "tiny", "--store", store).output
     (store / "tiny/lease.json").write_text(json.dumps({**lease, "started": 1.0}))
     assert "died" in rloop("status", "tiny", "--store", store).output
     for damaged in (b"[1]", b"{", b"\xff"):

@@ -21,8 +21,13 @@ _REFUSALS = {
     "500": (500, "InternalError", "We encountered an internal error"),
     "503": (503, "SlowDown", "Please reduce your request rate."),
     "denied": (403, "AccessDenied", "Access Denied"),
-    "skewed": (403, "RequestTimeTooSkewed", "The difference between the request time and the server's is too large."),
 }
+_REFUSALS |= {
+    code: (status, code, f"{code}, in words that no program reads")
+    for status, code in ((400, "ExpiredToken"), (400, "InvalidToken"), (403, "RequestTimeTooSkewed"),
+                         (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch"), (400, "TokenRefreshRequired"),
+                         (400, "AuthorizationHeaderMalformed"))
+}  # fmt: skip
 FAULTS = ("500", "503", "reset", "lost", "cut", "slow")
 ALL_FAULTS = (*FAULTS, "half", "stale")
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -31,10 +36,10 @@ Answer = tuple[int, list[tuple[str, str]], bytes]
 class FaultyS3:
     """A proxy.
 
-    Faults: `500`, `503`, `denied` and `skewed` answer without asking the server; `reset` breaks the connection before,
-    `lost` after the server did what it was asked; `cut` breaks it in the middle of the answer; `slow` waits; `half`
-    breaks it, to the server as well, in the middle of an upload; `stale` answers a listing with what the same one had
-    the first time, or nothing.
+    Faults: `500`, `503`, `denied` and codes of S3 answer without asking the server; `reset` breaks the connection
+    before, `lost` after the server did what it was asked; `cut` breaks it in the middle of the answer; `slow` waits;
+    `half` breaks it, to the server as well, in the middle of an upload; `stale` answers a listing with what the same
+    one had the first time, or nothing.
 
     Attributes:
         rate: Share of requests that get a fault.

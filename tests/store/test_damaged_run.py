@@ -99,7 +99,7 @@ def test_every_damaged_file_is_named_and_made_again_despite_intact_copies(
     keys, draw = finished.keys(), random.Random(0)
     assert len(keys) > 25
     for place, key in enumerate(keys[::every]):
-        for turn in range(ways):
+        for turn in range(0 if key.endswith("/lease.json") else ways):
             how = DAMAGES[(place + turn) % len(DAMAGES)]
             did = spoil(how, finished.store, key, draw)
             if "decontamination" in key:  # a finished run has no use for it: have the sets compared again

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 
+import psutil
 import pytest
 
 from rloop_core.errors import LeaseError
@@ -24,6 +25,10 @@ def foreign(store: Store, beats: int = 0, token: str = "elsewhere") -> None:
     store.write_bytes(KEY, json.dumps(content).encode())
 
 
+def is_released(store: Store) -> bool:
+    return bool(json.loads(store.read_bytes(KEY))["released"])
+
+
 def test_a_second_process_is_refused_by_name_until_the_first_is_done(local, start_holder):
     first = start_holder(local)
     assert first.stdout and first.stdout.readline() == "held\n"
@@ -35,7 +40,7 @@ def test_a_second_process_is_refused_by_name_until_the_first_is_done(local, star
         pass
     first.communicate("\n")
     assert first.returncode == 0
-    with Lease(local, "run"):
+    with Lease(local, "run", patience=3600.0):  # which it does not wait out
         assert local.exists(KEY)
 
 
@@ -63,7 +68,7 @@ def test_one_of_several_simultaneous_holders_may_publish(lenient):
     def take(number: int) -> None:
         began.wait()
         with contextlib.ExitStack() as held:
-            lease = Lease(store, "run", heartbeat=60.0, patience=0.5)
+            lease = Lease(store, "run", heartbeat=60.0, patience=5.0)
             with contextlib.suppress(LeaseError):
                 held.enter_context(lease)
             entered.wait()
@@ -83,10 +88,20 @@ def test_one_of_several_simultaneous_holders_may_publish(lenient):
 def test_a_lease_is_released_at_the_end_and_on_errors(store):
     with Lease(store, "run") as lease:
         lease.ensure_held()
-    assert store.list("") == []
+    assert is_released(store)
     with pytest.raises(ZeroDivisionError), Lease(store, "run"):
+        assert not is_released(store)
         1 / 0  # noqa: B018
-    assert store.list("") == []
+    assert is_released(store) and store.list("") == [KEY]
+    with pytest.raises(LeaseError):
+        lease.ensure_held()
+
+
+def test_each_holder_raises_the_epoch(store):
+    for epoch in (1, 2, 3):
+        with Lease(store, "run"):
+            assert json.loads(store.read_bytes(KEY))["epoch"] == epoch
+    assert Lease(store, "run").living_holder() is None
 
 
 def test_a_killed_holders_lease_is_taken_over_at_once(local, start_holder):
@@ -111,8 +126,8 @@ def test_a_silent_holder_elsewhere_is_taken_over_after_the_patience(store):
     foreign(store)
     told: list[str] = []
     began = time.monotonic()
-    with Lease(store, "run", heartbeat=0.1, patience=0.4, note=told.append) as lease:
-        assert time.monotonic() - began >= 0.4
+    with Lease(store, "run", heartbeat=0.1, patience=1.0, note=told.append) as lease:
+        assert time.monotonic() - began >= 1.0
         lease.ensure_held()
     assert "node7" in told[0]
 
@@ -140,7 +155,7 @@ def test_a_holder_elsewhere_with_a_heartbeat_keeps_its_lease(local):
 def test_an_unreadable_lease_is_a_silent_one(local):
     for garbage in (b"", b"{", b"[]", b'{"machine": 3, "pid": "x"}'):
         local.write_bytes(KEY, garbage)
-        with Lease(local, "run", heartbeat=0.05, patience=0.2) as lease:
+        with Lease(local, "run", heartbeat=0.05, patience=1.0) as lease:
             lease.ensure_held()
 
 
@@ -165,15 +180,76 @@ def test_the_heartbeat_thread_stops_after_a_takeover(local):
             lease.ensure_held()
 
 
-def test_the_heartbeat_restores_a_deleted_lease(store):
-    with Lease(store, "run", heartbeat=0.05) as lease:
+def test_a_lease_that_is_gone_is_lost_and_never_made_again(store):
+    told: list[str] = []
+    with Lease(store, "run", heartbeat=0.05, note=told.append) as lease:
         first = json.loads(store.read_bytes(KEY))["heartbeats"]
         wait_until(lambda: json.loads(store.read_bytes(KEY))["heartbeats"] > first, "a heartbeat")
         store.delete(KEY)
-        wait_until(lambda: store.exists(KEY), "the lease to be there again")
+        with pytest.raises(LeaseError, match="is gone"):
+            lease.ensure_held()
+        wait_until(lambda: told, "the heartbeat to say so")
+        assert not store.exists(KEY)
+        with Lease(store, "run"), pytest.raises(LeaseError):
+            lease.ensure_held()
+    assert is_released(store)
+
+
+def test_a_holder_that_was_overtaken_and_whose_successor_is_done_stays_lost(store):
+    with Lease(store, "run", heartbeat=60.0) as lease:
+        store.write_bytes(KEY, json.dumps({"token": "elsewhere", "epoch": 2, "released": True}).encode())
+        with pytest.raises(LeaseError):
+            lease.ensure_held()
+    assert json.loads(store.read_bytes(KEY))["token"] == "elsewhere"
+
+
+@pytest.mark.process
+def test_a_holder_that_was_frozen_for_longer_than_the_patience_has_lost_whatever_the_store_says(local, start_program):
+    holder = start_program(_FREEZE, local.uri)
+    assert line_of(holder) == "held\n"
+    wait_until(lambda: psutil.Process(holder.pid).status() == psutil.STATUS_STOPPED, "the holder to freeze")
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    wait_until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > before + 1.0, "the patience")
+    holder.send_signal(signal.SIGCONT)
+    assert "did not run for" in line_of(holder)
+    holder.wait(60)
+    assert not is_released(local), "what is lost is not written"
+
+
+def test_what_is_guarded_is_checked_at_each_change(store, tmp_path):
+    (tmp_path / "file").write_bytes(b"new")
+    store.write_bytes("run/a", b"old")
+
+    def refuse() -> None:
+        raise LeaseError("lost")
+
+    guarded = store.guarded(refuse)
+    for change in (
+        lambda: guarded.write_bytes("run/a", b"new"),
+        lambda: guarded.create_bytes("run/b", b"new"),
+        lambda: guarded.upload(tmp_path / "file", "run/b"),
+        lambda: guarded.delete("run/a"),
+        lambda: guarded.delete_entries(store.entries("run")),
+        lambda: guarded.prune("run", ()),
+        lambda: guarded.guarded(lambda: None).without_retries(9.0).delete("run/a"),
+    ):
+        with pytest.raises(LeaseError):
+            change()
+    assert store.list("") == ["run/a"] and guarded.read_bytes("run/a") == b"old"
+
+
+_FREEZE = """
+import os, signal, sys
+from rloop_core.errors import LeaseError
+from rloop_core.store import Lease, Store
+with Lease(Store(sys.argv[1]), "run", heartbeat=0.1, patience=1.0) as lease:
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
         lease.ensure_held()
-
-
+    except LeaseError as error:
+        print(error, flush=True)
+"""
 _RACE = """
 import os, sys, time
 from rloop_core.errors import LeaseError
@@ -184,7 +260,7 @@ for number in range(6):
         os.close(go), os.close(done)
         os.read(start, 1)
         try:
-            with Lease(store, "run", heartbeat=0.1, patience=0.5) as lease:
+            with Lease(store, "run", heartbeat=0.1, patience=5.0) as lease:
                 os.write(1, b"held\\n")
                 os.read(wait, 1)
                 lease.ensure_held()
@@ -201,19 +277,22 @@ os.wait()
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("claimed", [False, True], ids=["dead-holder", "dead-holder-and-dead-taker"])
-def test_one_of_six_processes_gets_a_dead_lease(local, start_holder, start_program, claimed):
-    dead = start_holder(local)
-    assert dead.stdout and dead.stdout.readline() == "held\n"
-    dead.send_signal(signal.SIGKILL)
-    dead.wait()
+@pytest.mark.parametrize("before", ["a dead holder", "a dead holder and a dead taker", "a holder that is done"])
+def test_one_of_six_processes_gets_a_lease_that_nobody_holds(local, start_holder, start_program, before):
+    first = start_holder(local)
+    assert first.stdout and first.stdout.readline() == "held\n"
+    if before == "a holder that is done":
+        first.communicate("\n")
+    else:
+        first.send_signal(signal.SIGKILL)
+    first.wait()
     content = json.loads(local.read_bytes(KEY))
-    if claimed:
+    if before == "a dead holder and a dead taker":
         local.write_bytes(f"run/lease-takeover-{content['token']}-0", json.dumps(content).encode())
     said = start_program(_RACE, local.uri).communicate(timeout=300)[0].splitlines()
     assert said.count("held") == said.count("still held") == 1, said
     assert sum("being written by" in line for line in said) == 5, said
-    assert local.list("") == []
+    assert local.list("") == [KEY] and is_released(local)
 
 
 def test_a_dead_claimant_elsewhere_does_not_block(local):
@@ -221,9 +300,9 @@ def test_a_dead_claimant_elsewhere_does_not_block(local):
     local.write_bytes(
         "run/lease-takeover-elsewhere-0", json.dumps({"token": "t", "host": "node8", "machine": "node8/x"}).encode()
     )
-    with Lease(local, "run", heartbeat=0.05, patience=0.3) as lease:
+    with Lease(local, "run", heartbeat=0.05, patience=1.0) as lease:
         lease.ensure_held()
-    assert local.list("") == []
+    assert local.list("") == [KEY]
 
 
 @pytest.fixture
@@ -250,7 +329,7 @@ def test_a_living_holder_keeps_its_lease_on_any_clock(shared, start_holder, skew
     with pytest.raises(LeaseError), Lease(shared, "run", heartbeat=0.1, patience=30.0):
         pass
     assert holder.communicate("\n")[0] == "still held\n"
-    assert not shared.exists(KEY)
+    assert is_released(shared)
 
 
 @pytest.mark.parametrize("skew", [3600.0, -3600.0], ids=["fast", "slow"])
@@ -267,4 +346,5 @@ def test_a_dead_holder_with_a_wrong_clock_is_replaced_after_the_patience(local, 
 
 def test_a_lease_holds_no_time(local):
     with Lease(local, "run"):
-        assert set(json.loads(local.read_bytes(KEY))) == {"token", "host", "machine", "pid", "started", "heartbeats"}
+        known = {"token", "epoch", "released", "host", "machine", "pid", "started", "heartbeats"}
+        assert set(json.loads(local.read_bytes(KEY))) == known

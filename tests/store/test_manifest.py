@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rloop_core.errors import ArtifactDamaged, RLoopError, StageError, StoreError
+from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, RLoopError, StageError, StoreError
 from rloop_core.store import (
     Cache,
     Store,
@@ -168,6 +171,67 @@ def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_pat
     assert len(store.list("run/iteration-010")) == 1 + len(FILES)
 
 
+def test_of_two_that_publish_the_same_artifact_the_later_one_replaces_nothing(store, work, tmp_path):
+    """The first is frozen before its manifest appears, while the second publishes."""
+    other = make(tmp_path / "other", {"model.safetensors": b"other"})
+    done: list[Any] = []
+
+    def overtake() -> None:
+        if store.exists(f"{FOLDER}/sub/rows.parquet") and not done:  # its last file
+            done.append(published(Store(store.uri), other))
+
+    with pytest.raises(RLoopError):
+        published(store.guarded(overtake), work)
+    assert read_manifest(store, *HERE) == done[0]
+    assert store.read_bytes(f"{FOLDER}/model.safetensors") == b"other"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["manifest", "lease", "run", "data"])
+def test_a_record_of_gigabytes_is_not_read(local, work, kind):
+    """A sparse file costs whoever can write to the store nothing; whoever reads it whole has no memory left."""
+    published(local, work)
+    key = f"{FOLDER}/manifest.json" if kind == "manifest" else f"run/{kind}.json"
+    path = local.local_path(key)
+    path.touch()
+    os.truncate(path, 3 << 30)
+    done = subprocess.run([sys.executable, "-c", _READ, local.uri, kind], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    assert int(done.stdout) < 64 << 20, "bytes of memory that reading it took"
+
+
+_READ = """
+import resource, sys
+from rloop_core.errors import ArtifactDamaged
+from rloop_core.stages.run_record import _read, read_data_record
+from rloop_core.store import Store, read_manifest
+from rloop_core.store.lease import read_holder
+store, kind = Store(sys.argv[1]), sys.argv[2]
+store.exists("run/other")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if kind == "lease":
+    assert read_holder(store, "run/lease.json")["token"] is None
+elif kind == "run":
+    assert _read(store, "run") == {}
+else:
+    try:
+        read_manifest(store, "run", 0, "rft") if kind == "manifest" else read_data_record(store, "run")
+        raise AssertionError
+    except ArtifactDamaged as error:
+        assert "3,221,225,472 bytes" in error.what and error.field.endswith(f"/{kind}.json")
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+def test_what_is_read_whole_is_bounded_and_named(store):
+    store.write_bytes("run/a", b"x" * 1000)
+    assert store.find_bytes("run/a", 1000) == store.read_bytes("run/a", 1000) == b"x" * 1000
+    for read in (store.find_bytes, store.read_bytes):
+        with pytest.raises(ObjectTooLarge, match="1,000 bytes") as caught:
+            read("run/a", 999)
+        assert caught.value.field == store.uri_of("run/a")
+
+
 def test_leftovers_of_a_killed_upload_are_deleted_with_the_next_artifact(local, work):
     folder = local.local_path(FOLDER)
     make(folder, {".tmp-half": b"x", "sub/.tmp-half": b"x", "older/file": b"x"})
@@ -179,12 +243,13 @@ def test_leftovers_of_a_killed_upload_are_deleted_with_the_next_artifact(local, 
 
 def test_an_upload_that_fails_leaves_no_manifest_and_no_older_artifact(local, work, tmp_path):
     published(local, make(tmp_path / "old", {"model.safetensors": b"old"}))
-    make(local.local_path(FOLDER), {"sub": b"a file where a folder must be"})
+    in_the_way = local.local_path(f"{FOLDER}/sub/rows.parquet")
+    in_the_way.mkdir(parents=True)
     with pytest.raises(StoreError) as caught:
         published(local, work)
     assert "sub/rows.parquet" in str(caught.value)
     assert read_manifest(local, *HERE) is None
-    local.delete(f"{FOLDER}/sub")
+    in_the_way.rmdir()
     assert published(local, work) == read_manifest(local, *HERE)
 
 

@@ -44,6 +44,25 @@ def test_uris_without_credentials_are_accepted(uri):
     assert not re.match(CREDENTIALS, uri)
 
 
+@pytest.mark.parametrize(
+    ("uri", "fix"),
+    [
+        ("s3://bucket//prefix", "write s3://bucket/prefix"),
+        ("s3://bucket/a//b/", "write s3://bucket/a/b"),
+        ("s3://bucket/./a", "write s3://bucket/a"),
+        ("s3://bucket/a/..", "write s3://bucket/a"),
+        ("s3:///prefix", "write s3://prefix"),
+        ("gs://bucket//prefix", "write gs://bucket/prefix"),
+        ("s3://bucket/prefix?versionId=3", "not a version"),
+        ("s3a://bucket?versionId=3", "not a version"),
+    ],
+)
+def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri, fix):
+    with pytest.raises(ConfigError) as caught:
+        Store(uri)
+    assert caught.value.field == "placement.store" and fix in str(caught.value.fix)
+
+
 @pytest.mark.parametrize("endpoint", ["http://id:hunter2@host:9000", "id:hunter2@host", "http://host/?token=hunter2"])
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_an_endpoint_with_credentials_is_refused_and_not_repeated(monkeypatch, variable, endpoint):

@@ -31,10 +31,10 @@ _STORE = (
         """\
     for file in files:
         _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    store.write_bytes(f"{target}/manifest.json", text)
+    # A repeated request finds our own manifest when only its first answer was lost.
 """,
         """\
-    store.write_bytes(f"{target}/manifest.json", text)
+    store.write_bytes(key, text)
     for file in files:
         _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
 """,
@@ -43,8 +43,15 @@ _STORE = (
     Wrong(
         "old-manifest-stays",
         "rloop_core/store/manifest.py",
-        '    store.delete(f"{target}/manifest.json")\n',
-        "",
+        """\
+    store.delete(key)
+    with contextlib.suppress(StoreError):  # leftovers only cost space
+        store.prune(target, ())
+""",
+        """\
+    with contextlib.suppress(StoreError):  # leftovers only cost space
+        store.prune(target, {key})
+""",
         "While a stage is published again, its old manifest names files that are being replaced.",
     ),
     Wrong(
@@ -64,14 +71,8 @@ _STORE = (
     Wrong(
         "lease-unchecked",
         "rloop_core/stages/runner.py",
-        """\
-        if self._lease:
-            self._lease.ensure_held()
-        return publish(
-""",
-        """\
-        return publish(
-""",
+        "store.guarded(lease.ensure_held) if lease else store, store\n",
+        "store, store\n",
         "Two machines write one run after the first was taken for dead.",
     ),
     Wrong(
@@ -80,6 +81,38 @@ _STORE = (
         "                self._heartbeats += 1\n",
         "",
         "A living holder looks silent from another machine, which takes its run.",
+    ),
+    Wrong(
+        "held-without-a-lease",
+        "rloop_core/store/lease.py",
+        """\
+        if holder is None:
+            self._lost = self._lost or "is gone: it was deleted, or another process has used and released it"
+        elif (holder""",
+        """\
+        if holder and (holder""",
+        "A holder that was frozen while another one did the whole run replaces what that one has finished.",
+    ),
+    Wrong(
+        "frozen-holder-goes-on",
+        "rloop_core/store/lease.py",
+        "        if silent > self._patience:\n",
+        "        if silent > 3600 > self._patience:\n",
+        "A suspended machine goes on with a run that others may have taken over.",
+    ),
+    Wrong(
+        "manifest-replaced",
+        "rloop_core/store/manifest.py",
+        "    if not store.create_bytes(key, text) and store.find_bytes(key) != text:\n",
+        "    store.write_bytes(key, text)\n    if store.find_bytes(key) != text:\n",
+        "A process that is frozen just before it writes its manifest replaces another one's when it wakes.",
+    ),
+    Wrong(
+        "records-of-any-size",
+        "rloop_core/store/objects.py",
+        "content = size if size > most else ",
+        "content = size if size < 0 else ",
+        "One object of gigabytes takes the memory of everybody who looks at the store.",
     ),
     Wrong(
         "done-without-files",

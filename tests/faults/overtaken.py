@@ -1,0 +1,75 @@
+"""A short run in a process of its own, as on a machine of its own, which freezes itself once: see `MOMENTS`.
+
+Arguments: name of the machine, moment, config as JSON. The process exits as `tests.chaos.flow.run_flow` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rloop_core.config import Config, make_config
+from rloop_core.store import lease, local, s3, transfer
+from tests.chaos import flow, short_stages
+
+_FROZEN = "/explore/"
+
+
+def _freeze_in(module: Any, name: str, subject: Callable[..., Any]) -> None:
+    """Freeze before the first call of a function whose subject is a file of the exploration's artifact."""
+    function = getattr(module, name)
+
+    def freezing(*arguments: Any, **named: Any) -> Any:
+        if _FROZEN in str(subject(*arguments)):
+            setattr(module, name, function)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return function(*arguments, **named)
+
+    setattr(module, name, freezing)
+
+
+def _freeze_at_a_step() -> None:
+    run = flow.run
+
+    def freezing(config: Config, tell: Callable[[str, int, dict[str, Any]], None]) -> None:
+        frozen = False
+
+        def told(stage: str, iteration: int, event: dict[str, Any]) -> None:
+            nonlocal frozen
+            if (stage, event["kind"], frozen) == ("explore", "step", False):
+                frozen = True
+                os.kill(os.getpid(), signal.SIGSTOP)
+            tell(stage, iteration, event)
+
+        run(config, told)
+
+    flow.run = freezing
+
+
+def _is_manifest(path: Any) -> str:
+    return str(path) if str(path).endswith("manifest.json") else ""
+
+
+MOMENTS: dict[str, Callable[[], None]] = {
+    "never": lambda: None,
+    "at a step of exploration": _freeze_at_a_step,
+    "before a file is copied": lambda: _freeze_in(shutil, "copyfileobj", lambda reader, *_: reader.name),
+    "before a copied file appears": lambda: _freeze_in(os, "link", lambda _, target: target),
+    "before the manifest appears": lambda: _freeze_in(local, "create_bytes", lambda path, _: _is_manifest(path)),
+    "in the middle of a PUT": lambda: _freeze_in(transfer._Part, "read", lambda part, *_: part._file.name),
+    "before the manifest's PUT": lambda: _freeze_in(s3, "create", lambda fs, path, *_: _is_manifest(path)),
+}
+
+if __name__ == "__main__":
+    machine, moment, config = sys.argv[1], sys.argv[2], make_config(json.loads(sys.argv[3]))
+    lease._machine = lambda: machine
+    short_stages.put_in_place()
+    MOMENTS[moment]()
+    with open(Path(os.devnull), "wb") as events:
+        sys.exit(flow.run_flow(config, events.fileno()))
