@@ -172,7 +172,7 @@ def test_a_prompt_longer_than_the_limit_is_never_cut(tmp_path: Path) -> None:
 
 def test_golds_that_do_not_verify_and_a_finished_run_stays_finished(copy: Path) -> None:
     before = _record(copy / "store")
-    line = _refused(copy, 3, *_sums(copy, lambda i: f"{i}{'x' * 3000}"))
+    line = _refused(copy, 3, "--replace", *_sums(copy, lambda i: f"{i}{'x' * 3000}"))
     assert "24 of 24 golds do not verify against themselves" in line
     assert _record(copy / "store") == before
     assert "nothing to do" in _start(copy).stdout
@@ -188,7 +188,7 @@ def test_a_read_only_store_keeps_its_finished_run(copy: Path) -> None:
     folder = copy / "store/smoke"
     before = _record(copy / "store")
     with read_only(folder):
-        line = _refused(copy, 4, "--set", "filter.threshold=0.9")
+        line = _refused(copy, 4, "--replace", "--set", "filter.threshold=0.9")
     assert "write access" in line and "--store" in line
     assert _record(copy / "store") == before
 

@@ -231,3 +231,23 @@ def test_a_dated_run_keeps_the_day_of_its_schedule_when_it_is_restarted_on_anoth
             assert ended.state and "there is no model at '/none'" in str(ended.state.message)
             assert ended.run_count == 1 + restart
             assert ended.name == f"night-{day:%Y-%m-%d}" and {ended.name, "smoke"} == {*ended.tags}
+
+
+def test_a_deployed_start_that_would_replace_finished_stages_fails_with_what_would_be_lost(copy: Path) -> None:
+    from flows.deployed import iterate
+    from flows.run_form import config_from
+
+    embedded_prefect()
+    before = manifest_digests(copy / "store", "smoke")
+    other: dict[str, Any] = {
+        "config_file": "smoke",
+        "overrides": ["filter.threshold=0.2"],
+        "store": str(copy / "store"),
+    }
+    state = iterate(**other, return_state=True)
+    message = (
+        r"smoke: \d finished stages .* would be replaced, because filter of iteration 0 has changed: filter.threshold"
+    )
+    assert state.name == "Failed" and re.match(message, str(state.message)), state.message
+    assert manifest_digests(copy / "store", "smoke") == before
+    assert config_from(**other, replace=True).placement.replace and not config_from(**other).placement.replace
