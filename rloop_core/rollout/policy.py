@@ -51,7 +51,7 @@ def resolve_policy(policy: PolicyConfig) -> Path:
     elif not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} holds no config.json", field="policy.path", fix="name a saved model's folder")
     for adapter in sorted(folder.glob("adapter_*")):  # transformers and vLLM would load it with the model, or fail
-        fix = "merge it into the weights (peft's merge_and_unload) and save the model, or take the file out"
+        fix = "merge it into the weights (peft's merge_and_unload) and save the model, or name a copy without the file"
         raise ConfigError(f"{folder} holds an adapter, {adapter.name}", field="policy.path", fix=fix)
     return folder
 
@@ -105,6 +105,19 @@ def context_tokens(folder: Path) -> int | None:
         message = f"{folder / 'config.json'}: {_CONTEXT} is not a whole number"
         raise ConfigError(message, field="policy.path", fix=_SAVE_AGAIN)
     return length or None
+
+
+def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int | None:
+    """Return the number of the model's embeddings, by its config.json; None if it is not stated.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    from transformers import AutoConfig
+
+    with _loading("the configuration", folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).get_text_config(decoder=True)
+    return getattr(config, "vocab_size", None)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, resolve_policy
-from rloop_core.rollout.prompts import check_embeddings, encode_problems
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems
 from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
@@ -158,9 +158,9 @@ def run(context: StageContext) -> StageOutcome:
             replicas_of(config, context.device)
     remote = config.policy.trust_remote_code
     tokenizer = load_tokenizer(policy, trust_remote_code=remote)
-    model = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
     if "transformers" in (config.explore.engine, config.placement.engine):
-        TransformersSampler(model, tokenizer)
+        without_weights = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
+        TransformersSampler(without_weights, tokenizer)
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
     warnings: list[str] = []
@@ -168,7 +168,7 @@ def run(context: StageContext) -> StageOutcome:
         for role in context.roles("problems"):
             problems = context.problems(role)
             encoded = encode_problems(problems, config.prompt, tokenizer)
-            check_embeddings(model, tokenizer, encoded)
+            check_vocabulary(policy, tokenizer, encoded, trust_remote_code=remote)
             if encode_problems(islice(problems, 50), config.prompt, tokenizer) != encoded[:50]:
                 fix = "take what is random out of its chat template, or choose another prompt.template"
                 raise ConfigError("the tokenizer gives other prompts each time", field="policy.path", fix=fix)

@@ -16,8 +16,8 @@ from rloop_core.json_text import parse_json
 from rloop_core.problems import load_problems
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, policy_digest, resolve_policy
-from rloop_core.rollout.prompts import check_embeddings, encode_problems
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.seeds import derive_seed
@@ -105,7 +105,7 @@ def evaluate(
     policy = resolve_policy(config.policy)
     tokenizer = load_tokenizer(policy)
     encoded = encode_problems(problems, config.prompt, tokenizer)
-    check_embeddings(load_model(policy, dtype=config.policy.dtype, device="meta"), tokenizer, encoded)
+    check_vocabulary(policy, tokenizer, encoded)
     config = _fitted(config, context_tokens(policy), max(len(problem.prompt_ids) for problem in encoded))
     identity = _identity(config, policy_digest(policy), problems.digest)
     out = _prepare(out, identity, config)
