@@ -78,7 +78,7 @@ def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
     elif not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} holds no config.json", field="policy.path", fix="name a saved model's folder")
     for adapter in sorted(folder.glob("adapter_*")):  # transformers and vLLM would load it with the model, or fail
-        fix = "merge it into the weights (peft's merge_and_unload) and save the model, or take the file out"
+        fix = "merge it into the weights (peft's merge_and_unload) and save the model, or name a copy without the file"
         raise ConfigError(f"{folder} holds an adapter, {adapter.name}", field="policy.path", fix=fix)
     return folder
 
@@ -169,6 +169,19 @@ def check_weights(folder: Path) -> None:
             has = f"they have {held} layers" if name == "num_hidden_layers" else "no tensor has that size"
             what = f"the weights in {folder} do not fit its config.json: it claims {name} {claimed:,}, and {has}"
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
+
+
+def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int | None:
+    """Return the number of the model's embeddings, by its config.json; None if it is not stated.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    from transformers import AutoConfig
+
+    with _loading("the configuration", folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).get_text_config(decoder=True)
+    return getattr(config, "vocab_size", None)
 
 
 @contextmanager

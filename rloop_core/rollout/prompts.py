@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rloop_core.config import PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.problems import Problem, render
+from rloop_core.rollout.policy import vocabulary_size
 from rloop_core.runtime.lifetime import TooMuch, run_limited
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 
 T = TypeVar("T")
@@ -86,25 +88,28 @@ def _without_end(ids: list[int], is_added: list[int]) -> list[int]:
     return ids[: len(ids) - len([*takewhile(bool, reversed(is_added))])]
 
 
-def check_embeddings(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[EncodedProblem]
+def check_vocabulary(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Iterable[EncodedProblem],
+    *,
+    trust_remote_code: bool = False,
 ) -> None:
     """Check that the model has an embedding for every token of the prompts, and for padding and eos.
 
     Args:
-        model: The policy; its weights are not read, and may be on the device "meta".
+        folder: Folder of the policy; its config.json is read.
         tokenizer: The policy's.
         prompts: The prompts.
+        trust_remote_code: Run Python code that comes with the model.
 
     Raises:
         ConfigError: It lacks some.
     """
-    rows: Any = model.get_input_embeddings().weight.shape[0]
-    ids = {token for prompt in prompts for token in prompt.prompt_ids} | {
-        tokenizer.pad_token_id,
-        tokenizer.eos_token_id,
-    }
-    if (last := max(ids)) >= rows:
+    rows = vocabulary_size(folder, trust_remote_code=trust_remote_code)
+    ids = {token for prompt in prompts for token in prompt.prompt_ids}
+    last: Any = max(ids | {tokenizer.pad_token_id, tokenizer.eos_token_id})
+    if rows is not None and last >= rows:
         token = printable_line(str(tokenizer.convert_ids_to_tokens(last)), 40)
         what = f"the tokenizer gives ids up to {last} ({token}), and the model has {rows} embeddings"
         fix = "save the tokenizer that belongs to the model, or the model after resize_token_embeddings(len(tokenizer))"

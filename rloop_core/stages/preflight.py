@@ -19,7 +19,7 @@ from rloop_core.rollout.policy import (
     load_tokenizer,
     resolve_policy,
 )
-from rloop_core.rollout.prompts import check_embeddings, encode_problems, within_limits
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within_limits
 from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
@@ -183,12 +183,12 @@ def run(context: StageContext) -> StageOutcome:
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:
     remote = config.policy.trust_remote_code
     tokenizer = load_tokenizer(policy, trust_remote_code=remote)
-    model = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
     if "transformers" in (config.explore.engine, config.placement.engine):
-        TransformersSampler(model, tokenizer)
+        without_weights = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
+        TransformersSampler(without_weights, tokenizer)
     for problems in sets:
         encoded = encode_problems(problems, config.prompt, tokenizer)
-        check_embeddings(model, tokenizer, encoded)
+        check_vocabulary(policy, tokenizer, encoded, trust_remote_code=remote)
         if encode_problems(islice(problems, 50), config.prompt, tokenizer) != encoded[:50]:
             fix = "take what is random out of its chat template, or choose another prompt.template"
             raise ConfigError("the tokenizer gives other prompts each time", field="policy.path", fix=fix)

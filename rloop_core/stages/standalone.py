@@ -17,8 +17,8 @@ from rloop_core.json_text import parse_json
 from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, policy_digest, resolve_policy
-from rloop_core.rollout.prompts import check_embeddings, encode_problems, within_limits
+from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within_limits
 from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
 from rloop_core.runtime.cluster import join_cluster
 from rloop_core.runtime.environment import is_foreign
@@ -146,7 +146,7 @@ def _longest_prompt(config: Config, policy: Path, problems: ProblemSet) -> int:
     """Return its length in tokens, after a look at what the policy has for them."""
     tokenizer = load_tokenizer(policy)
     encoded = encode_problems(problems, config.prompt, tokenizer)
-    check_embeddings(load_model(policy, dtype=config.policy.dtype, device="meta"), tokenizer, encoded)
+    check_vocabulary(policy, tokenizer, encoded)
     return max(len(problem.prompt_ids) for problem in encoded)
 
 
