@@ -82,7 +82,8 @@ def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
     places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
     start_rloop(
-        "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report", "--store", str(tmp_path / "store"),
+        "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report",
+        "--store", str(tmp_path / "store"),
         home=tmp_path / "home", env={**launcher, **others, **precision, **proxies, **places},
     )  # fmt: skip
     digests = manifest_digests(tmp_path / "store", "smoke")
