@@ -85,8 +85,8 @@ def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke
     places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
     start_rloop(
         "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report",
-        "--store", str(tmp_path / "store"), home=tmp_path / "home",
-        env={**launcher, **others, **precision, **proxies, **places},
+        "--store", str(tmp_path / "store"),
+        home=tmp_path / "home", env={**launcher, **others, **precision, **proxies, **places},
     )  # fmt: skip
     digests = manifest_digests(tmp_path / "store", "smoke")
     assert len(digests) == 4 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()
