@@ -20,12 +20,13 @@ _NO_SECRET = re.compile(r"(FILE|PATH|_URI|_BLOCK|PARALLELISM)$", re.IGNORECASE)
 """Names of variables that look secret but hold a path, a name or a switch."""
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links, device strings
+    r"|\x1b[\]PX^_](?:[^\x07\x1b\n]|\x1b(?!\\))*+(?:\x07|\x1b\\)?+"  # titles, links, device strings; at most a line
     r"|\x1b[ -/]*[0-~]?"
 )
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, and characters that hide or reorder others; without tabs and newlines."""
-_IN_URI = re.compile(r"(?<=://)[^\s/@:]*:[^\s@]+(?=@)")
+# Each run before an @ is read once, from its beginning.
+_IN_URI = re.compile(r"(?<![^\s@])(?>([^\s@]*?://)(?=[^\s/@:]*:[^\s@]))[^\s@]++(?=@)")
 _IN_QUERY = re.compile(r"(?i)\b((?:x-amz-)?(?:signature|credential|security-token)=)[^\s&\"']+")
 
 
@@ -57,7 +58,7 @@ def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> 
     named = tuple(sorted((name, value) for name, value in known.items() if _names_secret(name)))
     for secret in _forms(named):
         text = text.replace(secret, MASK)
-    return _IN_QUERY.sub(rf"\1{MASK}", _IN_URI.sub(MASK, text))
+    return _IN_QUERY.sub(rf"\1{MASK}", _IN_URI.sub(rf"\1{MASK}", text))
 
 
 def _names_secret(name: str) -> bool:

@@ -17,11 +17,12 @@ MOST_BYTES = 256 * 1024
 
 _TAG = "tag:yaml.org,2002:"
 _NUMBER = list("-+.0123456789")
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 _CORE = {
-    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _NUMBER),
-    "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", _NUMBER),
+    "null": (re.compile(r"(?:~|null|Null|NULL|)\Z"), ["~", "n", "N", ""]),
+    "bool": (re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), list("tTfF")),
+    "int": (re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"), _NUMBER),
+    "float": (re.compile(rf"(?:{_FLOAT})\Z"), _NUMBER),
 }
 _KINDS = {yaml.ScalarNode: {*_CORE, "str"}, yaml.SequenceNode: {"seq"}, yaml.MappingNode: {"map"}}
 _MOST_DIGITS = 18
@@ -105,7 +106,7 @@ class _Loader(yaml.SafeLoader):
                     raise _Refused("given twice", [*self._path, key.value], key.start_mark.line + 1, "keep one")
                 seen.add(key.value)
         elif isinstance(node, yaml.ScalarNode):
-            if kind in _CORE and not re.fullmatch(_CORE[kind][0], node.value):
+            if kind in _CORE and not _CORE[kind][0].match(node.value):
                 raise _Refused(f"is not {_WORDS[kind]}: {node.value[:40]!r}", self._path, line, "correct it")
             try:
                 node.value = check_text(_whole(node.value))
@@ -135,7 +136,7 @@ def _float(text: str) -> float:
 
 
 for _kind, (_pattern, _first) in _CORE.items():
-    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z"), _first)
+    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", _pattern, _first)
 for _kind, _construct in {
     "null": lambda loader, node: None,
     "bool": lambda loader, node: node.value.lower() == "true",

@@ -19,8 +19,8 @@ def _ignoring_case(pattern: str) -> str:
 _NAMES = _ignoring_case("[^&=]*(?:key|secret|token|password|passwd|credential|signature)|sig=|pwd=")
 CREDENTIALS = (
     r"(?!file://|memory://)(?:"
-    rf"[^/?]*://(?:[^/?]*:[^/?]*@|[^?]*\?(?:[\s\S]*&)?(?:{_NAMES}))"
-    r"|s3a?://[^/@?]*:[^@?]*@"  # a secret key may hold slashes
+    rf"[^/?]*://(?:[^/?:]*:[^/?@]*@|[^?]*\?(?:[\s\S]*&)?(?:{_NAMES}))"
+    r"|s3a?://[^/@?:]*:[^@?]*@"  # a secret key may hold slashes
     r"|(?!az|abf)[^/?]*://[^/?]*@)"  # Azure has the container before the @; other schemes have a user there
 )
 """Regular expression of URIs with credentials; without flags, for JSON Schema."""

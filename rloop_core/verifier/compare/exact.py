@@ -24,7 +24,7 @@ _OPTION = re.compile(
     r"\(([A-H])\)(?:\s*[\w$.,:]|\s*\\(?!(?:cdot|times|div|infty|cup|cap|pm|mp|[lg]e)(?![a-z]))).*|\(?([A-H])\)?"
 )
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)", re.IGNORECASE)
-_BASED = re.compile(r"\(?([+-]?[0-9A-F]*\d[0-9A-F]*(?:\.\d+)?)\)? ?_ ?\{?(?:\\text\{)?\(?(-?\d+|ten|two)\)?\}?\}?")
+_BASED = re.compile(r"\(?([+-]?(?=[A-F]*\d)[0-9A-F]++(?:\.\d++)?)\)? ?_ ?\{?(?:\\text\{)?\(?(-?\d+|ten|two)\)?\}?\}?")
 _BASES = {"ten": "10", "two": "2"}
 
 

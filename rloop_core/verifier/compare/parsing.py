@@ -22,7 +22,7 @@ _STRUCTURAL = re.compile(
     r"[,;=<>\]]|\\(?:[{}]|pm|mp|cup|in|le|ge|infty|begin|emptyset|varnothing|mathbb|langle|text\s*\{\s*(?:and|or))|\b(?:and|or)\b"
 )
 _AND = re.compile(
-    r"\s*[,;]?\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*[,;]?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*"
+    r"\s*+(?:[,;]\s*+)?(?:\\(?:text|mathrm|textrm|mbox)\s*\{\s*[,;]?\s*(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z]))\s*"
 )
 _TOKEN = re.compile(
     r"\\begin\{[a-z]*matrix\}|\\end\{[a-z]*matrix\}|\\(?:le|ge|in|cup|pm|mp|langle|rangle|lfloor|rfloor|lceil|rceil)(?![A-Za-z])"

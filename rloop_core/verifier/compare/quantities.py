@@ -26,12 +26,12 @@ from rloop_core.verifier.compare.units import Unit, parse_unit
 from rloop_core.verifier.policies import Policies
 
 _COMMAND = r"\\(?:text|textrm|textnormal|textit|textbf|mathrm|mathbf|mathit|mbox|rm|operatorname|unit)\s*"
-_INSIDE = r"(?:[^{}]|\{[^{}]*\})*"
+_INSIDE = r"(?:[^{}]++|\{[^{}]*\})*+"
 _TEXT = _COMMAND + rf"\{{({_INSIDE})\}}"
 _POWER = r"(?:\s*\^\s*(?:-?\d|\{\s*[+-]?\d+\s*\}))"
-_SIGN = r"\\(?:mu|AA|Omega|ell|degree)(?![A-Za-z])|\^\s*\{?\s*\\circ\s*\}?"
+_SIGN = r"\\(?:mu|AA|Omega|ell|degree)(?![A-Za-z])|\^\s*\{?\s*\\circ(?:\s*\})?"
 _ATOM = rf"(?:{_COMMAND}\{{{_INSIDE}\}}{_POWER}?|(?:{_SIGN}){_POWER}?)"
-_TAIL = re.compile(rf"(?:\s*(?:(?:\\cdot(?![A-Za-z])|\*|/)\s*)?{_ATOM})+(?:\s*/\s*[A-Za-z]+{_POWER}?)*\s*[CFK]?$")
+_TAIL = re.compile(rf"(?:\s*(?:(?:\\cdot(?![A-Za-z])|\*|/)\s*)?{_ATOM})++(?:\s*/\s*[A-Za-z]++{_POWER}?)*+\s*[CFK]?$")
 _QUOTIENT = re.compile(rf"\\frac\{{\s*{_TEXT}\s*\}}\{{\s*{_TEXT}({_POWER})?\s*\}}$")
 _PLAIN_TAIL = re.compile(
     r"(?:(?<=[\d})])\s*|(?<=\\pi)\s+|(?<=\.)\s+)"

@@ -92,7 +92,8 @@ def _keep(contents: dict[str, None], content: str) -> None:
         contents[content.strip()] = None
 
 
-_HEADER = re.compile(r"\banswers?[ \t]*(?:\([^()\n]{0,40}\)[ \t]*)?[*_]*[ \t]*[:\uff1a]", re.IGNORECASE)
+# Possessive: two runs of spaces side by side would be divided in every way.
+_HEADER = re.compile(r"\banswers?+[ \t]*+(?:\([^()\n]{0,40}\)[ \t]*+)?+[*_]*+[ \t]*+[:\uff1a]", re.IGNORECASE)
 _HASHES = re.compile(r"^####[ \t]*([-+]?\$?\d[\d.,/]*%?)[ \t]*$", re.MULTILINE)
 _LINE = re.compile(r"[^\n\r]*")
 _DELIMITERS_ONLY = re.compile(r"[\s*_`$\\\[\](){}>#~-]*")
@@ -104,7 +105,7 @@ _LEAD = re.compile(
     re.IGNORECASE,
 )
 # Text after the answer on the same line: a new sentence or a reason.
-_EXPLANATION = re.compile(r"[.!?;]\s+(?=[A-Z])|[,;]?\s+(?:[Bb]ecause|[Ss]ince|which|where|so that)\b")
+_EXPLANATION = re.compile(r"[.!?;]\s++(?=[A-Z])|(?:[,;]|(?<!\s))\s++(?:[Bb]ecause|[Ss]ince|which|where|so that)\b")
 _FORMULA = re.compile(r"\$\$?[^$]*\$\$?|\\\(.*?\\\)|\\\[.*?\\\]")
 _MAX_LINE = 4000
 
@@ -158,9 +159,12 @@ def _clean_answer_line(line: str) -> tuple[str | None, bool]:
 def _strip_emphasis(text: str) -> str:
     text = text.strip("*_ \t").removeprefix("}").strip("*_ \t")
     # `\textbf{Answer: 7}` leaves the closing brace of the command.
-    while text.endswith("}") and text.count("}") > text.count("{"):
-        text = text[:-1].rstrip("*_ \t")
-    return text
+    end, extra = len(text), text.count("}") - text.count("{")
+    while extra > 0 and text.endswith("}", 0, end):
+        end, extra = end - 1, extra - 1
+        while end and text[end - 1] in "*_ \t":
+            end -= 1
+    return text[:end]
 
 
 # A template marker ends the policy's own turn.
