@@ -78,6 +78,7 @@ def _run(arm: Callable[[Config], None], config_file: str, config: Config | None,
     except Exception as error:
         cause = cause_of(error)
         if cause is not None:
+            get_run_logger().error("failed", exc_info=error)  # one line: see OneLineErrors
             return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
         if server_was_gone(error):
             return Crashed(message=printable_line(f"the Prefect server was gone: {error}", MOST_CHARACTERS))

@@ -1,15 +1,18 @@
 """Evaluate a model on a problem set outside any run, like `rloop evaluate`, with a table in the UI."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prefect import flow
+from prefect.states import Completed
 
 from rloop_core.config.base import NonNegative, Positive, Rate
 from rloop_core.config.evaluation import Share, TemplateName
+from rloop_core.config.placement import StoreUri
 from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
 from tasks.analysis import evaluate_model
+from tasks.credentials import take_credentials
 
 
 @flow(name="evaluate", flow_run_name="{model}-on-{problems}")
@@ -27,9 +30,10 @@ def evaluate(
     dtype: Literal["float32", "bfloat16"] = "float32",
     seed: NonNegative = 0,
     verifier: Policies = DEFAULT,
+    store: StoreUri | None = None,
     out: str | None = None,
-) -> str:
-    """Sample completions, judge them, and report avg@k, pass@k and majority@k; return the folder with the samples.
+) -> Any:
+    """Sample completions, judge them, and report avg@k, pass@k and majority@k; return the address of the samples.
 
     Args:
         model: A folder on the worker, a hub id, or `bundled`.
@@ -45,10 +49,14 @@ def evaluate(
         dtype: Precision of the weights.
         seed: Seed of the samples and of the bootstrap.
         verifier: What counts as the same answer.
+        store: Object store, such as s3://bucket/prefix, that takes samples and metrics below evaluations/; null leaves
+            them on the worker. No secrets in it.
         out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
     """
+    take_credentials()
     config = evaluation_config(
         model=model, problems=problems, samples=samples, ks=k, template=template, temperature=temperature, top_p=top_p,
         max_tokens=max_tokens, limit=limit, batch=batch, dtype=dtype, seed=seed, policies=verifier,
     )  # fmt: skip
-    return evaluate_model(config, Path(out) if out else None)
+    address, sentence = evaluate_model(config, Path(out) if out else None, store)
+    return Completed(message=sentence, data=address)

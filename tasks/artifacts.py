@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.runtime import flow_run, task_run
 
@@ -36,9 +35,9 @@ class Origin:
         return cls(UUID(str(task)) if task else None, UUID(str(flow)) if flow else None)
 
     def table(self, name: str, rows: list[dict[str, Any]], description: str) -> ArtifactCreate:
-        """Return a table of these rows, not yet sent; JSON has no NaN, so it becomes null."""
-        finite = [{column: _finite(value) for column, value in row.items()} for row in rows]
-        return self._artifact("table", name, without_secrets(json.dumps(finite)), description)
+        """Return a table of these rows, not yet sent; the UI renders texts in cells as Markdown."""
+        cells = [{column: _cell(value) for column, value in row.items()} for row in rows]
+        return self._artifact("table", name, without_secrets(json.dumps(cells)), description)
 
     def markdown(self, name: str, text: str, description: str) -> ArtifactCreate:
         """Return a text in Markdown, not yet sent."""
@@ -53,20 +52,16 @@ class Origin:
             type=kind,
             key=artifact_key(name),
             data=data,
-            description=description,
+            description=escape_markdown(without_secrets(description)),
             task_run_id=self.task_run,
             flow_run_id=self.flow_run,
         )
 
 
-def publish_table(name: str, rows: list[dict[str, Any]], description: str) -> None:
-    """Send a table to the UI now."""
-    create_table_artifact(key=artifact_key(name), table=rows, description=description)
-
-
-def publish_figure(name: str, picture: Picture, description: str) -> None:
-    """Send a picture to the UI now."""
-    create_markdown_artifact(key=artifact_key(name), markdown=_figure_markdown(picture), description=description)
+def publish(made: ArtifactCreate) -> None:
+    """Send an artifact to the UI now."""
+    with get_client(sync_client=True) as client:
+        client.create_artifact(made)
 
 
 def artifact_key(name: str) -> str:
@@ -77,6 +72,11 @@ def artifact_key(name: str) -> str:
 def escape_markdown(text: str) -> str:
     """Return a text that Markdown shows literally; model output, problem texts and names are hostile."""
     return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", text)
+
+
+def code_markdown(text: str) -> str:
+    """Return a text as a code span that it cannot leave."""
+    return f"`{' '.join(text.replace('`', ' ').split())}`"
 
 
 def show_result(run: RunSession, manifest: Manifest, name: str, losses: list[float]) -> None:
@@ -96,7 +96,7 @@ def show_result(run: RunSession, manifest: Manifest, name: str, losses: list[flo
     publisher = run.publisher()
     if publisher is None:
         with suppress(Exception):  # the store has all of it
-            publish_table(name, rows, title)
+            publish(Origin.current().table(name, rows, title))
         return
     origin = Origin.current()
     table = origin.table(name, rows, title)
@@ -131,10 +131,16 @@ def _key_figures(manifest: Manifest) -> list[dict[str, Any]]:
         return [row for label, summary in manifest.metrics.items() for row in metric_rows(label, summary)]
     figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
     figures.pop("seconds_by_step", None)
-    return [
-        {"figure": name, "value": f"{value:.4g}" if isinstance(value, float) else str(value)[:500]}
-        for name, value in figures.items()
-    ]
+    return [{"figure": name, "value": _shown(value)[:500]} for name, value in figures.items()]
+
+
+def _shown(value: Any) -> str:
+    """Return a value of a manifest as a reader would write it."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_shown(inner)}" for name, inner in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _figure_markdown(picture: Picture) -> str:
@@ -143,5 +149,8 @@ def _figure_markdown(picture: Picture) -> str:
     return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{escape_markdown(picture.caption)}\n"
 
 
-def _finite(value: Any) -> Any:
+def _cell(value: Any) -> Any:
+    """Return a value as a table's cell; JSON has no NaN, so it becomes null."""
+    if isinstance(value, str):
+        return escape_markdown(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,6 +2,7 @@
 
 - `UntaggedTask`: a task run with tags asks the server for concurrency slots once, and fails without an answer.
 - `survive_worker`: a flow run ends with its worker, and without one it cannot be cancelled.
+- `OneLineErrors`: an expected error fills a run's log with tracebacks, its own sentence at the end.
 - `send_once`: the client repeats a request that got no answer, and so creates things twice.
 
 Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`.
@@ -9,6 +10,7 @@ Smaller ones stand where they apply: heartbeats and log handlers in `flows/embed
 
 import atexit
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -31,7 +33,8 @@ from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
 
-from rloop_core.errors import ConfigError
+from rloop_core.errors import ConfigError, RLoopError, cause_of
+from rloop_core.printable import printable_line
 
 _PARENT_SECONDS = 2.0
 _ASK_SECONDS = 8.0
@@ -66,6 +69,29 @@ class UntaggedTask(Task[..., Any]):
 def untagged_task(**options: Any) -> Callable[[Callable[..., Any]], UntaggedTask]:
     """Return a decorator that makes such a task. Prefect keeps and caches no results, since the store has them."""
     return partial(UntaggedTask, cache_policy=NO_CACHE, persist_result=False, **options)
+
+
+class OneLineErrors(logging.Filter):
+    """Makes one ERROR line of the traceback that Prefect logs for an RLoopError, once for all flows that it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: RLoopError | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten the record; False for an error that is in the log already."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        cause = cause_of(error) if error else None
+        if cause is None:
+            return True
+        record.msg, record.args, record.exc_info = printable_line(str(cause), 1000), (), None
+        said, self._said = self._said, cause
+        return said is not cause
+
+
+_one_line = OneLineErrors()
+for _name in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_name).addFilter(_one_line)
 
 
 @contextmanager

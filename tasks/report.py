@@ -13,7 +13,7 @@ from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
 from rloop_core.stages.job import STAGES
 from rloop_core.store import Store
-from tasks.artifacts import Origin, artifact_key, escape_markdown
+from tasks.artifacts import Origin, artifact_key, code_markdown, escape_markdown
 from tasks.prefect_workarounds import untagged_task
 from tasks.session import RunSession
 
@@ -50,10 +50,16 @@ def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
     write_report(store, [run], scratch, cache, keep_current=True)
     key = f"{run}/report/{HTML_FILE}"
     if before != page.stat().st_mtime_ns or not store.exists(key):
-        # The page is uploaded last, when its files are there.
-        for path in sorted(scratch.iterdir(), key=lambda path: path.name == HTML_FILE):
-            store.upload(path, f"{run}/report/{path.name}")
+        upload_folder(store, page, f"{run}/report")
     return store.uri_of(key)
+
+
+def upload_folder(store: Store, main: Path, prefix: str) -> str:
+    """Upload the folder of a main file, such as a page, the main file last; return the main file's URI."""
+    files = [path for path in sorted(main.parent.rglob("*")) if path.is_file() and path != main]
+    for path in [*files, main]:
+        store.upload(path, f"{prefix}/{path.relative_to(main.parent).as_posix()}")
+    return store.uri_of(f"{prefix}/{main.name}")
 
 
 def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentence: str) -> str:
@@ -66,8 +72,8 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
         "\n".join(table.metric_table().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
         f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
-        f"**Report:** `{uri}`",
-        f"To open it from anywhere:\n\n```\nrloop report {record.name} --store {record.store.uri}\n```",
+        f"**Report:** {code_markdown(uri)}",
+        f"To open it from anywhere: {code_markdown(f'rloop report {record.name} --store {record.store.uri}')}",
     ]
     return "\n\n".join(part for part in parts if part)
 

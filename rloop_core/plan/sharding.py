@@ -71,9 +71,12 @@ def sharding_named(config: Config) -> Sharding | None:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         return _sharding_in(content, path)
     except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        fix = "write it with `accelerate config`"
-        what = f"{path} is no accelerate config: {error}"
-        raise ConfigError(what, field="placement.accelerate_config", fix=fix) from error
+        # Where, not what: a run's parameters may name any file of the worker.
+        mark = getattr(error, "problem_mark", None)
+        what = f"{path} is no accelerate config" + (
+            f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        )
+        raise ConfigError(what, field="placement.accelerate_config", fix="write it with `accelerate config`") from None
 
 
 def _sharding_in(content: dict[str, Any], path: str) -> Sharding:

@@ -351,6 +351,24 @@ def test_what_no_schema_can_tell_fails_the_run_with_the_field_and_the_fix(worked
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "wrong", [["policy.path=/no/such/model"], [*SMALL, "filter.min_attempts=1000", "filter.on_empty=fail"]]
+)
+def test_an_expected_failure_is_one_error_line_of_the_log(worked: Server, wrong: list[str]) -> None:
+    overrides = [*wrong, "evaluate.base=false"]
+    failed = _run(worked, "rloop/iterate", config_file="smoke", name="failing", overrides=overrides)
+    assert failed["state_name"] == "Failed" and "(fix: " in failed["state"]["message"]
+    asked = {"logs": {"flow_run_id": {"any_": _flows(worked, failed)}, "level": {"ge_": 40}}}
+    deadline = time.monotonic() + 60
+    while True:  # the last lines come after the state
+        errors = [one["message"] for one in worked.post("/logs/filter", asked).json()]
+        if failed["state"]["message"] in errors or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    assert errors.count(failed["state"]["message"]) == 1 and not any("\n" in error for error in errors), errors
+
+
+@pytest.mark.long
 def test_a_deployed_evaluation_says_where_its_samples_are(worked: Server) -> None:
     server = worked
     out = server.folder / "evaluation"

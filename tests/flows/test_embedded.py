@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from flows.embedded_server import EmptyDatabase
 from tests.conftest import ROOT, command_environment
+from tests.disks import small_disk
 
 pytestmark = pytest.mark.process
 
@@ -75,3 +77,16 @@ def test_a_server_begun_for_nothing_is_ended_at_once(tmp_path: Path) -> None:
         timeout=60, check=True,
     )  # fmt: skip
     assert not Path(f"/proc/{int(done.stdout)}").exists()
+
+
+def test_a_full_disk_keeps_no_half_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "rloop" / f"prefect-{version('prefect')}.db"
+    kept.parent.mkdir()
+    kept.write_bytes(bytes(1 << 20))
+    with small_disk(tmp_path / "home", "64k") as grow:
+        EmptyDatabase(tmp_path / "home").put()
+        assert not any((tmp_path / "home").iterdir())
+        grow("4m")
+        EmptyDatabase(tmp_path / "home").put()
+        assert (tmp_path / "home/prefect.db").read_bytes() == kept.read_bytes()

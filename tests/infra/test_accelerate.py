@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,23 @@ def test_every_sharding_of_the_plan_is_a_file_with_its_settings() -> None:
             assert flags == {name: value for name, value in vars(way).items() if isinstance(value, bool)}, way.name
 
 
-@pytest.mark.parametrize("content", ["[1]", "a: [", "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: x}"])
-def test_an_invalid_accelerate_config_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        ("[hunter2]", ""),
+        ("hunter2", ""),
+        ("password: [hunter2", " (line 1, column 19)"),
+        ("a: 1\npassword: @hunter2", " (line 2, column 11)"),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: hunter2}", ""),
+    ],
+)
+def test_an_invalid_accelerate_config_is_named_and_not_quoted(tmp_path, content, where):
+    """A run's parameters may name any file of the worker, and the UI shows the error."""
     from rloop_core.plan.sharding import sharding_named
 
-    (tmp_path / "accelerate.yaml").write_text(content)
-    with pytest.raises(ConfigError, match="is no accelerate config"):
-        sharding_named(small_config(placement={"accelerate_config": str(tmp_path / "accelerate.yaml")}))
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as refused:
+        sharding_named(small_config(placement={"accelerate_config": str(path)}))
+    assert refused.value.what == f"{path} is no accelerate config{where}"
+    assert "hunter2" not in "".join(traceback.format_exception(refused.value))

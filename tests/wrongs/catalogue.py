@@ -622,6 +622,34 @@ _PROCESSES = (
         "text",
         "A password in a URI is printed.",
     ),
+    Wrong(
+        "cells-unescaped",
+        "tasks/artifacts.py",
+        "        return escape_markdown(value)\n",
+        "        return value\n",
+        "A problem set's name loads an image in the browser of whoever looks at the table.",
+    ),
+    Wrong(
+        "config-quoted",
+        "rloop_core/plan/sharding.py",
+        'what = f"{path} is no accelerate config" + (',
+        'what = f"{path} is no accelerate config: {error}" + (',
+        "A run's parameters name a secret file of the worker, and the failed state shows a line of it.",
+    ),
+    Wrong(
+        "prefect-not-replaced",
+        "flows/embedded.py",
+        "            if self.process.wait() >= 0 or not self._wanted:\n",
+        "            if self.process.wait() is not None:\n",
+        "A run whose own Prefect the kernel killed for lack of memory fails.",
+    ),
+    Wrong(
+        "half-a-database",
+        "flows/embedded_server.py",
+        "                shutil.copyfile(self._kept, copy)\n                copy.replace(self._used)\n",
+        "                shutil.copyfile(self._kept, self._used)\n",
+        "A full disk leaves half of Prefect's database, with which no later command starts.",
+    ),
 )
 
 WRONGS = (*_STORE, *_EXPLORE, *_EXPERTS, *_VERIFIER, *_PROBLEMS, *_FIGURES, *_PROCESSES)

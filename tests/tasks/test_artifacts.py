@@ -1,0 +1,85 @@
+"""What comes from outside is literal text in every artifact: no image, link or HTML; and readable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from rloop_core.errors import ConfigError
+from rloop_core.results.plotting import Picture
+from rloop_core.results.tables import Table
+from tasks.artifacts import Origin, _key_figures, code_markdown
+from tasks.live_progress import StageProgress
+from tasks.prefect_workarounds import OneLineErrors
+
+PARTS = [
+    "![a](http://h/p.png)", "[a](http://h)", "<img src=x onerror=y>", "<b>", "&lt;", "`code`", "*a*", "__b__", "~~c~~",
+    "| d |", "# e", "\\", "](x)", "![", "name", " ", "-", "1.",
+]  # fmt: skip
+HOSTILE = st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
+
+
+def _rendered(text: str) -> list[Any]:
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    return [inner for token in tokens for inner in (token, *(token.children or []))]
+
+
+def _foreign(text: str) -> set[str]:
+    """Return the kinds of elements of a Markdown text that load, link or run something."""
+    kinds = {token.type for token in _rendered(text)}
+    return {kind for kind in kinds if kind in ("image", "link_open") or kind.startswith("html")}
+
+
+@given(HOSTILE)
+def test_a_description_and_a_tables_cells_show_the_text_itself(text: str) -> None:
+    made = Origin(None, None).table("key", [{"set": text, "number": 1.5, "none": float("nan")}], text)
+    (row,) = json.loads(made.data)
+    assert (row["number"], row["none"]) == (1.5, None)
+    for shown in (made.description, row["set"]):
+        assert not _foreign(shown), shown
+        assert "emphasis" not in str([token.type for token in _rendered(shown)])
+
+
+@given(HOSTILE)
+def test_texts_and_figures_escape_names_and_errors(text: str) -> None:
+    progress = StageProgress(text, ("explore", 0), lambda level, line: None)
+    progress.set_status(f"failed: {text}", ended=True)
+    assert not _foreign(progress.text())
+    assert not _foreign(f"Report: {code_markdown(text)}")
+    figure = Origin(None, None).figure("key", Picture("f", text, text, b"<svg/>", Table("f", (), ()), None), text)
+    shown = _rendered(re.sub(r"\(data:image/svg[^)]*\)", "(ours)", figure.data))
+    assert [token.attrs["src"] for token in shown if token.type == "image"] == ["ours"]
+    assert not {token.type for token in shown} & {"link_open", "html_inline", "html_block"}
+    assert not _foreign(figure.description)
+
+
+def test_a_stages_figures_are_words_not_pythons_lists() -> None:
+    metrics = {"widened_to": [0.1, 0.25], "dropped": [], "by": {"cap": 2}}
+    manifest = SimpleNamespace(stage="filter", counts={"trajectories": 3}, metrics=metrics, seconds=1.0)
+    shown = {row["figure"]: row["value"] for row in _key_figures(manifest)}  # type: ignore[arg-type]
+    assert shown == {"trajectories": "3", "widened_to": "0.1, 0.25", "dropped": "none", "by": "cap: 2", "seconds": "1"}
+
+
+def test_an_expected_error_is_one_line_of_the_log_and_others_keep_their_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("rloop-test-one-line")
+    logger.addFilter(OneLineErrors())
+    for error in (ConfigError("is wrong", field="a.b", fix="correct it"), ValueError("a bug")):
+        for outer in ("task", "flow"):
+            try:
+                raise RuntimeError(outer) from error
+            except RuntimeError:
+                logger.error("%s failed: %r", outer, error, exc_info=True)
+    assert [record.getMessage() for record in caplog.records if not record.exc_info] == [
+        "a.b: is wrong (fix: correct it)"
+    ]
+    assert sum(bool(record.exc_info) for record in caplog.records) == 2
