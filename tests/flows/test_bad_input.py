@@ -19,7 +19,16 @@ from rloop_core.config import load_config
 from rloop_core.errors import ProblemsError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
-from tests.conftest import ROOT, SMOKE, command_environment, manifest_digests, read_only, run_rloop, start_rloop
+from tests.conftest import (
+    ROOT,
+    SCRATCH,
+    SMOKE,
+    command_environment,
+    manifest_digests,
+    read_only,
+    run_rloop,
+    start_rloop,
+)
 from tests.disks import small_disk
 
 pytestmark = pytest.mark.process
@@ -86,7 +95,7 @@ def test_a_loss_that_is_not_finite_is_computed_once_whatever_the_retries(tmp_pat
     settings = ("--set", "explore.learning_rate=1e20", "--set", "placement.stage_retries=3")
     line = _refused(tmp_path, 7, *NO_EVALUATION, *settings)
     assert "RL step 1: the loss is nan" in line and "with the same settings it ends so again" in line
-    assert next((tmp_path / "store/.scratch").rglob("attempts")).read_text() == "0"
+    assert next((tmp_path / "store" / SCRATCH).rglob("attempts")).read_text() == "0"
 
 
 def _missing(folder: Path) -> Path:
