@@ -49,9 +49,8 @@ def finetune(
     trainer.add_callback(_loss_callback(losses, updates, on_update))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
-        raise StageError(
-            f"stopped after {trainer.state.global_step} of {updates} updates", field="rft", fix="run again"
-        )
+        what = f"stopped after {trainer.state.global_step} of {updates} updates"
+        raise StageError(what, field="rft", fix="look at the stage's log, then start the same command again")
     if not all(math.isfinite(value) for value in losses):
         raise StageError("the loss is not finite", field="rft.learning_rate", fix="lower it")
     model, weights = policy_of(trainer, job.config)
