@@ -55,7 +55,7 @@ def load_problems(
         try:
             if isinstance(row, sources.MalformedLineError):
                 raise row
-            text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
+            text, gold, system = sources.problem_and_gold(row, problem_columns, gold_columns)
         except ValueError as error:
             if source.skip_malformed:
                 collected.malformed += 1
@@ -63,10 +63,13 @@ def load_problems(
             fix = "correct it, or set skip_malformed: true to skip and count such rows"
             raise ProblemsError(f"{place} {error}", field=source.source, fix=fix) from None
         collected.add(place, text, gold)
+        collected.without_system += system
     problem_set = collected.problem_set(source.limit, rows)
     if not problem_set.problems:
         counts = ", ".join(f"{key} {count}" for key, count in problem_set.ledger.items() if count) or "no rows"
         fix = "give a source with at least one problem"
+        if collected.malformed:
+            fix = "leave skip_malformed out: the error names the first bad row"
         raise ProblemsError(f"the problem set is empty ({counts})", field=source.source, fix=fix)
     return problem_set
 
@@ -119,11 +122,12 @@ class _Collected:
     Attributes:
         name: Name of the set.
         malformed: Number of skipped rows, counted by the caller.
+        without_system: Number of rows whose system message was left out, counted by the caller.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.malformed = 0
+        self.malformed = self.without_system = 0
         self._rows = 0
         self._by_id: dict[str, _Candidate] = {}
         # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
@@ -163,7 +167,7 @@ class _Collected:
             self.name,
             problems,
             ledger,
-            (*source.warnings, *_conflict_warning(conflicting)),
+            (*source.warnings, *_conflict_warning(conflicting), *_system_warning(self.without_system)),
             tuple(candidate.repeated() for candidate in conflicting),
             tuple(candidate.repeated() for candidate in consistent if candidate.copies > 1),
         )
@@ -182,6 +186,11 @@ def _conflict_warning(conflicting: Sequence[_Candidate]) -> tuple[str, ...]:
     return (
         f"{len(conflicting):,} {what} left out, since the golds contradict each other; first {first.first.id}: {golds}",
     )
+
+
+def _system_warning(rows: int) -> tuple[str, ...]:
+    what = "row has a system message, which is" if rows == 1 else "rows have a system message, which is"
+    return (f"{rows:,} {what} left out: prompt.template writes the instructions",) if rows else ()
 
 
 def _is_same_answer(gold: str, other: str) -> bool:

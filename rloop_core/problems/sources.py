@@ -29,6 +29,20 @@ _MOST_PACKED = 1000
 _MOST_ENTRIES = 1000
 _MOST_JSON_BYTES = 2**30
 _MOST_LINE_BYTES = 64 * 2**20
+_FORMATS = (
+    (b"\xff\xfe\0\0", "UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
+    (b"\0\0\xfe\xff", "UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
+    (b"\xff\xfe", "UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+    (b"\x1f\x8b", "packed by gzip", "gunzip -c"),
+    (b"(\xb5/\xfd", "packed by zstd", "zstd -dc"),
+    (b"\xfd7zXZ", "packed by xz", "xz -dc"),
+    (b"BZh", "packed by bzip2", "bzip2 -dc"),
+    (b"PK\3\4", "a zip archive or a spreadsheet", "unzip -p"),
+)
+"""How files of other formats begin, what they are, and a command that writes the JSON lines in them."""
+_NAMES = re.compile(r"\b(?:problem|question|prompt|answer|solution)\b", re.IGNORECASE)
+"""A column's name in the first line of a table."""
 
 
 class MalformedLineError(ValueError):
@@ -66,9 +80,43 @@ def file_rows(path: str, columns: Sequence[str] = ()) -> Rows:
     if not local.is_file():
         what = "is a folder, not a file" if local.is_dir() else "no such file"
         raise ProblemsError(f"{what}: {path}", field="source", fix="give the path of a JSONL or parquet file")
-    if local.suffix == ".parquet":
+    head = _head(local)
+    if head.startswith(b"PAR1") or (local.suffix == ".parquet" and not head.startswith((b"{", b"["))):
         return _parquet(local, columns)
+    _refuse_other_formats(local, head)
     return Rows(_explained(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local), path))
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+
+
+def _refuse_other_formats(path: Path, head: bytes) -> None:
+    """Refuse a file none of whose lines could be read, and say how to write it as JSON lines.
+
+    Raises:
+        ProblemsError: The file is in another encoding, packed, or a table of text.
+    """
+    what = command = None
+    for start, kind, unpack in _FORMATS:
+        if head.startswith(start):
+            what, command = kind, f"{unpack} {path} > problems.jsonl"
+            break
+    else:
+        first = head.decode("utf-8-sig", errors="replace").strip().partition("\n")[0]
+        table = not first.startswith(("{", "[")) and re.search(r"[,;\t]", first)
+        if table and (path.suffix in (".csv", ".tsv") or _NAMES.search(first)):
+            read = f"read_csv({str(path)!r}, sep={table[0]!r})"
+            what, command = "a table (CSV)", f"pandas.{read}.to_json('problems.jsonl', orient='records', lines=True)"
+        elif "\r" in first.rstrip("\r"):
+            what, command = "text whose lines end in CR alone", f"tr '\\r' '\\n' < {path} > problems.jsonl"
+    if what:
+        fix = f"write it as JSON lines in UTF-8: {command}"
+        raise ProblemsError(f"{path} is {what}, which is not read", field="source", fix=fix)
 
 
 def _explained(rows: Iterator[Row], path: str) -> Iterator[Row]:
@@ -198,10 +246,11 @@ def looks_like_hub_id(source: str) -> bool:
 
 def problem_and_gold(
     row: object, problem_columns: Sequence[str] = PROBLEM_COLUMNS, gold_columns: Sequence[str] = GOLD_COLUMNS
-) -> tuple[str, str]:
-    """Return the text of the first column that holds a problem, and of the first that holds a gold answer.
+) -> tuple[str, str, bool]:
+    """Return the text of the first column that holds a problem, of the first that holds a gold answer, and a flag.
 
-    Of a chat prompt (list of role and content) the last user message is taken. DAPO's instructions around a problem are
+    Of a chat prompt (list of role and content) the user message is taken; the flag says that a system message was left
+    out. DAPO's instructions around a problem are
     removed. A dotted column reads a nested field.
 
     Raises:
@@ -209,16 +258,17 @@ def problem_and_gold(
     """
     if not isinstance(row, dict):
         raise ValueError("is not an object with named fields")
-    problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
-    if problem is None:
+    found = next((each for column in problem_columns if (each := _problem(_field(row, column)))), None)
+    if found is None:
         raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
+    problem, system = found
     gold = _gold(row, gold_columns)
     for name, text in (("problem", problem), ("gold answer", gold)):
         try:
             check_text(text)
         except ValueError as error:
             raise ValueError(f"has a {name} that {error}") from None
-    return problem, gold
+    return problem, gold, system
 
 
 def _field(row: dict[str, Any], column: str) -> Any:
@@ -240,18 +290,26 @@ def _entries(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _problem(value: object) -> str | None:
+def _problem(value: object) -> tuple[str, bool] | None:
+    """Return the problem in a text or a chat prompt, and whether a system message was left out.
+
+    Raises:
+        ValueError: The chat has earlier turns, without which its last message may be another problem.
+    """
     if isinstance(value, str):
         text = value.strip()
         if text.startswith(DAPO_BEFORE) and text.endswith(DAPO_AFTER):
             text = text[len(DAPO_BEFORE) : -len(DAPO_AFTER)].strip()
-        return text or None
-    if isinstance(value, list | tuple):
-        for message in reversed(value):
-            if isinstance(message, dict) and message.get("role") == "user":
-                content = message.get("content")
-                return _problem(content) if isinstance(content, str) else None
-    return None
+        return (text, False) if text else None
+    if not isinstance(value, list | tuple):
+        return None
+    messages = [message for message in value if isinstance(message, dict)]
+    while messages and messages[-1].get("role") != "user":
+        messages.pop()
+    found = _problem(content) if messages and isinstance(content := messages[-1].get("content"), str) else None
+    if found and any(message.get("role") in ("user", "assistant") for message in messages[:-1]):
+        raise ValueError("has turns before its last user message, and a problem is one message")
+    return found and (found[0], len(messages) > 1)
 
 
 def _gold(row: dict[str, Any], columns: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ class Store:
         scheme, separator, path = uri.rpartition("://")
         self.uri = f"{scheme}{separator}{path.rstrip('/')}"
         if not path.strip("/") and scheme != "memory":
-            raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="use a path or a URI")
+            raise StoreError(f"{uri!r} names no folder", field="placement.store", fix="add one: s3://bucket/prefix")
         refuse_ambiguous(uri)
         self.is_s3 = scheme in ("s3", "s3a")
         if self.is_s3:

@@ -50,9 +50,8 @@ def finetune(
     trainer.add_callback(_loss_callback(losses, updates, on_update, job.config))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
-        raise StageError(
-            f"stopped after {trainer.state.global_step} of {updates} updates", field="rft", fix="run again"
-        )
+        what = f"stopped after {trainer.state.global_step} of {updates} updates"
+        raise StageError(what, field="rft", fix="look at the stage's log, then start the same command again")
     if not trainer.weights_are_finite():
         raise not_finite("after the last update the weights are no longer finite", job.config, "rft")
     model, weights = policy_of(trainer, job.config)

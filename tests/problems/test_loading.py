@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,70 @@ def test_parquet_and_json_arrays_read_as_json_lines_do(tmp_path: Path) -> None:
     lines = load_problems(write(tmp_path / "p.jsonl", *rows))
     assert load_problems(at(str(tmp_path / "p.parquet"))).digest == lines.digest
     assert load_problems(at(str(tmp_path / "p.json"))).digest == lines.digest
+
+
+SYSTEM = {"role": "system", "content": "Answer in base 7."}
+SHOT = [{"role": "user", "content": "The base is 7."}, {"role": "assistant", "content": "ok"}]
+ASKED = {"role": "user", "content": "5 + 6"}
+
+
+def test_a_system_message_is_left_out_with_a_warning_and_a_reply_is_no_problem(tmp_path: Path) -> None:
+    chats = [[ASKED], [SYSTEM, ASKED], [SYSTEM, ASKED, {"role": "assistant", "content": "11"}]]
+    loaded = load_problems(write(tmp_path / "p.jsonl", *[{"prompt": chat, "answer": "11"} for chat in chats]))
+    assert [problem.problem for problem in loaded] == ["5 + 6"]
+    assert loaded.warnings == (
+        "2 rows have a system message, which is left out: prompt.template writes the instructions",
+    )
+
+
+def test_a_chat_with_earlier_turns_is_refused_or_skipped_and_counted(tmp_path: Path) -> None:
+    rows = [{"prompt": [ASKED], "answer": "11"}, {"prompt": [SYSTEM, *SHOT, ASKED], "answer": "14"}]
+    source = write(tmp_path / "p.jsonl", *rows)
+    assert "line 2 has turns before its last user message" in refusal(source)
+    loaded = load_problems(source.model_copy(update={"skip_malformed": True}))
+    assert (len(loaded), loaded.ledger["malformed_skipped"], loaded.warnings) == (1, 1, ())
+
+
+def test_a_set_of_bad_rows_alone_says_how_to_see_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "p.jsonl", "{broken", "{too").model_copy(update={"skip_malformed": True})
+    assert "malformed_skipped 2" in refusal(source) and "leave skip_malformed out" in refusal(source)
+
+
+LINES = '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "2"}\n'
+OTHER_FORMATS = {
+    "utf-16.jsonl": (LINES.encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+    "big-endian.jsonl": (b"\xfe\xff" + LINES.encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+    "utf-32.jsonl": (LINES.encode("utf-32"), "is UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
+    "p.jsonl.gz": (gzip.compress(LINES.encode()), "is packed by gzip", "gunzip -c"),
+    "without-its-name.jsonl": (gzip.compress(LINES.encode()), "is packed by gzip", "gunzip -c"),
+    "p.json": (bz2.compress(LINES.encode()), "is packed by bzip2", "bzip2 -dc"),
+    "p.xz": (lzma.compress(LINES.encode()), "is packed by xz", "xz -dc"),
+    "p.zip": (b"PK\3\4 and more", "is a zip archive", "unzip -p"),
+    "p.csv": (b"task,result\na,1\n", "is a table (CSV)", "p.csv', sep=',').to_json("),
+    "named.jsonl": (b'"id";"Question";"answer"\n', "is a table (CSV)", "sep=';'"),
+    "p.tsv": (b"\xef\xbb\xbfproblem\tanswer\na\t1\n", "is a table (CSV)", "sep='\\t'"),
+    "cr.jsonl": (LINES.replace("\n", "\r").encode(), "end in CR alone", "tr '\\r' '\\n' <"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_file_of_another_format_is_named_with_the_command_that_converts_it(
+    tmp_path: Path, name: str, skip: bool
+) -> None:
+    content, what, command = OTHER_FORMATS[name]
+    (tmp_path / name).write_bytes(content)
+    line = refusal(ProblemSource(source=str(tmp_path / name), skip_malformed=skip))
+    assert what in line and command in line and "skip_malformed" not in line
+
+
+def test_the_content_and_not_the_name_decides(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in LINES.splitlines()]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.jsonl")
+    for name in ("p.parquet", "p.jsonl.gz", "p.txt", "p.csv"):
+        (tmp_path / name).write_text(LINES)
+        assert len(load_problems(at(str(tmp_path / name)))) == 2
+    assert len(load_problems(at(str(tmp_path / "p.jsonl")))) == 2
 
 
 def test_integer_columns_with_gaps_come_as_floats_and_stay_whole(tmp_path: Path) -> None:
