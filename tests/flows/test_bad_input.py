@@ -293,19 +293,19 @@ def test_an_empty_expert_set_under_each_policy(copy: Path) -> None:
     folder = copy / "store/smoke/iteration-000"
     before = _record(copy / "store")
 
-    line = _refused(copy, 7, *NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=fail")
+    line = _refused(copy, 7, "--replace", *NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=fail")
     assert "filter.threshold: the expert set is empty" in line and "filter.on_empty to carry" in line
     kept = {path: content for path, content in before.items() if not path.endswith("run.json")}
     assert {path: Path(path).read_bytes() for path in kept} == kept, "nothing is lost"
 
     widen = ("--set", "filter.threshold=0.001", "--set", "filter.on_empty=widen", "--set", "filter.widen_to=[0.6]")
-    _start(copy, *NO_EVALUATION, *widen)
+    _start(copy, "--replace", *NO_EVALUATION, *widen)
     widened = json.loads((folder / "filter/manifest.json").read_text())
     assert widened["metrics"]["status"] == "widened"
     assert widened["counts"]["trajectories"] > 0
 
     carry = (*NO_EVALUATION, *NEVER_ENOUGH, "--set", "filter.on_empty=carry", "--iterations", "2")
-    assert "theta_i carried forward" in _start(copy, *carry).stdout
+    assert "theta_i carried forward" in _start(copy, "--replace", *carry).stdout
     for name in ("iteration-000", "iteration-001"):
         iteration = copy / "store/smoke" / name
         for stage in ("filter", "rft"):
