@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rloop_core.config import Config
+from rloop_core.files import replace_text
 from rloop_core.store import stage_folder
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
@@ -139,3 +141,13 @@ def stage_name(iteration: int, stage: str) -> str:
 def place_of(iteration: int) -> str:
     """`000`, or `base` for what belongs to theta_0."""
     return "base" if iteration < 0 else f"{iteration:03d}"
+
+
+def next_attempt(work: Path) -> int:
+    """Count this start of the stage; later attempts win over earlier ones in the record."""
+    counter = work / "attempts"
+    attempt = 0
+    with contextlib.suppress(OSError, ValueError):
+        attempt = int(counter.read_text()) + 1
+    replace_text(counter, str(attempt))
+    return attempt

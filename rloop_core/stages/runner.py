@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import RESUMES, ArtifactDamaged, StageCrashed, StageError, Stopped, StoreError, StoreUnavailable
-from rloop_core.files import own_folder, replace_text
+from rloop_core.errors import ArtifactDamaged, StageCrashed, StageError, Stopped, StoreError, StoreUnavailable
+from rloop_core.files import own_folder
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent, OnRunEvent
 from rloop_core.stages.identity import (
@@ -30,7 +30,7 @@ from rloop_core.stages.identity import (
     versions,
 )
 from rloop_core.stages.inputs import Inputs, Place
-from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
@@ -43,11 +43,11 @@ from rloop_core.store import (
     Manifest,
     Store,
     discard,
+    ensure_unchanged,
     fetched,
     fingerprint,
     publish,
     read_manifest,
-    read_manifests,
     stage_folder,
 )
 
@@ -120,10 +120,9 @@ class StageRunner:
 
         for _ in range(_HEALING_ROUNDS):
             wanted = self._wanted(stage, iteration)
-            manifest, note = self._find(wanted)
-            reason = note
-            if manifest is None:
-                manifest, note = self._adopt(wanted, reason) or (None, reason)
+            manifest, reason = self._find(wanted)
+            adopted = None if manifest else self._adopt(wanted, reason)
+            manifest, note = adopted or (manifest, reason)
             if manifest:
                 self._on_event(stage, iteration, {"kind": "cached", "note": note})
                 return self._remember(StageResult(manifest, True, note))
@@ -165,15 +164,7 @@ class StageRunner:
         """
         if self._lease:
             self._lease.ensure_held()
-        found = read_manifests(self.store, self.config.name, self._known)
-        for error in found.values():
-            if isinstance(error, StoreUnavailable):
-                raise error
-        digests = {key: manifest.digest for key, manifest in found.items() if isinstance(manifest, Manifest)}
-        changed = [known.folder for key, known in self._known.items() if digests.get(key) != known.digest]
-        if changed:
-            what = f"replaced or deleted while this run went on: {', '.join(changed)}"
-            raise StageError(what, field=self.store.uri, fix=RESUMES)
+        ensure_unchanged(self.store, self.config.name, self._known)
 
     def remaining(self) -> list[Place]:
         """Return each (iteration, stage) without an artifact under this config, and all that build on those.
@@ -366,7 +357,7 @@ class StageRunner:
             own_folder(self.scratch(), private=self.config.placement.scratch is None)
             own_folder(self.scratch() / self.config.name)
             work.mkdir(parents=True, exist_ok=True)
-            attempt = _next_attempt(work)
+            attempt = next_attempt(work)
         except OSError as error:
             fix = "free disk space, or name a folder of your own"
             raise StageError(f"scratch cannot be written: {error}", field="placement.scratch", fix=fix) from error
@@ -407,13 +398,3 @@ class StageRunner:
 
 def _seconds(minutes: float | None) -> float | None:
     return minutes and minutes * 60
-
-
-def _next_attempt(work: Path) -> int:
-    """Count this start of the stage; later attempts win over earlier ones in the record."""
-    counter = work / "attempts"
-    attempt = 0
-    with contextlib.suppress(OSError, ValueError):
-        attempt = int(counter.read_text()) + 1
-    replace_text(counter, str(attempt))
-    return attempt

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
-from rloop_core.errors import RESUMES, ArtifactDamaged, LeaseError, ObjectTooLarge, RLoopError, StageError, StoreError
+from rloop_core.errors import (
+    RESUMES,
+    ArtifactDamaged,
+    LeaseError,
+    ObjectTooLarge,
+    RLoopError,
+    StageError,
+    StoreError,
+    StoreUnavailable,
+)
 from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import ChecksumError, content_digest, dump_checksummed, file_sha256, load_checksummed
@@ -162,6 +171,24 @@ def read_manifests(
         return {key: read(key) for key in keys}
     with ThreadPoolExecutor(_CONCURRENT_READS, thread_name_prefix="manifests") as pool:
         return dict(zip(keys, pool.map(read, keys), strict=True))
+
+
+def ensure_unchanged(store: Store, run: str, known: Mapping[tuple[int, str], Manifest]) -> None:
+    """Check that the store still holds every artifact of a run that `known` has by (iteration, stage).
+
+    Raises:
+        StageError: Some were replaced or deleted.
+        StoreUnavailable: The store does not answer.
+    """
+    found = read_manifests(store, run, known)
+    for error in found.values():
+        if isinstance(error, StoreUnavailable):
+            raise error
+    digests = {key: manifest.digest for key, manifest in found.items() if isinstance(manifest, Manifest)}
+    changed = [manifest.folder for key, manifest in known.items() if digests.get(key) != manifest.digest]
+    if changed:
+        what = f"replaced or deleted while this run went on: {', '.join(changed)}"
+        raise StageError(what, field=store.uri, fix=RESUMES)
 
 
 def publish(
