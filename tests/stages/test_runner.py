@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import ConfigError, LeaseError, RLoopError
+from rloop_core.errors import ConfigError, LeaseError, RLoopError, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.results.status import run_status
 from rloop_core.stages import identity
@@ -315,6 +315,17 @@ def test_nothing_is_published_under_a_lease_that_was_lost_meanwhile(config: Conf
     with pytest.raises(LeaseError, match="was taken over by another process"):
         _run(config, lose)
     assert not store.exists(manifest_key("small", 0, "explore"))
+
+
+def test_what_was_replaced_or_deleted_meanwhile_is_named_at_the_end(config: Config) -> None:
+    store = Store(config.placement.store)
+    with Lease(store, config.name) as lease:
+        runner = StageRunner(config, store, lease, launch=_write)
+        runner.ensure("explore", 0)
+        runner.ensure_kept()
+        store.delete(manifest_key("small", 0, "explore"))
+        with pytest.raises(StageError, match="small/iteration-000/explore"):
+            runner.ensure_kept()
 
 
 def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
