@@ -95,7 +95,11 @@ def test_the_operators_settings_stay_and_everything_else_is_put_right(server: Se
     assert server.get("/work_pools/rloop-gpu")["concurrency_limit"] == 7
     nightly = _deployment(server, "rloop/nightly")
     assert nightly["schedules"][0]["active"] and nightly["tags"] == ["rloop"]
-    assert nightly["parameters"] == {"store": "s3://bucket/runs", "config_file": "qwen2.5-math-7b", "name": "nightly"}
+    assert nightly["parameters"] == {
+        "store": "s3://bucket/runs",
+        "config_file": "qwen2.5-math-7b",
+        "name": "nightly-{date}",
+    }
     server.patch(f"/deployments/{nightly['id']}/schedules/{nightly['schedules'][0]['id']}", {"active": False})
 
 

@@ -36,7 +36,7 @@ def evaluation(store: Path, **fields: Any) -> Config:
         {**SUMS, "name": "own", "seed": 12, "samples": 6, "k": [2, 6], "temperature": 0.3, "max_completion_tokens": 9},
     ]
     section = {"samples": 4, "k": [1, 4], "sets": sets, **fields}
-    return small_config(evaluate=section, placement={"store": str(store), "generation_batch": 8})
+    return small_config(evaluate=section, placement={"store": str(store), "generation_batch": 8, "replace": True})
 
 
 class Process:

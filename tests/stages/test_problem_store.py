@@ -113,6 +113,7 @@ def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path)
         runner.check()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", ["report", "drop"])
 def test_preflight_tells_counts_and_records(tmp_path: Path, mode: str) -> None:
     store, events = Store(str(tmp_path / "store")), []
@@ -133,6 +134,7 @@ def test_preflight_tells_counts_and_records(tmp_path: Path, mode: str) -> None:
     assert record.sentence() == note
 
 
+@pytest.mark.process
 def test_preflight_records_golds_that_do_not_verify_and_nothing_to_compare(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
     rows = [*SUMS, ("1 + 100 - 1 =", "x" * 3000), ("7 + 7 =", "14"), ("7 + 7 =", "15")]
