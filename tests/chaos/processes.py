@@ -22,6 +22,8 @@ from types import ModuleType
 
 import psutil
 
+from rloop_core.runtime.environment import stage_environment
+
 CRASHED = 99
 """Exit code of a process whose work raised an unexpected error."""
 END_SECONDS = 60.0
@@ -125,6 +127,9 @@ def _serve(code: str) -> int:
     """Run a fork server while its parent lives, without the parent's signal handlers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    wanted = stage_environment(os.environ)  # a fork cannot start itself anew, as the fork server's own program does
+    os.environ.clear()
+    os.environ.update(wanted)
     with suppress(SystemExit):
         exec(code, {})  # the library would pass it to a new interpreter
     return 0
