@@ -24,10 +24,12 @@ _FROZEN = "/explore/"
 def _freeze_in(module: Any, name: str, subject: Callable[..., Any]) -> None:
     """Freeze before the first call of a function whose subject is a file of the exploration's artifact."""
     function = getattr(module, name)
+    frozen = False
 
     def freezing(*arguments: Any, **named: Any) -> Any:
-        if _FROZEN in str(subject(*arguments)):
-            setattr(module, name, function)
+        nonlocal frozen
+        if not frozen and _FROZEN in str(subject(*arguments)):
+            frozen = True  # a caller may keep the function and call it for each chunk
             os.kill(os.getpid(), signal.SIGSTOP)
         return function(*arguments, **named)
 
