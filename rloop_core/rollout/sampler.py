@@ -210,6 +210,7 @@ def _check_cache(model: PreTrainedModel) -> None:
     Raises:
         ConfigError: It has no attention layer, a cache of its own, or keeps state in its modules.
     """
+    model = getattr(model, "get_base_model", lambda: model)()  # without adapters
     has_attention = any(hasattr(layer, "keys") for layer in preallocated_cache(model).layers)
     takes_cache = "past_key_values" in signature(model.forward).parameters and model._supports_default_dynamic_cache()
     keeps_state = any(hasattr(module, "_setup_cache") for module in model.modules())

@@ -83,12 +83,15 @@ def mark_complete(folder: Path, updates: int, cursor: int, ranks: int, views: It
     replace_text(folder / MARKER, _MARKER.dump_json(marker, exclude={"folder"}).decode())
 
 
-def last_checkpoint(directory: Path, on_note: Callable[[str], None] = lambda line: None) -> Checkpoint | None:
+def last_checkpoint(
+    directory: Path, on_note: Callable[[str], None] = lambda line: None, *, remove: bool = True
+) -> Checkpoint | None:
     """Return the newest whole checkpoint, and remove those that a crash left unfinished or that are damaged.
 
     Args:
         directory: Folder of the checkpoints, below the phase's work folder.
         on_note: Called with a line if there are damaged ones.
+        remove: Of several ranks, one removes them, else none would know why.
     """
     whole: list[Checkpoint] = []
     damaged: list[str] = []
@@ -104,7 +107,8 @@ def last_checkpoint(directory: Path, on_note: Callable[[str], None] = lambda lin
             whole.append(checkpoint)
             continue
         damaged += [f"{folder.name} ({damage})"] if damage else []
-        shutil.rmtree(folder, ignore_errors=True)
+        if remove:
+            shutil.rmtree(folder, ignore_errors=True)
     last = max(whole, key=lambda checkpoint: checkpoint.updates, default=None)
     if damaged:
         goes_on = f"goes on from {last.folder.name}" if last else "begins again"

@@ -48,7 +48,7 @@ def explore(
     from rloop_core.training.checkpoints import last_checkpoint
     from rloop_core.training.metrics_log import MetricsLog
 
-    checkpoint = last_checkpoint(job.work / "checkpoints", on_note)
+    checkpoint = last_checkpoint(job.work / "checkpoints", on_note, remove=job.rank == 0)
     _check_ranks(job, checkpoint)
     trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
     settings = job.config.explore

@@ -43,8 +43,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def begin(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.faults.overtaken", *arguments]
-        log = subprocess.PIPE
-        started.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, cwd=ROOT))
+        # A session of its own: a stopped process is woken when its group loses the last member with a parent outside.
+        own: dict[str, Any] = {"start_new_session": True, "text": True, "cwd": ROOT}
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **own))
         return started[-1]
 
     yield begin
