@@ -92,7 +92,7 @@ def show_result(run: RunSession, manifest: Manifest, name: str, losses: list[flo
     where = f"{run.config.name}, {place}: {manifest.stage}"
     rows, title = _key_figures(manifest), f"{where}, {manifest.digest[:12]}"
     if manifest.reason:
-        title = f"{title}; computed again ({escape_markdown(manifest.reason)})"
+        title = f"{title}; computed again ({manifest.reason})"
     publisher = run.publisher()
     if publisher is None:
         with suppress(Exception):  # the store has all of it
