@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from s3fs import S3FileSystem
 
 from rloop_core.store import Manifest, Store
 from tests.conftest import ROOT, manifest_digests, start_rloop
@@ -49,6 +50,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
         running.server.worker(POOL, **running.environment()),
     ):
         yield running
+    S3FileSystem.clear_instance_cache()
 
 
 @pytest.mark.timeout(PATIENCE * 3)
@@ -111,6 +113,7 @@ def test_no_secret_is_left_anywhere_whether_runs_succeed_fail_or_crash(
 def _store(team: Team, monkeypatch: pytest.MonkeyPatch) -> Store:
     for name, value in team.swift.environment.items():
         monkeypatch.setenv(name, value)
+    S3FileSystem.clear_instance_cache()  # else one that another test opened answers for another server
     return Store(team.store)
 
 
