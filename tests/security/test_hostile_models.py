@@ -150,8 +150,8 @@ def checked(folder: Path, template: str = "chat") -> Any:
 
 
 ENDLESS = {
-    "a loop": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "for more than 3 s"),
-    "a power": ("{{ 3 ** 99999999 }}", "for more than 3 s"),
+    "a loop": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "for more than 1 s"),
+    "a power": ("{{ 3 ** 99999999 }}", "for more than 1 s"),
     "a string": ("{{ 'a' * 9000000000 }}", "more than 0.5 GiB"),
     "a string that grows": (
         "{% set n = namespace(s='a') %}{% for i in range(40) %}{% set n.s = n.s + n.s %}{% endfor %}",
@@ -164,11 +164,12 @@ ENDLESS = {
 @pytest.mark.process
 @pytest.mark.parametrize(("template", "what"), ENDLESS.values(), ids=ENDLESS)
 def test_a_chat_template_without_an_end_is_ended_and_named(tmp_path, monkeypatch, template, what):
-    monkeypatch.setattr(prompts, "_SECONDS", 3)
     monkeypatch.setattr(prompts, "_BYTES", 1 << 29)
     shutil.copytree(bundled_policy_path(), tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages[0].content }}")
     assert checked(tmp_path / "model")[0].startswith("1+1"), "honest work fits"
+    if "for more than" in what:
+        monkeypatch.setattr(prompts, "_SECONDS", 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     (tmp_path / "model" / "chat_template.jinja").write_text(template)
     with pytest.raises(RLoopError, match=what) as caught:
@@ -191,15 +192,15 @@ def test_a_config_that_makes_a_library_build_without_an_end_is_ended_and_named(t
 
 @pytest.mark.process
 def test_preflight_itself_has_the_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr(prompts, "_SECONDS", 3)
+    monkeypatch.setattr(prompts, "_SECONDS", 1)
     shutil.copytree(bundled_policy_path(), tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").write_text(ENDLESS["a loop"][0])
     config = small_config(policy={"path": str(tmp_path / "model")}, prompt={"template": "chat"},
                           placement={"store": str(tmp_path / "store")})  # fmt: skip
     runner = StageRunner(config, Store(config.placement.store), None, launch=lambda job, *_, **__: execute(job, print))
-    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 3 s"):
+    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 1 s"):
         runner.preflight()
-    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 3 s"):
+    with pytest.raises(ConfigError, match=r"^policy.path: .* computes for more than 1 s"):
         evaluate(config, tmp_path / "out")
 
 
