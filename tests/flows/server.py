@@ -155,8 +155,8 @@ class Server:
         path = f"/deployments/{made['id']}/schedules/{made['schedules'][0]['id']}"
         self.patch(f"/deployments/{made['id']}", {"parameters": parameters})
         self.patch(path, {"active": True, "schedule": {"interval": 10}})
-        asked = {
-            "flow_runs": {"deployment_id": {"any_": [made["id"]]}, "state": {"type": {"any_": ["SCHEDULED"]}}},
+        asked = {  # in any state: the first may be under way by now, and those after it find no room
+            "flow_runs": {"deployment_id": {"any_": [made["id"]]}, "tags": {"all_": ["auto-scheduled"]}},
             "sort": "EXPECTED_START_TIME_ASC",
             "limit": 1,
         }

@@ -54,7 +54,7 @@ def check_damaged_equals_whole(
     config: Config,
     make_job: Callable[..., TrainingJob],
     verifier: Verifier,
-    damages: Sequence[tuple[str, str]] | None = None,
+    damages: Sequence[tuple[str, str]] | int,
 ) -> None:
     """Damage a file of a phase that died after the fifth of six RL steps, with checkpoints after the second and fourth.
 
@@ -62,20 +62,21 @@ def check_damaged_equals_whole(
         config: Of the phase, with a snapshot after every second RL step.
         make_job: Makes its jobs.
         verifier: Judges its rollouts.
-        damages: How, of `DAMAGES`, and which file below the phase's work folder; None for each way and file that a
-            resume needs.
+        damages: How, of `DAMAGES`, and which file below the phase's work folder. A number takes every file that a
+            resume needs, each damaged in one way, the ways by turns from this one.
     """
     whole = make_job(config, "whole")
     explore(whole, encoded(config), verifier, lambda row: None)
     write_artifact(whole, whole.work / "out")
     killed = make_job(config, "killed")
     _die(killed, verifier, 5)
-    if damages is None:
+    if isinstance(damages, int):
         files = [path for path in killed.work.rglob("*") if path.is_file() and "checkpoint-4" not in path.parts]
         unused = {"checkpoints/README.md", "timings.jsonl"}
         names = sorted(path.relative_to(killed.work).as_posix() for path in files if "step-000005" not in path.name)
-        damages = [(way, name) for way in DAMAGES for name in names if name not in unused]
-        assert len(damages) > 3 * 15
+        needed = [name for name in names if name not in unused]
+        assert len(needed) > 15
+        damages = [(list(DAMAGES)[(damages + turn) % len(DAMAGES)], name) for turn, name in enumerate(needed)]
     for way, file in damages:
         job = make_job(config, "damaged", attempt=1)
         shutil.copytree(killed.work, job.work, dirs_exist_ok=True)
