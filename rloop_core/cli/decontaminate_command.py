@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rloop_core.cli.options import FILE, json_option
-from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.cli.output import check_outputs, console, plain_table, print_json, progress_bar, write_json_lines
 from rloop_core.printable import printable_line
 from rloop_core.problems.registry import KNOWN_SETS
 
@@ -66,12 +66,16 @@ def command(
     """
     from rloop_core.config import ProblemSource
     from rloop_core.errors import ConfigError
+    from rloop_core.files import file_identity
     from rloop_core.problems import load_problems
     from rloop_core.problems.decontamination import EvaluationSet, Rules, decontaminate
     from rloop_core.problems.registry import PROCEDURAL_PREFIX
 
-    if len(set(against)) < len(against):
+    if len({file_identity(Path(name).expanduser()) for name in against}) < len(against):
         raise ConfigError("a set is named twice", field="--against", fix="name each set once")
+    check_outputs(
+        {"--out": out, "--clean": clean}, [("--problems", training), *(("--against", name) for name in against)]
+    )
     generated = training.startswith(PROCEDURAL_PREFIX)
     with progress_bar("comparing", "problems") as show:
         problems, *loaded = [load_problems(ProblemSource(source=name, params={})) for name in (training, *against)]

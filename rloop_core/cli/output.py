@@ -71,6 +71,36 @@ def bars(screen: Any, **options: Any) -> Any:
     return Progress(*columns, console=screen, transient=True, **options)
 
 
+def check_outputs(
+    outputs: Mapping[str, Path | None], inputs: Iterable[tuple[str, str]], temporary: str = ".tmp"
+) -> None:
+    """Check, before any work, that no output is written over an input or over another output.
+
+    Args:
+        outputs: Path by option; - is stdout, and None writes nothing. Devices and pipes may take several outputs.
+        inputs: Options with the files or sets that the command reads; - is stdin.
+        temporary: End of the name under which an output is written first, as `write_json_lines` does.
+
+    Raises:
+        ConfigError: Two paths lead to one file, however they are spelled; it names the option of the output.
+    """
+    from rloop_core.errors import ConfigError
+    from rloop_core.files import file_identity
+
+    taken: dict[object, str] = {}
+    for option, source in inputs:
+        taken[file_identity(Path("/dev/stdin" if source == "-" else source).expanduser())] = f"{option} reads"
+    for option, target in outputs.items():
+        path = Path("/dev/stdout") if str(target) == "-" else target
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        places = {file_identity(name): name for name in (Path(f"{path}{temporary}"), path)}
+        for identity, name in places.items():
+            if identity in taken:
+                raise ConfigError(f"{name} is the file that {taken[identity]}", field=option, fix="name another file")
+        taken |= dict.fromkeys(places, f"{option} writes")
+
+
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str) -> None:
     """Write rows as JSON lines; the file is written whole or not at all.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.options import COUNT, FILE, json_option, workers_option
-from rloop_core.cli.output import console, plain_table, print_json, progress_bar, write_json_lines
+from rloop_core.cli.output import check_outputs, console, plain_table, print_json, progress_bar, write_json_lines
 from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command(subset: str | None, workers: int, out: Path | None, as_json: bool, *
     from rloop_core.problems import load_problems, self_check
     from rloop_core.verifier import Verifier
 
+    check_outputs({"--out": out}, [("NAME_OR_FILE", fields["source"])])
     source = ProblemSource(**fields, params={"config": subset} if subset else {})
     with progress_bar(source.source, "rows") as show:
         problem_set = load_problems(source, show)

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from rloop_core.cli.options import CACHE_FOLDER, COUNT, FOLDER, json_option, k_list, names, store_option
-from rloop_core.cli.output import console, print_json, progress_bar
+from rloop_core.cli.output import check_outputs, console, print_json, progress_bar
 from rloop_core.errors import StageError
 from rloop_core.results.progress import duration
 from rloop_core.results.study.config import StudyRun, load_study, part_of, study_runs
@@ -66,11 +66,12 @@ def command(
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
-    from rloop_core.results.study.page import write_study
+    from rloop_core.results.study.page import JSON_FILE, write_study
     from rloop_core.results.study.show import show_study
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name
+    check_outputs({"--out": folder / JSON_FILE}, [("--config", config_file)], temporary="")
     started = time.monotonic()
     if not report_only:
         runs = study_runs(study, store)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, cast
 
 import click
 
 from rloop_core.cli.interrupt import INTERRUPTED
-from rloop_core.cli.options import seconds, workers_option
-from rloop_core.cli.output import progress_bar
+from rloop_core.cli.options import FILE, seconds, workers_option
+from rloop_core.cli.output import check_outputs, progress_bar
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.verifier.policies import Policies
 
 
 @click.command("verify")
-@click.option("--input", "source", type=click.File("rb"), default="-", help="Read this file.  [default: stdin]")
-@click.option("--output", "target", type=click.File("wb"), default="-", help="Write this file.  [default: stdout]")
+@click.option(
+    "--input", "source", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-",
+    help="Read this file.  [default: stdin]",
+)  # fmt: skip
+@click.option("--output", "target", type=FILE, default="-", help="Write this file.  [default: stdout]")
 @workers_option
 @click.option(
     "--timeout", default=5.0, type=seconds, show_default=True, metavar="SECONDS",
@@ -24,9 +28,7 @@ from rloop_core.verifier.policies import Policies
 )  # fmt: skip
 @click.option("--memory-mb", default=1024, show_default=True, help="Memory of each such process, in MiB.")
 @policy_option
-def command(
-    source: BinaryIO, target: BinaryIO, workers: int, timeout: float, memory_mb: int, policies: Policies
-) -> None:
+def command(source: str, target: Path, workers: int, timeout: float, memory_mb: int, policies: Policies) -> None:
     """Judge completions against gold answers.
 
     Reads JSON lines {id, completion, answer} on stdin (optionally `finished: false` for a completion that was cut off)
@@ -41,16 +43,22 @@ def command(
     from rloop_core.verifier import Verifier
     from rloop_core.verifier.stream import LineReader, encode_row, verify_batch
 
+    check_outputs({"--output": target}, [("--input", source)], temporary="")
     counts: dict[str, int] = {}
-    reader = LineReader(source)
     try:
-        with Verifier(workers, timeout, memory_mb, policies) as verifier, progress_bar("verify", "bytes") as show:
+        with (
+            click.open_file(source, "rb") as lines,
+            click.open_file(str(target), "wb", lazy=True) as output,
+            Verifier(workers, timeout, memory_mb, policies) as verifier,
+            progress_bar("verify", "bytes") as show,
+        ):
+            reader = LineReader(cast("BinaryIO", lines))
             for batch in reader.batches():
                 rows = verify_batch(batch, verifier)
                 for row in rows:
                     counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
-                target.write(b"".join(map(encode_row, rows)))
-                target.flush()
+                output.write(b"".join(map(encode_row, rows)))
+                output.flush()
                 show(reader.bytes_read, reader.size, f"{sum(counts.values()):,} lines")
     except KeyboardInterrupt:
         click.echo(f"rloop: interrupted; lines judged: {sum(counts.values()):,}", err=True)

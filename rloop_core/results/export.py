@@ -92,11 +92,13 @@ def export_policy(run: RunRecord, target: Path, policy: StoredPolicy, *, force: 
 
     Raises:
         ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
-        StoreError: The folder is in use or cannot be written.
+        StoreError: The folder is in use, in the run's store, or cannot be written.
     """
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not force):
         what = "is a file" if target.is_file() else "is not empty"
         raise StoreError(what, field=str(target), fix="name another folder, or pass --force")
+    if run.store.is_local and target.resolve().is_relative_to(run.store.local_path("").resolve()):
+        raise StoreError("is in the store that is read", field=str(target), fix="name a folder outside of the store")
     files = tuple(entry for entry in policy.manifest.files if entry.path.startswith(f"{policy.folder}/"))
     if not files:
         what = f"holds no {policy.folder}"

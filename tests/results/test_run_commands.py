@@ -172,6 +172,19 @@ def test_export_refuses_a_folder_in_use_unless_forced(finished, tmp_path):
     assert {"mine.txt", "model.safetensors", "README.md"} <= names and "old.safetensors" not in names
 
 
+@pytest.mark.parametrize("folder", ["tiny/iteration-000/rft", "tiny/iteration-001/rft", "tiny"])
+def test_a_forced_export_never_goes_into_the_store_that_it_reads(finished, tmp_path, folder):
+    store = finished.root / "store"
+    (tmp_path / "link").symlink_to(store)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    weights = next((store / folder).rglob("*.safetensors")).parent.relative_to(store)
+    for target in (store / weights, tmp_path / "link" / weights, store / folder):
+        refused = rloop("export", "tiny", "--to", target, "--store", store, "--force")
+        assert isinstance(refused.exception, StoreError)
+        assert refused.exception.what == "is in the store that is read"
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+
+
 OF_OLDER_MODELS = (
     *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "added_tokens.json", "merges.txt"),
     *("chat_template.jinja", "generation_config.json", "model-00001-of-00002.safetensors", "pytorch_model.bin"),

@@ -456,6 +456,20 @@ _VERIFIER = (
 
 _PROBLEMS = (
     Wrong(
+        "inputs-are-written-over",
+        "rloop_core/cli/output.py",
+        'f"{option} reads"\n    for',
+        'f"{option} reads"\n    taken.clear()\n    for',
+        "rloop decontaminate --clean EVALFILE replaces the evaluation set by the training set.",
+    ),
+    Wrong(
+        "one-file-by-its-spelling",
+        "rloop_core/files.py",
+        "return status.st_dev, status.st_ino",
+        "return str(path)",
+        "A file counts twice under two names, and a link hides that an output is an input.",
+    ),
+    Wrong(
         "id-of-the-raw-text",
         "rloop_core/problems/types.py",
         "_hash(normalised_problem(text))",
