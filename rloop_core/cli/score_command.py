@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from rloop_core.cli.options import json_option, k_list, workers_option
 from rloop_core.cli.output import print_json, show_metrics
 from rloop_core.cli.policy_option import policy_option
 from rloop_core.errors import ProblemsError, RLoopError
+from rloop_core.files import file_identity
 from rloop_core.verifier import Policies, Verdict, Verifier
 from rloop_core.verifier.stream import LineReader, judgeable, parse_object
 
@@ -47,9 +49,9 @@ def command(
 ) -> None:
     """Score completions that you already have: avg@k, unbiased pass@k and majority@k with 95 % bootstrap intervals.
 
-    Lines with the same problem_id are samples of one problem, whichever file they are in. A line may carry
-    `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again, so that you
-    can try other policies of the verifier on them.
+    Lines with the same problem_id are samples of one problem, whichever file they are in, and have one gold answer. A
+    line may carry `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again,
+    so that you can try other policies of the verifier on them.
 
     \b
     Examples:
@@ -63,6 +65,7 @@ def command(
 
     rows, skipped = _read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
+        _check_golds(rows, verifier)
         judgements = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
     pairs = list(zip(rows, judgements, strict=True))
     samples = Counter(row.problem_id for row in rows)
@@ -86,12 +89,45 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One completion to score."""
+    """One completion to score, and its file and line."""
 
     problem_id: str
     completion: str
     answer: Any
     finished: bool
+    source: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.source} line {self.line}"
+
+
+def _check_golds(rows: Sequence[_Row], verifier: Verifier) -> None:
+    """Check that the rows of each problem have one gold, in whatever notation.
+
+    Raises:
+        ProblemsError: Two problems have one id; it names the first row that differs from an earlier one.
+    """
+    firsts: dict[str, _Row] = {}
+    others: dict[tuple[str, str], tuple[_Row, _Row]] = {}
+    for row in rows:
+        first = firsts.setdefault(row.problem_id, row)
+        others.setdefault((row.problem_id, json.dumps(row.answer)), (first, row))
+    pairs = [
+        (first, row, text, gold)
+        for first, row in others.values()
+        for texts, gold in ((first.answer, row.answer), (row.answer, first.answer))
+        for text in (texts if isinstance(texts, list) else [texts])
+        if first is not row and text is not None
+    ]
+    verdicts = verifier.compare_many([(str(text).rsplit("####", 1)[-1], gold) for *_, text, gold in pairs])
+    for (first, row, *_), verdict in zip(pairs, verdicts, strict=True):
+        if verdict is not Verdict.correct:
+            golds = [f"{json.dumps(each.answer, ensure_ascii=False):.40}" for each in (row, first)]
+            what = f"has the gold {golds[0]} for problem {row.problem_id}, and {first.place} has {golds[1]}"
+            fix = "give each problem an id of its own, or score the files one by one"
+            raise ProblemsError(what, field=row.place, fix=fix)
 
 
 def _read_completions(sources: Sequence[str], skip_malformed: bool) -> tuple[list[_Row], int]:
@@ -106,9 +142,13 @@ def _read_completions(sources: Sequence[str], skip_malformed: bool) -> tuple[lis
             a stored sample that two files hold, or no rows.
     """
     files = [path for source in sources for path in _files(source)]
+    given: dict[object, str] = {}
     for path in files:
-        if files.count(path) > 1:
-            raise ProblemsError("is given twice", field=path, fix="its samples would count twice: name it once")
+        identity = file_identity(Path("/dev/stdin" if path == "-" else path))
+        if identity in given:
+            also = "" if given[identity] == path else f", also as {given[identity]}"
+            raise ProblemsError(f"is given twice{also}", field=path, fix="its samples would count twice: name it once")
+        given[identity] = path
     rows: list[_Row] = []
     skipped = 0
     seen: dict[tuple[str, int], str] = {}
@@ -142,7 +182,7 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
         with click.open_file(source, "rb") as stream:
             for number, line in chain.from_iterable(LineReader(cast("BinaryIO", stream)).batches()):
                 try:
-                    yield _row(parse_object(number, line))
+                    yield _row(parse_object(number, line), source, number)
                 except ValueError as error:
                     if not skip_malformed:
                         fix = "correct it, or pass --skip-malformed to skip and count such lines"
@@ -153,12 +193,12 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
         raise ProblemsError(f"cannot be read: {reason}", field=source, fix="name a JSON-lines file") from error
 
 
-def _row(content: dict[str, Any]) -> _Row:
+def _row(content: dict[str, Any], source: str, line: int) -> _Row:
     problem = content.get("problem_id")
     if not isinstance(problem, str | int | float) or isinstance(problem, bool):
         raise ValueError(f"field problem_id {'is missing' if problem is None else 'must be text or a number'}")
     completion, answer, finished = judgeable(content)
-    return _Row(str(problem), completion, answer, finished)
+    return _Row(str(problem), completion, answer, finished, source, line)
 
 
 def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
@@ -181,4 +221,7 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
             fix = "name the samples of one policy, each shard once"
             raise ProblemsError(what, field=path, fix=fix)
         seen[key] = path
-    return [_Row(row["problem_id"], row["completion"], row["gold"], row["finished"]) for row in records]
+    return [
+        _Row(row["problem_id"], row["completion"], row["gold"], row["finished"], path, number)
+        for number, row in enumerate(records, start=1)
+    ]

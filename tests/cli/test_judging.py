@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import ProblemsError
@@ -189,6 +189,78 @@ def test_score_takes_several_files_as_one(tmp_path):
     assert {**merged, "source": path} == whole
     twice = CliRunner().invoke(group, ["score", *sources, "--completions", str(parts[0])])
     assert isinstance(twice.exception, ProblemsError) and "given twice" in str(twice.exception)
+
+
+def score(*paths: object) -> Result:
+    sources = [word for path in paths for word in ("--completions", str(path))]
+    return CliRunner().invoke(group, ["score", *sources, "--json"])
+
+
+@pytest.mark.parametrize("name", ["./c.jsonl", "folder/../c.jsonl", "folder/up/c.jsonl", "soft", "hard", "/dev/fd/{}"])
+def test_score_counts_no_file_twice_however_it_is_spelled(tmp_path, monkeypatch, name):
+    path = completions(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "up").symlink_to(tmp_path)
+    (tmp_path / "soft").symlink_to(path)
+    (tmp_path / "hard").hardlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    with open(path, "rb") as held:
+        for files in ([path, name.format(held.fileno())], [name.format(held.fileno()), path]):
+            twice = score(*files)
+            assert isinstance(twice.exception, ProblemsError)
+            assert "given twice" in str(twice.exception)
+    assert json.loads(score(path).output)["samples"] == 8
+
+
+@pytest.mark.process
+def test_score_knows_the_file_behind_stdin(tmp_path):
+    path = completions(tmp_path)
+    words = [sys.executable, "-m", "rloop_core", "score", "--completions", "-", "--completions", path]
+    with open(path, "rb") as stream:
+        done = subprocess.run(words, stdin=stream, capture_output=True, text=True, check=False)
+    assert done.returncode == ProblemsError.exit_code
+    assert "given twice" in done.stderr
+
+
+GOLDS = [  # each line: one gold in several notations
+    ["5", 5, 5.0, "$5$", "005", "2 + 3 = 5\n#### 5", ["5"]],
+    ["1/2", 0.5, "\\frac12", "\\frac{1}{2}", ["1/2"]],
+    ["\\sqrt{8}", "2\\sqrt{2}"],
+    ["(1, 2)", "\\left(1,2\\right)"],
+    [["1", "7"], [7, 1]],
+    ["\\text{Evelyn}", "Evelyn"],
+    [7],
+]
+
+
+@pytest.mark.process
+def test_score_takes_one_gold_in_several_notations(tmp_path):
+    rows = [
+        {"problem_id": number, "completion": "\\boxed{5}", "answer": gold}
+        for number, golds in enumerate(GOLDS)
+        for gold in golds
+    ]
+    for number, row in enumerate(rows):
+        (tmp_path / f"{number % 2}").open("a").write(lines(row))
+    scored = json.loads(score(tmp_path / "0", tmp_path / "1").output)
+    assert (scored["problems"], scored["samples"], scored["verdicts"]["correct"]) == (len(GOLDS), len(rows), 7)
+
+
+@pytest.mark.parametrize("one", [0, 1, 4, 5, 6])
+@pytest.mark.parametrize("files", [1, 2])
+def test_score_refuses_two_problems_with_one_id(tmp_path, one, files):
+    """Data sets that each count their problems from 0 are not samples of the same problems."""
+    for other in {0, 1, 4, 5, 6} - {one}:
+        paths = [tmp_path / f"{other}-{number % files}.jsonl" for number in range(2)]
+        for path, golds in zip(paths, (GOLDS[one], GOLDS[other]), strict=True):
+            same = [{"problem_id": "same", "completion": "\\boxed{1}", "answer": "1"}]
+            rows = [{"problem_id": 0, "completion": "\\boxed{5}", "answer": gold} for gold in golds[:1]]
+            path.open("a").write(lines(*same, *rows))
+        error = score(*dict.fromkeys(paths)).exception
+        assert isinstance(error, ProblemsError)
+        assert "problem 0" in error.what
+        assert str(paths[0]) in error.what
+        assert (error.field, "id of its own" in error.fix) == (f"{paths[1]} line {4 if files == 1 else 2}", True)
 
 
 def test_score_refuses_missing_and_empty_files_and_bad_k(tmp_path):

@@ -456,6 +456,13 @@ _VERIFIER = (
 
 _PROBLEMS = (
     Wrong(
+        "one-id-for-two-golds",
+        "rloop_core/cli/score_command.py",
+        "others.setdefault((row.problem_id, json.dumps(row.answer)), (first, row))",
+        "others.setdefault((row.problem_id, row.problem_id), (first, row))",
+        "Two sets that count their problems from 0 are scored as one, and pass@2 is 100 %.",
+    ),
+    Wrong(
         "inputs-are-written-over",
         "rloop_core/cli/output.py",
         'f"{option} reads"\n    for',
