@@ -55,15 +55,14 @@ def load_problems(
         try:
             if isinstance(row, sources.MalformedLineError):
                 raise row
-            text, gold, system = sources.problem_and_gold(row, problem_columns, gold_columns)
+            found = sources.problem_and_gold(row, problem_columns, gold_columns)
         except ValueError as error:
             if source.skip_malformed:
                 collected.malformed += 1
                 continue
             fix = "correct it, or set skip_malformed: true to skip and count such rows"
             raise ProblemsError(f"{place} {error}", field=source.source, fix=fix) from None
-        collected.add(place, text, gold)
-        collected.without_system += system
+        collected.add(place, found)
     problem_set = collected.problem_set(source.limit, rows)
     if not problem_set.problems:
         counts = ", ".join(f"{key} {count}" for key, count in problem_set.ledger.items() if count) or "no rows"
@@ -122,20 +121,25 @@ class _Collected:
     Attributes:
         name: Name of the set.
         malformed: Number of skipped rows, counted by the caller.
-        without_system: Number of rows whose system message was left out, counted by the caller.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.malformed = self.without_system = 0
-        self._rows = 0
+        self.malformed = 0
+        self._rows = self._without_system = 0
+        self._ambiguous, self._first_ambiguous = 0, ""
         self._by_id: dict[str, _Candidate] = {}
         # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
         self._by_text: dict[str, _Candidate] = {}
 
-    def add(self, place: str, text: str, gold: str) -> None:
+    def add(self, place: str, found: sources.Found) -> None:
         """Add one row."""
+        text, gold, system, others = found
         self._rows += 1
+        self._without_system += system
+        if other := next((each for each in others if not _is_same_answer(each, gold)), None):
+            self._ambiguous += 1
+            self._first_ambiguous = self._first_ambiguous or f"{place}: {other[:40]!r} and {gold[:40]!r}"
         candidate = self._by_text.get(text)
         if candidate is None:
             identity = problem_id(text)
@@ -167,7 +171,12 @@ class _Collected:
             self.name,
             problems,
             ledger,
-            (*source.warnings, *_conflict_warning(conflicting), *_system_warning(self.without_system)),
+            (
+                *source.warnings,
+                *_conflict_warning(conflicting),
+                *_system_warning(self._without_system),
+                *_ambiguity_warning(self._ambiguous, self._first_ambiguous),
+            ),
             tuple(candidate.repeated() for candidate in conflicting),
             tuple(candidate.repeated() for candidate in consistent if candidate.copies > 1),
         )
@@ -191,6 +200,12 @@ def _conflict_warning(conflicting: Sequence[_Candidate]) -> tuple[str, ...]:
 def _system_warning(rows: int) -> tuple[str, ...]:
     what = "row has a system message, which is" if rows == 1 else "rows have a system message, which is"
     return (f"{rows:,} {what} left out: prompt.template writes the instructions",) if rows else ()
+
+
+def _ambiguity_warning(rows: int, first: str) -> tuple[str, ...]:
+    what = "solution gives" if rows == 1 else "solutions give"
+    rule = "in boxes or after ####, and the last is the gold (a column `answer` decides)"
+    return (f"{rows:,} {what} several answers, {rule}; first {first}",) if rows else ()
 
 
 def _is_same_answer(gold: str, other: str) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rloop_core.errors import ProblemsError
 from rloop_core.json_text import check_text, parse_json
 from rloop_core.problems.registry import GOLD_COLUMNS, PROBLEM_COLUMNS
 from rloop_core.problems.templates import DAPO_AFTER, DAPO_BEFORE
+from rloop_core.verifier import Policies
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import gold_text
 
@@ -23,6 +24,7 @@ MOST_CHARACTERS = 200_000
 """Limit of a problem, a gold answer and a worked solution."""
 _WORKED_COLUMNS = ("solution",)
 """Columns with a worked solution, whose gold is in its last box or after GSM8K's `####`."""
+_ALL_BOXES = Policies(boxes="agreeing")
 _PARQUET_BATCH = 1024
 _BATCH_BYTES = 2**29
 _MOST_PACKED = 1000
@@ -244,14 +246,29 @@ def looks_like_hub_id(source: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source) is not None
 
 
+class Found(NamedTuple):
+    """The problem and the gold answer in a row.
+
+    Attributes:
+        problem: The text without DAPO's instructions; of a chat prompt the user message.
+        gold: The gold answer; several acceptable ones are `$a$ OR $b$`, sorted, of which the verifier accepts each.
+        system: The chat prompt's system message was left out.
+        others: Answers that the gold's text gives before the gold, in boxes or after `####`.
+    """
+
+    problem: str
+    gold: str
+    system: bool
+    others: tuple[str, ...]
+
+
 def problem_and_gold(
     row: object, problem_columns: Sequence[str] = PROBLEM_COLUMNS, gold_columns: Sequence[str] = GOLD_COLUMNS
-) -> tuple[str, str, bool]:
-    """Return the text of the first column that holds a problem, of the first that holds a gold answer, and a flag.
+) -> Found:
+    """Return what the first column that holds a problem and the first that holds a gold answer give.
 
-    Of a chat prompt (list of role and content) the user message is taken; the flag says that a system message was left
-    out. DAPO's instructions around a problem are
-    removed. A dotted column reads a nested field.
+    A problem may be a chat prompt (list of role and content), a gold answer a list of acceptable ones. A dotted column
+    reads a nested field.
 
     Raises:
         ValueError: The row is not an object, or lacks a problem or a usable gold; the message says which.
@@ -262,13 +279,13 @@ def problem_and_gold(
     if found is None:
         raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
     problem, system = found
-    gold = _gold(row, gold_columns)
+    gold, others = _gold(row, gold_columns)
     for name, text in (("problem", problem), ("gold answer", gold)):
         try:
             check_text(text)
         except ValueError as error:
             raise ValueError(f"has a {name} that {error}") from None
-    return problem, gold, system
+    return Found(problem, gold, system, others)
 
 
 def _field(row: dict[str, Any], column: str) -> Any:
@@ -312,24 +329,40 @@ def _problem(value: object) -> tuple[str, bool] | None:
     return found and (found[0], len(messages) > 1)
 
 
-def _gold(row: dict[str, Any], columns: Sequence[str]) -> str:
+def _gold(row: dict[str, Any], columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     reason = f"has no gold answer in {', '.join(columns)}"
     for column in columns:
         value = _field(row, column)
         if value is None:
             continue
         try:
-            return _worked(value) if column in _WORKED_COLUMNS and isinstance(value, str) else gold_text(value)
+            return _any_of([_one(member, column) for member in _entries(value) if member is not None])
         except ValueError as error:
             reason = f"field {column}: {error}"
     raise ValueError(reason)
 
 
-def _worked(solution: str) -> str:
-    """Return the gold of a worked solution: its last box, or what follows `####`."""
-    answer, boxes, *_ = extract(solution)
-    if boxes and answer is not None:
-        return gold_text(answer)
-    if "####" in solution:
-        return gold_text(solution)
-    raise ValueError("the solution has neither a closed \\boxed{} nor ####")
+def _any_of(found: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[str, tuple[str, ...]]:
+    """Return acceptable golds as one text, in the form that the verifier reads as several, and the other answers."""
+    golds = sorted({gold for gold, _ in found})
+    if not golds:
+        raise ValueError("the list of gold answers is empty")
+    others = tuple(other for _, others in found for other in others)
+    if len(golds) == 1:
+        return golds[0], others
+    if any("$" in gold.replace("\\$", "") or re.search(r"\sOR\s", gold) for gold in golds):
+        raise ValueError("a list of gold answers with $ or OR inside of one cannot be told apart from a longer list")
+    return " OR ".join(f"${gold}$" for gold in golds), others
+
+
+def _one(value: object, column: str) -> tuple[str, tuple[str, ...]]:
+    """Return one gold, of a worked solution its last box or what follows the last `####`, and the answers before it."""
+    if not isinstance(value, str):
+        return gold_text(value), ()
+    answer, boxes, _, others = extract(value, _ALL_BOXES)
+    if column in _WORKED_COLUMNS:
+        if boxes and answer is not None:
+            return gold_text(answer), others
+        if "####" not in value:
+            raise ValueError("the solution has neither a closed \\boxed{} nor ####")
+    return gold_text(value), (*others, *(text.strip() for text in value.split("####")[1:-1]))

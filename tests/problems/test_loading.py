@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import ProblemSet, load_problems, problem_id
+from rloop_core.problems import ProblemSet, load_problems, problem_id, self_check
+from rloop_core.verifier import Verdict, Verifier
 
 
 def at(source: str) -> ProblemSource:
@@ -236,7 +237,13 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
         ({"problem": "a", "answer": None}, "line 2 has no gold answer"),
         ({"problem": "a", "answer": " "}, "line 2 field answer: the gold answer is empty"),
         ({"problem": "a", "answer": True}, "line 2 field answer: a truth value"),
-        ({"problem": "a", "answer": [1]}, "line 2 field answer: a gold answer cannot be of type list"),
+        ({"problem": "a", "answer": []}, "line 2 field answer: the list of gold answers is empty"),
+        ({"problem": "a", "answer": [None]}, "line 2 field answer: the list of gold answers is empty"),
+        ({"problem": "a", "answer": ["1", " "]}, "line 2 field answer: the gold answer is empty"),
+        ({"problem": "a", "answer": ["1", ["2"]]}, "line 2 field answer: a gold answer cannot be of type list"),
+        ({"problem": "a", "answer": ["1", {"b": "2"}]}, "line 2 field answer: a gold answer cannot be of type dict"),
+        ({"problem": "a", "answer": ["1", "$2$ and $3$"]}, "line 2 field answer: a list of gold answers with $ or OR"),
+        ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
         ({"problem": "a", "solution": "it is 7"}, "line 2 field solution: the solution has neither"),
         ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),
         ('{"problem": "a", "answer": NaN}', "line 2 field answer: the gold answer nan is not finite"),
@@ -248,6 +255,63 @@ def test_a_row_without_problem_or_gold_is_named(tmp_path: Path, row: Any, compla
     line = row if isinstance(row, str) else json.dumps(row)
     path.write_bytes(b'{"problem": "x", "answer": "1"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
     assert complaint in refusal(at(str(path)))
+
+
+LISTS = [  # golds, and what else equals one of them
+    (["1/2", "0.7"], "\\frac12"),
+    ([5, None, 7.0], "7"),
+    (["025", "3,000"], "25"),
+    (["\\$5", "50\\%"], "5"),
+    (["$x+1$", "\\boxed{\\sqrt{2}}", "so it is #### 4"], "1+x"),
+    (["Evelyn", "\\text{(B)}", "(1, 2]"], "B"),
+    (["1, 2", "x = 6"], "2,1"),
+    (["9"], "9.0"),
+]
+
+
+@pytest.mark.process
+def test_a_list_of_golds_accepts_each_of_them(tmp_path: Path) -> None:
+    rows = [{"problem": f"{n}?", "answer": golds} for n, (golds, _) in enumerate(LISTS)]
+    loaded = load_problems(write(tmp_path / "p.jsonl", *rows))
+    assert len(loaded) == len(LISTS)
+    texts = [[None if gold is None else str(gold).removesuffix(".0") for gold in golds] for golds, _ in LISTS]
+    pq.write_table(pa.table({"problem": [row["problem"] for row in rows], "answer": texts}), tmp_path / "p.parquet")
+    assert load_problems(at(str(tmp_path / "p.parquet"))).digest == loaded.digest
+    with Verifier() as verifier:
+        assert self_check(loaded, verifier) == []
+        for (golds, also), problem in zip(LISTS, loaded, strict=True):
+            given = [str(gold).removeprefix("so it is #### ") for gold in golds if gold is not None]
+            assert {verifier.judge(f"\\boxed{{{answer}}}", problem.gold).verdict for answer in (*given, also)} == {
+                Verdict.correct
+            }
+            assert verifier.judge("\\boxed{11}", problem.gold).verdict is Verdict.wrong
+    again = write(tmp_path / "again.jsonl", *({"problem": row.problem, "answer": row.gold} for row in loaded))
+    assert load_problems(again).digest == loaded.digest
+
+
+def test_the_order_of_acceptable_golds_is_no_contradiction(tmp_path: Path) -> None:
+    rows = [{"problem": "a", "answer": golds} for golds in (["1", "x"], ["x", "1"], [None, "x", 1, "x"])]
+    assert load_problems(write(tmp_path / "p.jsonl", *rows)).ledger["duplicates_dropped"] == 2
+    assert "empty" in refusal(write(tmp_path / "p.jsonl", *rows, {"problem": "a", "answer": ["1", "y"]}))
+
+
+@pytest.mark.parametrize("column", ["answer", "solution"])
+@pytest.mark.parametrize("parts", [2, 3, 30])
+def test_a_solution_with_several_answers_is_warned_about(tmp_path: Path, column: str, parts: int) -> None:
+    """Several boxes or #### of one solution are several possible golds; which one is meant, only its author knows."""
+    shapes = ["#### {}\n"] + ["\\boxed{{{}}} or ", "$\\fbox{{{}}}$"] * (column == "solution")
+    differ = ["".join(shape.format(n + 1) for n in range(parts)) for shape in shapes]
+    agree = ["".join(shape.format(["5", "5.0", "\\frac{10}{2}"][n % 3]) for n in range(parts)) for shape in shapes]
+    rows = [{"problem": f"{n}?", column: text} for n, text in enumerate(agree)]
+    quiet = load_problems(write(tmp_path / "quiet.jsonl", *rows))
+    assert quiet.warnings == ()
+    assert len(quiet) == len(shapes)
+    rows += [{"problem": f"{len(rows) + n}?", column: text} for n, text in enumerate(differ)]
+    loaded = load_problems(write(tmp_path / "p.jsonl", *rows, rows[-1]))
+    assert {problem.gold for problem in loaded.problems[len(shapes) :]} == {str(parts)}
+    (warning,) = loaded.warnings
+    assert warning.startswith(f"{len(shapes) + 1} ")
+    assert f"first line {len(shapes) + 1}: '1' and '{parts}'" in warning
 
 
 def test_sources_that_cannot_be_read(tmp_path: Path) -> None:

@@ -505,6 +505,20 @@ _PROBLEMS = (
         "The last message of a few-shot chat is trained on without what it refers to.",
     ),
     Wrong(
+        "other-boxes-unnoticed",
+        "rloop_core/problems/sources.py",
+        'Policies(boxes="agreeing")',
+        "Policies()",
+        "A solution that gives two answers in boxes is trained on with the last, and nobody is told.",
+    ),
+    Wrong(
+        "one-of-the-golds",
+        "rloop_core/problems/sources.py",
+        '" OR ".join(f"${gold}$" for gold in golds)',
+        "golds[0]",
+        "Of a list of acceptable answers only one is accepted.",
+    ),
+    Wrong(
         "overlap-above-the-threshold",
         "rloop_core/problems/decontamination.py",
         "share >= self._rules.containment",
