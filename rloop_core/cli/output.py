@@ -102,7 +102,7 @@ def check_outputs(
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str) -> None:
-    """Write rows as JSON lines; the file is written whole or not at all.
+    """Write rows as JSON lines; a file is written whole or not at all, a device or pipe is never replaced by one.
 
     Raises:
         ConfigError: The file cannot be written; it names the option that gave the path.
@@ -113,7 +113,11 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-        replace_text(path, text.encode(errors="backslashreplace").decode())  # lone surrogates become JSON escapes
+        text = text.encode(errors="backslashreplace").decode()  # lone surrogates become JSON escapes
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            replace_text(path, text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"{path} cannot be written: {reason}", field=option, fix="name another file") from error

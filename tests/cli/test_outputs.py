@@ -102,6 +102,19 @@ def test_other_files_are_written(folder: Path) -> None:
         assert rloop("verify", {"--input": folder / "one", "--output": Path(device)}).exit_code == 0
 
 
+def test_a_pipe_is_written_to_and_stays(folder: Path) -> None:
+    """A file is replaced by its new version; /dev/null and other devices must not be."""
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert rloop("problems", {"": folder / "two", "--out": pipe}).exit_code == 0
+        assert pipe.is_fifo()
+        assert len(os.read(held, 4096).splitlines()) == 2
+    finally:
+        os.close(held)
+
+
 def test_a_study_is_not_written_over_by_its_numbers(tmp_path: Path) -> None:
     text = json.dumps(read_mapping(ROOT / "deployments/studies/sums.yaml"))
     (tmp_path / "study.json").write_text(text)
