@@ -108,7 +108,12 @@ def _serve(descriptor: int, parent: int) -> None:
     with without_pandas():
         import uvicorn
         from prefect.server.api.server import create_app
+        from prefect.server.database.configurations import AioSqliteConfiguration
 
+    # A transaction that reads first and writes then is refused where another one has written meanwhile, and the client
+    # asks again after 2 seconds: once or twice a run. One that locks at once waits for milliseconds.
+    begin = AioSqliteConfiguration.begin_transaction
+    AioSqliteConfiguration.begin_transaction = lambda self, session, **_: begin(self, session, with_for_update=True)  # type: ignore[method-assign]
     database = EmptyDatabase(home)
     database.put()
     # A current database needs neither migrations nor blocks.
