@@ -107,7 +107,7 @@ class Server:
     def _ask(self, method: str, path: str, content: Any) -> httpx.Response:
         user, word = self.password.split(":", 1)
         for _ in range(20):  # 503: SQLite is locked for a moment; Prefect's own clients ask again as well
-            answer = httpx.request(method, f"{self.api}{path}", json=content, auth=(user, word), timeout=60)
+            answer = httpx.request(method, f"{self.api}{path}", json=content, auth=(user, word), timeout=240)
             if answer.status_code != 503:
                 break
             time.sleep(0.5)
