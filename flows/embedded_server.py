@@ -109,6 +109,7 @@ def _serve(descriptor: int, parent: int) -> None:
         import uvicorn
         from prefect.server.api.server import create_app
 
+    lock_at_once()
     database = EmptyDatabase(home)
     database.put()
     # A current database needs neither migrations nor blocks.
@@ -121,6 +122,18 @@ def _serve(descriptor: int, parent: int) -> None:
         listener = socket.socket(fileno=descriptor)
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
         server.run(sockets=[listener])
+
+
+def lock_at_once() -> None:
+    """Have the transactions of Prefect's server on SQLite lock the database when they begin.
+
+    One that reads first and writes then is refused where another one has written meanwhile, and the client asks again
+    after 2 seconds: once or twice a run. One that locks at once waits for milliseconds.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    begin = AioSqliteConfiguration.begin_transaction
+    AioSqliteConfiguration.begin_transaction = lambda self, session, **_: begin(self, session, with_for_update=True)  # type: ignore[method-assign]
 
 
 def _end_with_input() -> None:

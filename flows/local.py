@@ -26,7 +26,9 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
         # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
         with watched_by(listener), open_run(config) as run:
             if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
-                run.runner.check()
+                from rloop_core.stages.preflight import check_light
+
+                check_light(config, run.runner.store, run.runner.inputs)
                 start_fork_server()
             with prefect_api(server):
                 _run_flow(config)
@@ -35,17 +37,20 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
 def _run_flow(config: Config) -> None:
     from prefect.utilities import engine
 
-    from flows.rloop import rloop
     from flows.server_errors import DELETED, server_was_gone, was_deleted
-    from flows.vanilla_rl import vanilla_rl
     from tasks.session import has_ui
+
+    if config.arm == "vanilla-rl":
+        from flows.vanilla_rl import vanilla_rl as flow
+    else:
+        from flows.rloop import rloop as flow
 
     # Prefect replaces the handler of SIGTERM while a flow runs. Its own would report the end to a server that may be
     # gone, for minutes; the command's ends it within seconds.
     if callable(handler := signal.getsignal(signal.SIGTERM)):
         engine._prefect_sigterm_handler = handler  # type: ignore[assignment]
     try:
-        (vanilla_rl if config.arm == "vanilla-rl" else rloop)(config)
+        flow(config)
     except RLoopError:
         raise
     except Exception as error:

@@ -56,7 +56,10 @@ LONGEST = (
 )
 TOGETHER = (
     ("results/",),
-    ("flows/test_runs", "flows/test_bad_input", "flows/test_compare", "flows/test_vanilla", "flows/test_contamination"),
+    (
+        *("flows/test_runs", "flows/test_bad_input", "flows/test_compare", "flows/test_vanilla"),
+        *("flows/test_contamination", "faults/test_kill", "tasks/test_remote"),
+    ),
 )
 """Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""
 STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
@@ -310,6 +313,18 @@ def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProc
 def command_environment(home: Path) -> dict[str, str]:
     """The environment of a command that must touch nobody else's Prefect."""
     return {**os.environ, "PREFECT_HOME": str(home), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+
+
+def left_over_environment(folder: Path) -> dict[str, str]:
+    """Left-overs of launchers, precision by environment, a proxy for everything, and a long temporary folder."""
+    temporary = folder / ("t" * 200)
+    temporary.mkdir()
+    launcher = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
+    others = {"TORCHELASTIC_RUN_ID": "x", "PMI_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    precision = {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
+    places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
+    return {**launcher, **others, **precision, **proxies, **places}
 
 
 @contextmanager

@@ -102,6 +102,7 @@ class StageRunner:
         self.store, self._unguarded = store.guarded(lease.ensure_held) if lease else store, store
         self.inputs = Inputs(config, self.store, self._manifest)
         self._known: dict[tuple[int, str], Manifest] = {}
+        self._left: list[Place] | None = None
         self._lease = lease
         self._on_event = on_event
         self._launch = launch
@@ -169,10 +170,14 @@ class StageRunner:
     def remaining(self) -> list[Place]:
         """Return each (iteration, stage) without an artifact under this config, and all that build on those.
 
+        While we hold the lease the store is read once, and again after a stage.
+
         Raises:
             ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
         """
-        return remaining_stages(self.config, self.store, self.inputs)
+        if self._left is None or self._lease is None:
+            self._left = remaining_stages(self.config, self.store, self.inputs)
+        return self._left
 
     def is_recorded(self) -> bool:
         """Return True if preflight's record is in the store and can be read; a damaged one is reported."""
@@ -182,8 +187,8 @@ class StageRunner:
             self._note_preflight(str(damage))
             return False
 
-    def check(self) -> tuple[InputRef, ...]:
-        """Run the part of `preflight` that takes a moment and no process; return the inputs of the rest.
+    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Check everything that can be known to fail, and record what the problem sets hold; return the counts.
 
         Raises:
             RLoopError: One clear line about the first thing that is wrong.
@@ -191,16 +196,6 @@ class StageRunner:
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        self.remaining()
-        return refs
-
-    def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail, and record what the problem sets hold; return the counts.
-
-        Raises:
-            RLoopError: One clear line about the first thing that is wrong.
-        """
-        refs = self.check()
         check_machines(self.config, self._note_preflight, should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
@@ -230,6 +225,7 @@ class StageRunner:
         """Remember an artifact: while we hold the lease nobody else writes the run, so its digest stays the same."""
         if self._lease:
             self._known[result.manifest.iteration, result.manifest.stage] = result.manifest
+            self._left = None
         return result
 
     def _manifest(self, iteration: int, stage: str) -> Manifest | None:
@@ -268,9 +264,7 @@ class StageRunner:
 
     def _adopt(self, wanted: _Wanted, reason: str) -> tuple[Manifest, str] | None:
         """Copy the artifact with the same fingerprint from a run that `placement.adopt` names, if there is one."""
-        for run in self.config.placement.adopt:
-            if run == self.config.name:
-                continue
+        for run in (run for run in self.config.placement.adopt if run != self.config.name):
             with contextlib.suppress(ArtifactDamaged):
                 theirs = read_manifest(self.store, run, wanted.iteration, wanted.stage)
                 if theirs and theirs.fingerprint == wanted.fingerprint:

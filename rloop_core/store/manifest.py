@@ -44,6 +44,8 @@ _CHECKSUM = {"section": "versions", "key": "manifest.json"}
 """The checksum of a manifest's file is one of its versions, because its other keys are a contract."""
 
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+_COUNTS = TypeAdapter(dict[str, Count])
+_COUNTS_BY_SET = TypeAdapter(dict[str, Count | dict[str, Count]])
 
 
 class _Record(BaseModel):
@@ -97,8 +99,7 @@ class Manifest(_Record):
     @classmethod
     def _are_counts(cls, counts: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Accept whole numbers; for an evaluation, also whole numbers by problem set."""
-        by_set = info.data.get("stage") == "evaluate"
-        return TypeAdapter(dict[str, Count | dict[str, Count]] if by_set else dict[str, Count]).validate_python(counts)
+        return (_COUNTS_BY_SET if info.data.get("stage") == "evaluate" else _COUNTS).validate_python(counts)
 
     @property
     def folder(self) -> str:

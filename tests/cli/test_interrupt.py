@@ -55,6 +55,7 @@ def test_a_run_goes_on_without_its_prefect_and_ends_when_its_whole_process_group
 ):
     """A terminal, `timeout`, `scancel` and systemd send the signal to the group."""
     command = [sys.executable, "-m", "rloop_core", "run", "--config", str(SMOKE), "--store", str(tmp_path / "store")]
+    command += ["--set", "explore.steps=1", "--set", "evaluate.sets=[]"]
     env = command_environment(tmp_path) | {"PYTHONWARNINGS": "ignore"}
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=-1, stderr=-1, text=True, start_new_session=True) as run:
         _read_until(run, "explore 0: started")

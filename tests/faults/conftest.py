@@ -27,13 +27,14 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
 class Disturbed:
     """A smoke run in a process of its own, on a store that outlives it.
 
-    `options` are more of its command's, `before` is a command that starts it.
+    `options` are more of its command's, `before` is a command that starts it, `environment` is added to its own.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.options = options
         self.before: tuple[str, ...] = ()
+        self.environment: dict[str, str] = {}
         self.store = folder / "store"
         self.home = folder / "home"
         self.log = folder / "log.txt"
@@ -54,7 +55,7 @@ class Disturbed:
                     *self.options,
                 ],
                 cwd=ROOT,
-                env=command_environment(self.home),
+                env=command_environment(self.home) | self.environment,
                 stdout=log,
                 stderr=log,
             )

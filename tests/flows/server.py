@@ -26,6 +26,13 @@ from tests.conftest import ROOT, call_rloop
 
 PASSWORD = "admin:not-a-secret"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+_ON_SQLITE = """
+import sys, uvicorn
+from flows.embedded_server import lock_at_once
+from prefect.server.api.server import create_app
+lock_at_once()
+uvicorn.run(create_app(), port=int(sys.argv[1]), log_level="error")
+"""
 
 
 @dataclass
@@ -107,7 +114,7 @@ class Server:
     def _ask(self, method: str, path: str, content: Any) -> httpx.Response:
         user, word = self.password.split(":", 1)
         for _ in range(20):  # 503: SQLite is locked for a moment; Prefect's own clients ask again as well
-            answer = httpx.request(method, f"{self.api}{path}", json=content, auth=(user, word), timeout=60)
+            answer = httpx.request(method, f"{self.api}{path}", json=content, auth=(user, word), timeout=240)
             if answer.status_code != 503:
                 break
             time.sleep(0.5)
@@ -179,7 +186,7 @@ class Server:
             pool: Its pool.
             more: Environment variables of the worker and its runs.
         """
-        command = ["worker", "start", "--pool", pool, "--limit", "1"]
+        command = ["-m", "prefect", "worker", "start", "--pool", pool, "--limit", "1"]
         with _running(command, self.folder / f"{pool}.log", self.environment(**more)):
             yield
 
@@ -216,9 +223,8 @@ def prefect_server(
         # Else now and then it never answers again: an automation is made while the service looks for changed ones.
         environment.setdefault("PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED", "false")
     del environment["PREFECT_API_URL"]
-    with _running(
-        ["server", "start", "--host", "127.0.0.1", "--port", str(port)], folder / "server.log", environment
-    ) as process:
+    start = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with _running(start if database else ["-c", _ON_SQLITE, str(port)], folder / "server.log", environment) as process:
         deadline = time.monotonic() + 90
         while True:
             assert process.poll() is None and time.monotonic() < deadline, (folder / "server.log").read_text()[-3000:]
@@ -234,7 +240,7 @@ def prefect_server(
 def _running(arguments: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with open(log, "ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *arguments],
+            [sys.executable, *arguments],
             cwd=log.parent, env=environment, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     try:

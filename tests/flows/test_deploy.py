@@ -276,23 +276,17 @@ def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict
     _check_what_the_ui_shows(server, first)
 
 
-@pytest.mark.long
-def test_the_same_run_again_shows_cached_and_needs_no_slot(server: Server, first: dict[str, Any]) -> None:
-    with all_slots_taken(server, "rloop-gpu"):
-        second = _run(server, "rloop/iterate", **ASKED)
-    again = _states(server, second)
+def test_a_schedule_that_is_switched_on_starts_the_same_run_again_which_is_cached_and_needs_no_slot(
+    worked: Server, first: dict[str, Any]
+) -> None:
+    with all_slots_taken(worked, "rloop-gpu"):
+        second = worked.scheduled("rloop/nightly", {**ASKED, "store": str(worked.folder / "store")})
+    assert (second["state_name"], second["name"]) == ("Completed", "first"), second["state"]["message"]
+    again = _states(worked, second)
     assert {again[stage] for stage in STAGES} == {"Cached"}
     assert second["state"]["message"] == first["state"]["message"]
-    drawn = {artifact["key"] for artifact in _artifacts(server, second)}
+    drawn = {artifact["key"] for artifact in _artifacts(worked, second)}
     assert "first-report" in drawn and not any(key.endswith("-figure") for key in drawn)
-
-
-def test_a_schedule_that_is_switched_on_starts_runs_that_complete(worked: Server) -> None:
-    few = [*SMALL, "evaluate.base=false"]
-    asked = {"config_file": "smoke", "name": "scheduled", "iterations": 1, "overrides": few}
-    run = worked.scheduled("rloop/nightly", {**asked, "store": str(worked.folder / "store")})
-    assert (run["state_name"], run["name"]) == ("Completed", "scheduled"), run["state"]["message"]
-    assert len(list((worked.folder / "store/scheduled").rglob("manifest.json"))) == 5
 
 
 def _wait_for_a_slot(server: Server, number: str) -> None:

@@ -70,6 +70,33 @@ def test_a_database_of_this_version_is_prepared_and_any_other_is_not(
     assert not EmptyDatabase(tmp_path).is_current()
 
 
+_WRITE = """
+import httpx
+from concurrent.futures import ThreadPoolExecutor
+from flows.embedded import early_server, prefect_api
+with early_server() as server, prefect_api(server):
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+    place = {"auth": tuple(PREFECT_API_AUTH_STRING.value().split(":")), "base_url": PREFECT_API_URL.value()}
+    with httpx.Client(**place, timeout=240) as client, ThreadPoolExecutor(4) as pool:
+        flow = client.post("/flows/", json={"name": "flow"}).json()["id"]
+        run = client.post("/flow_runs/", json={"flow_id": flow}).json()["id"]
+        state = {"type": "PENDING"}
+        def write(number):
+            task = {"flow_run_id": run, "task_key": "task", "dynamic_key": str(number), "state": state}
+            return client.post("/task_runs/", json=task).status_code
+        print({*pool.map(write, range(80))})
+"""
+
+
+def test_an_answer_to_one_of_several_at_once_is_no_refusal(tmp_path: Path) -> None:
+    """Prefect's client asks again after 2 seconds and more, and 4 times at the most."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITE], cwd=ROOT, env=command_environment(tmp_path), capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "{201}", done.stderr
+
+
 def test_a_server_begun_for_nothing_is_ended_at_once(tmp_path: Path) -> None:
     script = "from flows.embedded import early_server\nwith early_server() as server:\n    print(server.process.pid)"
     done = subprocess.run(

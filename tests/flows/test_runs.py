@@ -22,6 +22,7 @@ from tests.conftest import (
     SMOKE,
     command_environment,
     embedded_prefect,
+    left_over_environment,
     manifest_digests,
     run_rloop,
     start_rloop,
@@ -74,19 +75,13 @@ def test_a_run_leaves_every_stages_manifest_where_the_contract_says(finished_smo
     assert not any(path for path in (finished_smoke / "store" / SCRATCH).rglob("*") if path.is_file())
 
 
+@pytest.mark.long
 def test_what_the_shell_holds_changes_no_digest_and_hangs_nothing(finished_smoke: Path, tmp_path: Path) -> None:
-    """Left-overs of launchers, precision by environment, a proxy for everything, and a long temporary folder."""
-    temporary = tmp_path / ("t" * 200)
-    temporary.mkdir()
-    launcher = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"}
-    others = {"TORCHELASTIC_RUN_ID": "x", "PMI_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
-    precision = {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
-    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy"), "http://127.0.0.1:9")
-    places = {"TMPDIR": str(temporary), "NO_PROXY": "", "no_proxy": ""}
+    """The quick tier has it in `faults/test_kill`, for a stage."""
     start_rloop(
         "run", "--config", str(SMOKE), "--iterations", "1", "--set", "evaluate.sets=[]", "--no-report",
         "--store", str(tmp_path / "store"),
-        home=tmp_path / "home", env={**launcher, **others, **precision, **proxies, **places},
+        home=tmp_path / "home", env=left_over_environment(tmp_path),
     )  # fmt: skip
     digests = manifest_digests(tmp_path / "store", "smoke")
     assert len(digests) == 4 and digests.items() <= manifest_digests(finished_smoke / "store", "smoke").items()

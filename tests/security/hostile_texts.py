@@ -19,7 +19,7 @@ CHARACTERS = (
 _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
 _LONG = 30
 """A repeat of at least so many is treated as one without end."""
-_MOST = 250
+_MOST = 120
 _SHORT = 400
 _SUSPECT = 0.02
 """Seconds for a short text, at which the long one is tried at once: what takes cubic time would take hours there."""
@@ -153,7 +153,7 @@ def processor_limit(seconds: float) -> Iterator[None]:
 def too_slow(work: Callable[[str], object], made: set[Attack], size: int, seconds: float = 20.0) -> Attack | None:
     """Return an attack with which the work exceeds the limit on a text of `size`; None if there is none.
 
-    All attacks are timed on short texts; those that are slow there, and the slowest three, are tried on long ones. A
+    All attacks are timed on short texts; those that are slow there, and the slowest two, are tried on long ones. A
     million characters take milliseconds in linear time, and hours in quadratic time: the machine's speed decides
     nothing.
     """
@@ -169,7 +169,7 @@ def too_slow(work: Callable[[str], object], made: set[Attack], size: int, second
                 if taken > _SUSPECT:
                     work(attack.text(size))
             timed.append((taken / len(text), attack))
-        for _, attack in sorted(timed)[-3:]:
+        for _, attack in sorted(timed)[-2:]:
             with processor_limit(seconds):
                 work(attack.text(size))
     except TooSlowError:

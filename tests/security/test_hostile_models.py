@@ -132,7 +132,7 @@ def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tm
     monkeypatch.setenv("RLOOP_REFUSE_REMOTE_CODE", value)
     with Lease(Store(config.placement.store), config.name) as lease:
         runner = StageRunner(config, Store(config.placement.store), lease, launch=launch_here)
-        for start in (runner.check, lambda: runner.ensure("evaluate", -1)):
+        for start in (runner.preflight, lambda: runner.ensure("evaluate", -1)):
             with pytest.raises(ConfigError, match="RLOOP_REFUSE_REMOTE_CODE is set"):
                 start()
     assert not (tmp_path / "ran").exists()

@@ -12,6 +12,7 @@ from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import ArtifactDamaged, ProblemsError
 from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.preflight import check_light
 from rloop_core.stages.problem_store import ensure_problems, read_problems
 from rloop_core.stages.run_record import read_data_record
 from rloop_core.stages.runner import StageRunner
@@ -108,9 +109,9 @@ def test_an_evaluation_set_that_shares_nothing_leaves_the_training_set_as_it_is(
 
 
 def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path) -> None:
-    runner = StageRunner(_config(tmp_path, "drop", SUMS), Store(str(tmp_path / "store")), None, launch=launch_here)
+    config, store = _config(tmp_path, "drop", SUMS), Store(str(tmp_path / "store"))
     with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems"):
-        runner.check()
+        check_light(config, store, Inputs(config, store))
 
 
 @pytest.mark.process

@@ -13,6 +13,8 @@ import pytest
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, LeaseError, StageError
 from rloop_core.stages.garbage import delete_garbage, find_garbage
+from rloop_core.stages.inputs import Inputs
+from rloop_core.stages.preflight import check_light
 from rloop_core.stages.remote import RemoteRequest, RemoteStage
 from rloop_core.stages.remote_worker import NoLongerWanted, compute_remote_stage
 from rloop_core.stages.run_record import write_run_record
@@ -148,7 +150,7 @@ def test_a_store_that_means_another_place_elsewhere_is_refused_before_anything_i
     for uri in (".rloop/store", "memory://store"):
         config = small_config(placement={"store": uri, "pools": {"filter": "there"}})
         with pytest.raises(ConfigError, match=r"placement.store: .* another place to every worker.*fix: name a store"):
-            StageRunner(config, Store(uri), None).check()
+            check_light(config, Store(uri), Inputs(config, Store(uri)))
 
 
 def test_garbage_collection_deletes_the_requests_of_a_run_that_is_over(store: Store) -> None:

@@ -141,7 +141,7 @@ def test_a_start_that_would_replace_finished_stages_is_refused_unless_it_is_want
     write_run_record(store, own)
     other = change(own, monkeypatch)
     runner = StageRunner(other, store, None)
-    for start, number in ((runner.remaining, stages), (runner.check, stages), (lambda: _run(other), 1)):
+    for start, number in ((runner.remaining, stages), (lambda: _run(other), 1)):
         with pytest.raises(ConfigError, match=rf"^small: {number} .* would be replaced, because {why}.*--replace"):
             start()
         assert {place: read_manifest(store, "small", *place) for place in made} == made
@@ -247,8 +247,8 @@ def test_a_stage_that_was_lost_and_would_be_made_under_another_config_changes_wh
     with pytest.raises(
         ConfigError, match=r"^small: 7 finished stages .* explore of iteration 0 has changed: explore.learn"
     ):
-        StageRunner(other, store, None).check()
-    assert StageRunner(config, store, None).check()
+        StageRunner(other, store, None).remaining()
+    assert StageRunner(config, store, None).remaining()
 
 
 def test_an_interrupted_stage_may_go_on_under_another_config(config: Config) -> None:
@@ -256,7 +256,7 @@ def test_an_interrupted_stage_may_go_on_under_another_config(config: Config) -> 
     with Lease(store, "small") as lease:
         StageRunner(config, store, lease, launch=_write).ensure("explore", 0)
     write_run_record(store, config)
-    assert StageRunner(_with(config, rft={"epochs": 3}), store, None).check()
+    assert StageRunner(_with(config, rft={"epochs": 3}), store, None).remaining()
     assert StageRunner(_with(config, filter={"threshold": 0.2}), store, None).remaining() == stages_of(config)[1:]
 
 
@@ -289,9 +289,13 @@ def test_a_kill_while_scratch_is_removed_leaves_nothing_for_a_later_start_to_go_
 
 
 def test_what_has_no_manifest_is_missing_and_so_is_all_that_builds_on_it(config: Config) -> None:
-    store = Store(config.placement.store)
-    assert StageRunner(config, store, None).remaining() == stages_of(config)
-    _run(config)
+    store, places = Store(config.placement.store), stages_of(config)
+    with Lease(store, "small") as lease:
+        runner = StageRunner(config, store, lease, launch=_write)
+        for number, (iteration, stage) in enumerate(places):
+            assert runner.remaining() == places[number:]
+            assert runner.remaining() is runner.remaining(), "no manifest is read again"
+            runner.ensure(stage, iteration)
     assert StageRunner(config, store, None).remaining() == []
     store.delete(manifest_key("small", 0, "harvest"))
     assert StageRunner(config, store, None).remaining() == stages_of(config)[1:]

@@ -22,7 +22,7 @@ class Killed(BaseException):
 
 
 def check_killed_equals_whole(
-    config: Config, make_job: Callable[..., TrainingJob], verifier: Verifier, *dies_after: int
+    config: Config, make_job: Callable[..., TrainingJob], verifier: Verifier, dies_after: int
 ) -> TrainingJob:
     """Of five RL steps with a checkpoint after every second one; returns the job of the phase that never died.
 
@@ -30,23 +30,21 @@ def check_killed_equals_whole(
         config: Of the phase.
         make_job: Makes its jobs.
         verifier: Judges its rollouts.
-        dies_after: RL steps after which a phase of its own dies, before their checkpoint is written.
+        dies_after: RL step after which a second phase dies, before its checkpoint is written.
     """
     problems = encoded(config)
     whole = make_job(config, "whole")
     explore(whole, problems, verifier, lambda row: None)
     counts = write_artifact(whole, whole.work / "out")
 
-    for number in dies_after:
-        name = f"killed-{number}"
-        _die(make_job(config, name), verifier, number)
-        again: list[int] = []
-        killed = make_job(config, name, attempt=1)
-        explore(killed, problems, verifier, lambda row: again.append(row["step"]))  # noqa: B023
-        checkpoint = (number - 1) // 2 * 2
-        assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
-        assert write_artifact(killed, killed.work / "out") == counts
-        assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
+    _die(make_job(config, "killed"), verifier, dies_after)
+    again: list[int] = []
+    killed = make_job(config, "killed", attempt=1)
+    explore(killed, problems, verifier, lambda row: again.append(row["step"]))
+    checkpoint = (dies_after - 1) // 2 * 2
+    assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
+    assert write_artifact(killed, killed.work / "out") == counts
+    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     return whole
 
 

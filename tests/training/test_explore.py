@@ -113,14 +113,15 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("dies_after", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_a_phase_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], verifier: Verifier, dies_after: int
 ) -> None:
     """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
     config = small_config(
         explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_tokens": 256}
     )
-    check_killed_equals_whole(config, make_job, verifier, 1, 4)
+    check_killed_equals_whole(config, make_job, verifier, dies_after)
 
 
 def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(

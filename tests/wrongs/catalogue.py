@@ -714,6 +714,13 @@ _PROCESSES = (
         "A run whose own Prefect the kernel killed for lack of memory fails.",
     ),
     Wrong(
+        "writes-refused",
+        "flows/embedded_server.py",
+        "begin(self, session, with_for_update=True)",
+        "begin(self, session)",
+        "Each start waits seconds for writes that the embedded Prefect refused, and more at once end the run.",
+    ),
+    Wrong(
         "half-a-database",
         "flows/embedded_server.py",
         "                shutil.copyfile(self._kept, copy)\n                copy.replace(self._used)\n",
