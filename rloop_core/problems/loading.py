@@ -12,7 +12,7 @@ from rloop_core.problems import registry, sources
 from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
 from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, exact_id, problem_id
-from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import MAX_CHARS, unreadable
 from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict

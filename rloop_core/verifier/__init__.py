@@ -2,7 +2,7 @@
 
 - `read`: find the answer in a completion; write answers and golds in one plain notation.
 - `compare`: exact comparison of numbers, units, words and structures.
-- `engine`: comparison by math-verify and sympy of what is left.
+- `engine`: comparison by sympy of the formulas that are left.
 - `workers`: the killable processes in which the engine runs.
 
 Importing this package imports no math engine; worker processes do, when the first answer needs one.

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Self
 
 from rloop_core.errors import VerifierError
-from rloop_core.verifier.compare.exact import compare
-from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
+from rloop_core.verifier.compare.answers import compare
+from rloop_core.verifier.compare.sizes import beyond_limits
+from rloop_core.verifier.limits import MAX_CHARS, unreadable
 from rloop_core.verifier.policies import DEFAULT, Policies
+from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.read.extract import extract
-from rloop_core.verifier.read.normalise import acceptable_golds, normalise
+from rloop_core.verifier.read.normalise import acceptable_golds, normalise, remove_thousands
 from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict, all_of, any_of
 from rloop_core.verifier.workers.pool import ComparisonPool
 
@@ -139,9 +141,9 @@ class Verifier:
             equal = None
         if equal is not None:
             return CORRECT if equal else WRONG
-        if why := beyond_limits(gold):
+        if why := beyond_limits(read_answer(remove_thousands(gold))):
             return Outcome(Verdict.error, f"the gold has {why}")
-        if why := beyond_limits(answer):
+        if why := beyond_limits(read_answer(remove_thousands(answer))):
             return Outcome(Verdict.wrong, f"the answer has {why}")
         return None
 

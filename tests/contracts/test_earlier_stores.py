@@ -22,10 +22,16 @@ from rloop_core.stages.run_record import read_run_config
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, content_digest, file_sha256, read_manifest
 from rloop_core.trajectories.filter import filter_experts
+from rloop_core.verifier import VERIFIER_VERSION, Policies
 
 RUN = "smoke"
 VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
 """Of release 0.1.0."""
+_POLICIES = {
+    "intervals": "strict", "lists": "unordered", "tuples": "ordered", "mixed_numbers": "sum", "equations": "value",
+    "thousands": "comma",
+}  # fmt: skip
+"""Of the verifier's second version."""
 LEFT_OUT = ("model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -40,8 +46,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_todays_code_would_compute_nothing_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed fingerprint costs users their finished stages: it needs a new stage version, on purpose.
 
-    After 0.1.0 came explore 3 and rft 2: micro-batches by tokens, and a warm-up that begins at 1 / W.
+    After 0.1.0 came explore 3 and rft 2: micro-batches by tokens, and a warm-up that begins at 1 / W; and verifier 3,
+    which reads answers whole and has six policies fewer.
     """
+    assert (VERIFIER_VERSION, len(Policies.model_fields)) == ("3", 6)
+    monkeypatch.setattr("rloop_core.stages.identity.VERIFIER_VERSION", "2")
+    monkeypatch.setattr(Policies, "model_dump", lambda self, **how: {**_POLICIES, **dict(self)})
     assert STAGE_VERSIONS == {**VERSIONS, "explore": 3, "rft": 2}
     for stage, version in VERSIONS.items():
         monkeypatch.setitem(STAGE_VERSIONS, stage, version)

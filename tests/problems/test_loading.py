@@ -242,7 +242,7 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
         ({"problem": "a", "answer": ["1", " "]}, "line 2 field answer: the gold answer is empty"),
         ({"problem": "a", "answer": ["1", ["2"]]}, "line 2 field answer: a gold answer cannot be of type list"),
         ({"problem": "a", "answer": ["1", {"b": "2"}]}, "line 2 field answer: a gold answer cannot be of type dict"),
-        ({"problem": "a", "answer": ["1", "$2$ and $3$"]}, "line 2 field answer: a list of gold answers with $ or OR"),
+        ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
         ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
         ({"problem": "a", "solution": "it is 7"}, "line 2 field solution: the solution has neither"),
         ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),

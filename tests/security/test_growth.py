@@ -24,18 +24,21 @@ from rloop_core.problems.wording import _LONGEST, words
 from rloop_core.results.tables import markdown_text
 from rloop_core.store.uri import holds_credentials
 from rloop_core.verifier import Policies
-from rloop_core.verifier.compare.exact import compare
-from rloop_core.verifier.compare.numbers import _MAX_SHOWN
+from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import MAX_CHARS
 from rloop_core.verifier.read.extract import _MAX_LINE, extract
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise
+from rloop_core.verifier.read.tree import _MAX_SHOWN
 from tests.conftest import ROOT
 from tests.security.hostile_texts import Attack, attacks, too_slow
 
 MEGABYTE = 1_000_000
 LONGEST = {
     "rloop_core.problems.loading _FORMULA": MAX_CHARS, "rloop_core.problems.wording": _LONGEST,
-    "rloop_core.verifier.compare.numbers _SHOWN_REPEATS": _MAX_SHOWN, "rloop_core.verifier.compare": MAX_CHARS,
+    "rloop_core.verifier.read.tree _SHOWN_REPEATS": _MAX_SHOWN, "rloop_core.verifier.read.tree": MAX_CHARS,
+    "rloop_core.verifier.compare": MAX_CHARS, "rloop_core.verifier.read.answers": MAX_CHARS,
+    "rloop_core.verifier.read.tokens": MAX_CHARS, "rloop_core.verifier.read.quantities": MAX_CHARS,
+    "rloop_core.verifier.read.units": MAX_CHARS, "rloop_core.verifier.read.grammar": MAX_CHARS,
     "rloop_core.verifier.engine": MAX_CHARS, "rloop_core.verifier.limits": MAX_CHARS,
     "rloop_core.verifier.read.extract _FORMULA": _MAX_LINE,
 }  # fmt: skip

@@ -12,8 +12,8 @@ import pytest
 from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, load_problems
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.compare.latex import latex_key
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise
+from rloop_core.verifier.read.tokens import latex_key
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SIZES = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 1319, "omni_math_rule": 2816}

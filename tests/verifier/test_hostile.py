@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rloop_core.verifier import Verifier
-from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.compare.answers import compare
 from tests.processes import descendants
 from tests.verifier import hostile_inputs
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from rloop_core.verifier.compare.exact import compare
+from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.engine.compare import compare_in_engine
 from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.read.normalise import normalise
@@ -31,13 +31,14 @@ AGREE = [
     ("77^\\circ F", "25^{\\circ} \\mathrm{C}"), ("25^\\circ C", "298.15 \\text{ K}"),
     ("90^\\circ", "\\frac{\\pi}{2}"), ("\\frac{\\pi}{2} \\text{ radians}", "90 \\text{ degrees}"),
     ("2 \\text{ hours } 30 \\text{ minutes}", "150 \\text{ minutes}"), ("5 \\text{ apples}", "5\\text{ apple}"),
-    ("5 \\text{ people}", "5 \\text{ cm}"), ("5 marbles", "5"), ("12 \\text{ square units}", "12"),
+    ("5 marbles", "5"), ("12 \\text{ square units}", "12"),
     ("5 m", "500 \\text{ cm}"),
 ]  # fmt: skip
 DIFFER = [
     ("5 \\text{ m}", "5 \\text{ km}"), ("5 \\text{ m}", "5 \\text{ s}"), ("5 \\text{ m}", "5 \\text{ m}^2"),
     ("5 \\text{ m/s}", "5 \\text{ s/m}"), ("\\$5", "5 \\text{ euros}"), ("5 \\text{ cents}", "\\$5"),
-    ("5^\\circ", "5 \\text{ rad}"), ("5 \\text{ apples}", "5 \\text{ pears}"),
+    ("5 \\text{ people}", "5 \\text{ cm}"),
+    ("5^\\circ", "5 \\text{ rad}"), ("5\\mathrm{n}", "5"), ("5 \\text{ apples}", "5 \\text{ pears}"),
     ("10 \\text{ am}", "10 \\text{ pm}"), ("5 \\text{ is not the answer}", "5"),
     ("\\frac{37}{4} m", "\\frac{37}{4}"), ("3t", "3"), ("5 choose 2", "5"),
 ]  # fmt: skip
@@ -69,11 +70,8 @@ def test_percent() -> None:
 
 
 def test_intervals() -> None:
-    lenient = Policies(intervals="lenient")
     for answer, gold in (("(1,2]", "[1,2]"), ("x>3", "[3,\\infty)"), ("1<x<2", "1\\le x<2"), ("x\\ge 3", "3<x")):
         assert not equal(answer, gold)
-        assert equal(answer, gold, lenient)
-    assert not equal("(1,2]", "(1,3]", lenient)
     for answer, gold in (
         ("x > 3", "(3,\\infty)"),
         ("x\\ge 3", "3\\le x"),
@@ -89,13 +87,10 @@ def test_intervals() -> None:
 
 def test_lists_and_tuples() -> None:
     assert equal("1, 2", "2 \\text{ and } 1")
-    assert not equal("1, 2", "2, 1", Policies(lists="ordered"))
-    assert equal("1, 2", "1 \\text{ and } 2", Policies(lists="ordered"))
-    assert equal("\\{1,2\\}", "\\{2,1,1\\}", Policies(lists="ordered"))
+    assert equal("\\{1,2\\}", "\\{2,1,1\\}")
     assert not equal("1, 1, 2", "1, 2, 2")
     assert not equal("(1,2)", "(2,1)")
-    assert equal("(1,2)", "(2,1)", Policies(tuples="unordered"))
-    assert not equal("[1,2)", "[2,1)", Policies(tuples="unordered"))
+    assert not equal("[1,2)", "[2,1)")
     assert not equal("(1,2)", "\\{1,2\\}")
     assert not equal("(1,2)", "[1,2]")
     assert equal("(1,2)", "1,2") and not equal("(1,2)", "2,1")
@@ -119,14 +114,12 @@ def test_tolerance() -> None:
 
 
 def test_mixed_numbers() -> None:
-    product = Policies(mixed_numbers="product")
     assert equal("1\\frac12", "1.5") and equal("2\\frac{1}{2}\\pi", "\\frac{5\\pi}{2}")
-    assert equal("1\\frac12", "\\frac12", product) and equal("2\\frac{1}{2}\\pi", "\\pi", product)
+    assert not equal("1\\frac12", "\\frac12") and not equal("2\\frac{1}{2}\\pi", "\\pi")
     assert equal("3\\frac{5}{2}", "7.5"), "an improper fraction makes a product"
 
 
 def test_equations() -> None:
-    whole = Policies(equations="whole")
     for answer, gold in (
         ("x=5", "5"),
         ("5=x", "5"),
@@ -139,26 +132,21 @@ def test_equations() -> None:
         ("x = \\pm 3", "x=3, x=-3"),
     ):
         assert equal(answer, gold) and equal(gold, answer)
-    assert not equal("x=5", "5", whole)
-    assert equal("x=5", "5=x", whole) and equal("x=5.0", "x=5", whole)
+    assert equal("x=5", "5=x") and equal("x=5.0", "x=5")
     assert equal("y=2x+3", "2x-y+3=0") and equal("x=5", "2x=10")
     for answer, gold in (("x=5", "y=5"), ("2x=10", "10"), ("1=7", "7"), ("6=7", "7"), ("y=2x+3", "y=3x+2")):
         assert not equal(answer, gold) and not equal(gold, answer)
 
 
 def test_thousands() -> None:
-    point, none = Policies(thousands="point"), Policies(thousands="none")
     assert equal("1,000.5", "1000.5") and equal("(1,000, 2,000)", "(1000,2000)")
     assert not equal("(1,234)", "1234") and equal("100,200", "\\{200,100\\}")
-    assert equal("1.000,5", "1000.5", point) and equal("1.234.567", "1234567", point)
-    assert equal("(1,5; 2)", "(1.5; 2)", point) and equal("3,5\\pi", "\\frac{7\\pi}{2}", point)
-    assert not equal("1.000", "1", point)
-    assert not equal("1,000", "1000", none) and equal("1,000", "0, 1", none)
 
 
 @pytest.mark.parametrize(
     ("answer", "gold", "same"),
     [
+        ("f(2x)", "f(x+x)", True), ("f(x)f(y)", "f(y)f(x)", True), ("f(x)", "xf", False), ("\\bar{z}", "z", False),
         ("x", "X", False), ("x+1", "X+1", False), ("|x|", "x", False), ("\\sqrt{x^2}", "x", False),
         ("\\ln x^2", "2\\ln x", True), ("2^{100}+1", "2^{100}", False), ("\\sqrt{10^{100}+1}", "10^{50}", False),
         ("10^{-20}\\sin 1", "0", False), ("1/0", "2/0", False),

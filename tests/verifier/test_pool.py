@@ -18,8 +18,9 @@ import psutil
 import pytest
 
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.compare.exact import compare
-from rloop_core.verifier.limits import beyond_limits
+from rloop_core.verifier.compare.answers import compare
+from rloop_core.verifier.compare.sizes import beyond_limits
+from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.workers import pool, spawning
 from tests.processes import descendants, still_running
 
@@ -41,7 +42,7 @@ def test_the_pairs_of_this_file_need_a_worker() -> None:
         (HANGS, "7"),
         (HANGS_TOO % 5, "7"),
     ):
-        assert compare(answer, gold) is None and beyond_limits(answer) is None
+        assert compare(answer, gold) is None and beyond_limits(read_answer(answer)) is None
 
 
 pytestmark = pytest.mark.process
@@ -167,7 +168,7 @@ def test_a_worker_without_memory_costs_no_verdict() -> None:
         status = Path(f"/proc/{worker.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (size, size))
-        judged = verifier.judge_many([good(i) for i in range(100, 160)])
+        judged = verifier.judge_many([good(i) for i in range(100, 400)])
         assert {judgement.verdict for judgement in judged} == {Verdict.correct}
         assert [worker.pid for worker in verifier._pool._idle] != [worker.pid]  # it ran out, and another took over
 
@@ -322,7 +323,7 @@ def test_each_rank_of_a_distributed_run_has_its_own_workers(tmp_path: Path) -> N
 
 
 def test_workers_that_cannot_start_are_one_clear_error(tmp_path: Path) -> None:
-    broken = tmp_path / "math_verify"
+    broken = tmp_path / "sympy"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('broken')\n")
     code = "from rloop_core.verifier import judge; judge('\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}', '1')"

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.verifier.compare.exact import compare
-from rloop_core.verifier.compare.numbers import parse_number
-from rloop_core.verifier.limits import beyond_limits
+from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.read.normalise import acceptable_golds, gold_text, normalise
 
 
@@ -27,7 +25,7 @@ EQUAL = [
     ("10^{-3}", "0.001"), ("1\\frac{1}{2}", "1.5"), ("1 1/2", "3/2"), ("50\\%", "50"), ("50\\%", "0.5"),
     ("0.5", "50\\%"), ("\\$5", "5"), ("5 \\text{ cm}", "5"), ("5\\mathrm{~kg}", "5"), ("5 \\text{ cm}^2", "5"),
     ("5 dollars", "5"), ("60^\\circ", "60"), ("5 \\text{ million}", "5000000"), ("x=5", "5"), ("5", "x = 5"),
-    ("f(x) = 5", "5"), ("52_8", "52_{8}"), ("52_8", "52"), ("½", "0.5"), ("1½", "1.5"), ("\u22123", "-3"), ("7", "7"),
+    ("f(x) = 5", "5"), ("52_8", "52_{8}"), ("½", "0.5"), ("1½", "1.5"), ("\u22123", "-3"), ("7", "7"),
     ("7\u200b", "7"), ("\\text{(C)}", "C"), ("\\text{c}", "C"), ("\\text{Tuesday}", "tuesday"),
     ("\\left( 3, 4 \\right)", "(3,4)"), ("\\dfrac{\\pi}{2}", "\\frac{\\pi}{2}"), ("\\boxed{7}", "7"),
     ("0.\\overline{3}", "\\frac{1}{3}"), ("0.1\\overline{6}", "1/6"), ("0.(142857)", "1/7"), ("0.333...", "\\frac13"),
@@ -41,10 +39,10 @@ DIFFERENT = [
     ("0.1", "0.10000001"), ("1e30", "1e31"), ("1½", "11/2"), ("52_8", "52_9"), ("x=5", "6"), ("50\\%", "51"),
     ("\\text{no answer}", "7"), ("\\text{yes}", "\\text{no}"), ("5 \\text{ million}", "5"),
     ("\\frac{1}{2}", "\\frac{2}{1}"), ("1,2", "12"), ("0.333...", "0.333"), ("\\{x : x > 3\\}", "[3,\\infty)"),
-    ("seat", "east"),
+    ("seat", "east"), ("1 2", "12"),
 ]  # fmt: skip
 UNDECIDED = [
-    ("1 2", "12"), ("\\frac{1}{0}", "1"), ("\\sin 2x", "2\\sin x\\cos x"), ("2^{n+1}", "2\\cdot 2^n"),
+    ("\\frac{1}{0}", "1"), ("\\sin 2x", "2\\sin x\\cos x"), ("2^{n+1}", "2\\cdot 2^n"),
     ("1/2x", "x/2"), ("f(x)", "g(x)"), ("\\sqrt{3+2\\sqrt{2}}", "1+\\sqrt{2}"), ("\\sqrt{8}", "2\\sqrt{2}"),
     ("(x+1)^2", "x^2+2x+1"), ("x_1", "x_2"), ("x", "X"),
 ]  # fmt: skip
@@ -128,9 +126,7 @@ def test_unequal_values_are_never_equal(left: Fraction, right: Fraction, data: s
 def test_any_text_is_read_without_an_exception(text: str) -> None:
     plain = normalise(text)
     assert normalise(plain) is not None
-    parse_number(plain)
     compare(plain, "7")
-    beyond_limits(plain)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +162,6 @@ def test_unusable_golds_are_refused(stored: object) -> None:
 def test_a_list_of_golds_gives_each() -> None:
     assert acceptable_golds(["1", 2, 3.0]) == ["1", "2", "3"]
     assert acceptable_golds("$x^2$ OR $y$") == ["x^2", "y", "$x^2$ OR $y$"]
-    assert acceptable_golds("$5$ or $6$") == ["$5$ or $6$"]
+    assert acceptable_golds("$5$ or $6$") == ["5 or 6"]
     with pytest.raises(ValueError, match="empty"):
         acceptable_golds([])

@@ -441,9 +441,30 @@ _VERIFIER = (
     Wrong(
         "spaces-divided-in-every-way",
         "rloop_core/verifier/read/extract.py",
-        r"answers?+[ \t]*+(?:\([^()\n]{0,40}\)[ \t]*+)?+[*_]*+[ \t]*+",
-        r"answers?[ \t]*(?:\([^()\n]{0,40}\)[ \t]*)?[*_]*[ \t]*",
+        r"answers?+[ \t]*+(?:is[ \t]*+)?+(?:\([^()\n]{0,40}\)[ \t]*+)?+[*_]*+[ \t]*+",
+        r"answers?[ \t]*(?:is[ \t]*)?(?:\([^()\n]{0,40}\)[ \t]*)?[*_]*[ \t]*",
         "One completion of `answer` and spaces stops every thread, and with them the lease's heartbeat.",
+    ),
+    Wrong(
+        "the-rest-is-skipped",
+        "rloop_core/verifier/read/grammar.py",
+        "        if self._at < len(self._tokens):\n            raise",
+        "        if self._at > len(self._tokens):\n            raise",
+        "What follows the part of an answer that is understood does not count.",
+    ),
+    Wrong(
+        "variables-are-units",
+        "rloop_core/verifier/read/quantities.py",
+        "    return plain and (before.kind",
+        "    return (before.kind",
+        "2 is accepted where the answer is 2nm.",
+    ),
+    Wrong(
+        "equations-are-values",
+        "rloop_core/verifier/compare/answers.py",
+        "len(set(names(node))) > 1 and not _has_numbers(node)",
+        "len(set(names(node))) > 0",
+        "2x = 10 is accepted where the answer is 10.",
     ),
     Wrong(
         "timeout-is-wrong",
@@ -451,6 +472,34 @@ _VERIFIER = (
         "call.outcomes[index] = Outcome(Verdict.timeout, ",
         "call.outcomes[index] = Outcome(Verdict.wrong, ",
         "An undecided comparison counts, and is cached, as a wrong answer.",
+    ),
+    Wrong(
+        "no-points-at-breakpoints",
+        "rloop_core/verifier/engine/expressions.py",
+        "chain(islice(points, 4), special, islice(points, _TRIES))",
+        "islice(points, _TRIES)",
+        "x is accepted where the answer is min(x, 10^9).",
+    ),
+    Wrong(
+        "complex-points-refute",
+        "rloop_core/verifier/engine/expressions.py",
+        "        known[None] = True\n",
+        "        pass\n",
+        "\\sqrt{n}\\sqrt{n+1} is refused where the answer is \\sqrt{n(n+1)}.",
+    ),
+    Wrong(
+        "one-point-many-times",
+        "rloop_core/verifier/engine/expressions.py",
+        "len(set(agreed)) >= enough",
+        "len(agreed) >= enough",
+        "\\sqrt{-x} is accepted where the answer is \\sqrt{x}: both are 0 at 0.",
+    ),
+    Wrong(
+        "fifty-digits-for-all",
+        "rloop_core/verifier/engine/expressions.py",
+        "max(_NUMBER_DIGITS, _needed_digits(left, right))",
+        "_DIGITS",
+        "e^{999} is accepted where the answer is e^{999}+1.",
     ),
 )
 

@@ -1,1 +1,1 @@
-"""The math engine: math-verify's LaTeX grammar, sympy, and comparison by value. Runs in worker processes only."""
+"""The math engine: formulas as sympy expressions, compared by value. Runs in worker processes only."""

@@ -1,197 +1,328 @@
-"""Compare two sympy expressions: numbers by value, formulas with variables by their values at exact points.
+"""Compare two sympy expressions: numbers by value, formulas with variables by their values at many points.
 
-Numbers are compared to 50 digits and, when those agree, to as many as their powers could hide a difference behind:
-e^{999} + 1 is not e^{999}. Formulas with variables are evaluated at rational points (at integers for floors, factorials
-and binomials): a difference at one point proves them different, and agreement to 40 digits at all of them is as good as
-a proof (Schwartz, Zippel). This takes milliseconds where symbolic simplification may run for ever. A point at which
-only one side is real is ignored: so ln(x^2) is 2 ln(x), and |x| is not x.
+Values have 50 digits, and more where the numbers in a formula are so large or small that they could hide a difference
+(e^{999} + 1 is not e^{999}) or where terms cancel. Formulas are equal if they agree at random points (Schwartz, Zippel)
+and on both sides of every breakpoint of |.|, min, max, floor, ceiling and roots. This takes milliseconds where symbolic
+simplification may run for ever.
+
+Variables are real, and a formula is defined where all its parts are real. Points at which one side is undefined are
+ignored: ln(x^2) is 2 ln(x), \\sqrt{n}\\sqrt{n+1} is \\sqrt{n(n+1)}, (x^2-1)/(x-1) is x+1. Variables in factorials,
+binomials, gcd, lcm and mod, and n in (-1)^n, are integers. Constants may be complex. A constant power of a negative
+number is real if its exponent is a fraction with an odd denominator: (-8)^{1/3} is -2, x^{2/3} is \\sqrt[3]{x^2}.
 """
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import chain, combinations, count, islice, pairwise
 from typing import Any
 
 import sympy
-from sympy.core.function import AppliedUndef
+from mpmath import mp
+from mpmath.libmp import NoConvergence
+from sympy.polys.polyerrors import BasePolynomialError
 
 _DIGITS = 50
-_MORE_DIGITS = 400
+_NUMBER_DIGITS = 400
 _MOST_DIGITS = 20_000
-_NOISE = 1e-80
-"""A smaller value may be zero: evaluation works with up to a hundred digits where terms cancel."""
-_MAX_NESTED = 5
-_POINTS = ((7, 11), (-13, 17), (29, 19), (-5, 3), (101, 23), (3, 37), (-61, 29), (19, 13))
-_INTEGERS = (3, 8, 13, 22, 31, 12, 17, 30)
+_MOST_BITS = 1_000_000
+_MOST_ARGUMENT = 10**60
+"""Larger values and functions of larger values are not computed."""
+_ROUNDS = 4
+_POINTS = 36
+_ENOUGH = 5
+"""Formulas must agree at so many points at least, and at _POINTS if they are defined at most points."""
+_TRIES = 150
+_TENTHS = (1, 10, 100, 1000, 10_000)
+_PRIME = 1_000_003
+_INTEGERS = ("k", "m", "n", "N")
+"""Variables that are integers in floors."""
+_MAX_NESTED = 4
+_MAX_DEGREE = 12
+_MAX_TERMS = 300
+
+Point = dict[Any, Any]
+"""A rational number for each variable."""
 
 
 def equal_expressions(left: Any, right: Any, tolerance: float = 0.0) -> bool:
-    """Return True if two sympy expressions are equal.
+    """Return True if two sympy expressions are equal. What has no value (1/0, nan) equals nothing.
 
     Args:
-        left, right: Scalar expressions; the letters i and e in them are the constants.
+        left, right: Scalar expressions, evaluated or not; their functions called gcd and lcm are what they say.
         tolerance: For numbers, the relative difference that still counts as equal.
 
     Raises:
         MemoryError, RecursionError: The comparison needed more than the process has.
     """
-    left, right = _with_constants(left), _with_constants(right)
-    if left.has(sympy.zoo, sympy.nan) or right.has(sympy.zoo, sympy.nan):
-        return False
-    if left == right:
-        return True
-    if left.is_Rational and right.is_Rational and not tolerance:
-        return False
-    variables = sorted(left.free_symbols | right.free_symbols, key=str)
-    if not variables:
-        return _equal_numbers(left, right, tolerance)
-    return _equal_at_points(left, right, variables)
+    left, right = _prepared(left), _prepared(right)
+    if left.free_symbols or right.free_symbols:
+        return _equal_at_points(left, right)
+    return _equal_numbers(left, right, tolerance)
 
 
 def proportional(left: Any, right: Any) -> bool:
     """Return True if left = c * right for a number c other than 0, so that left = 0 and right = 0 are equivalent."""
-    left, right = _with_constants(left), _with_constants(right)
+    left, right = _prepared(left), _prepared(right)
     if left.free_symbols != right.free_symbols or not left.free_symbols:
         return False
-    for point in _points(sorted(left.free_symbols, key=str), False):
-        left_value, right_value = left.subs(point), right.subs(point)
-        if _is_nonzero(right_value) and _is_nonzero(left_value):
-            ratio = left_value / right_value
-            return _is_close(ratio.evalf(_DIGITS), sympy.re(ratio).evalf(_DIGITS)) and equal_expressions(
-                left, ratio * right
-            )
+    for point in islice(_random_points(left, right), _POINTS):
+        one, other, inside = _values(left, right, point, _DIGITS)
+        if inside and min(abs(one), abs(other)) > 1e-30:
+            return equal_expressions(left * right.xreplace(point), right * left.xreplace(point))
     return False
 
 
-def _with_constants(expression: Any) -> Any:
-    """Make i and e the constants, remove the assumptions of other symbols, and evaluate what can be evaluated."""
-    names = {"i": sympy.I, "e": sympy.E}
-    wanted = {symbol: names.get(symbol.name, sympy.Symbol(symbol.name)) for symbol in expression.free_symbols}
-    return _named(expression.xreplace(wanted) if wanted else expression).doit()
+def root(radicand: Any, degree: Any) -> Any:
+    """Return the expression of a root: real for an odd degree and a real radicand, otherwise principal."""
+    exponent = sympy.Pow(degree, -1)
+    if exponent.is_Rational and exponent.q % 2 and radicand.is_number and radicand.is_negative:
+        return -sympy.Pow(-radicand, exponent)  # sympy would take the principal, complex root
+    return sympy.Pow(radicand, exponent, evaluate=False)
 
 
-def _named(expression: Any) -> Any:
-    """Replace derivatives and unknown functions, which have no value at a point, by variables of that name."""
-    for _ in range(_MAX_NESTED):
-        innermost = [
-            atom
-            for atom in expression.atoms(sympy.Derivative, AppliedUndef)
-            if not any(argument.atoms(sympy.Derivative, AppliedUndef) for argument in atom.args)
-        ]
-        if not innermost:
-            break
-        expression = expression.xreplace({atom: _evaluated_or_named(atom) for atom in innermost})
-    return expression
-
-
-def _evaluated_or_named(atom: Any) -> Any:
-    """Evaluate d/dx of a formula in x; make dx/dt and f(x) variables of that name."""
-    if isinstance(atom, sympy.Derivative) and set(atom.variables) <= atom.expr.free_symbols:
-        return atom.doit()
-    arguments = [sympy.expand(arg) if isinstance(arg, sympy.Expr) else arg for arg in atom.args]
-    return sympy.Symbol(str(atom.func(*arguments)))
+def _prepared(expression: Any) -> Any:
+    """Evaluate integrals and limits, which have no value at a point."""
+    return expression.doit() if expression.has(sympy.Integral, sympy.Limit) else expression
 
 
 def _equal_numbers(left: Any, right: Any, tolerance: float) -> bool:
-    left_value, right_value = left.evalf(_DIGITS), right.evalf(_DIGITS)
-    if not (_is_finite(left_value) and _is_finite(right_value)):
-        return bool(left == right)
-    size = max(abs(left_value), abs(right_value))
+    exact = {left.doit(), right.doit()}
+    if any(side.has(sympy.zoo, sympy.nan) for side in exact):
+        return False
+    if len(exact) == 1 or (all(side.is_Rational or side.is_infinite for side in exact) and not tolerance):
+        return len(exact) == 1
     if tolerance:
-        return bool(abs(left_value - right_value) <= tolerance * abs(right_value))
-    if size > _NOISE and abs(left_value - right_value) > size * sympy.Float(10) ** (10 - _DIGITS):
-        return False
-    if left - right == 0:
-        return True
-    # Fifty equal digits: the same number, or neighbours such as \sqrt{10^{120}+1} and 10^{60}.
-    digits = max(_MORE_DIGITS, _DIGITS + 2 * _magnitude(left) + 2 * _magnitude(right))
+        one, other, _ = _values(left, right, {}, _DIGITS)
+        return one is not None and bool(abs(one - other) <= tolerance * abs(other))
+    digits = max(_NUMBER_DIGITS, _needed_digits(left, right))
+    return digits <= _MOST_DIGITS and _agree(left, right, {}, digits)[0] is True
+
+
+def _equal_at_points(left: Any, right: Any) -> bool:
+    digits = _needed_digits(left, right)
     if digits > _MOST_DIGITS:
-        return False
-    left_value, right_value = (side.evalf(digits, maxn=3 * digits) for side in (left, right))
-    size = max(abs(left_value), abs(right_value))
-    difference = abs(left_value - right_value)
-    return bool(difference <= size * sympy.Float(10) ** (20 - digits) or size < sympy.Float(10) ** (-2 * digits))
+        return bool(left.doit() == right.doit())
+    special, points = list(_special_points(left, right)), _random_points(left, right)
+    agreed, beyond = [], []
+    for point in chain(islice(points, 4), special, islice(points, _TRIES)):
+        same, inside = _agree(left, right, point, digits)
+        if same is not None and not inside:
+            beyond.append(same)
+        elif same is False:
+            return False
+        elif same:
+            agreed.append(tuple(point.values()))
+            if len(agreed) >= len(special) + _POINTS:
+                break
+    enough = 1 if left == right else _ENOUGH
+    return len(set(agreed)) >= enough or (len(beyond) >= enough and all(beyond))
 
 
-def _magnitude(expression: Any) -> int:
-    """Bound the decimal digits, before or after the point, of the formula's numbers, powers and factorials."""
-    digits = sum(
-        0.30103 * (number.p.bit_length() + number.q.bit_length()) for number in expression.atoms(sympy.Rational)
-    )
-    for power in expression.atoms(sympy.Pow, sympy.exp, sympy.factorial):
-        size = abs(sympy.log(abs(power.evalf(15)), 10).evalf(15)) if not power.free_symbols else sympy.Integer(0)
-        digits += float(size) if size.is_finite and size.is_real else 0.0
-    return int(min(digits, 10.0 * _MOST_DIGITS))
+def _agree(left: Any, right: Any, point: Point, needed: int) -> tuple[bool | None, bool]:
+    """Return whether two formulas are equal at a point (None: not known), and whether all their parts are real there.
+
+    More digits decide: a difference that stays is one, and one that vanishes is an error of rounding.
+    """
+    digits, difference = (needed if point else _DIGITS), None
+    for _ in range(_ROUNDS):
+        one, other, inside = _values(left, right, point, digits)
+        if one is None:
+            break
+        with mp.workdps(digits):
+            before, difference = difference, one - other
+            bound = max(abs(one), abs(other)) / mp.mpf(10) ** (7 * digits // 10)
+            if before is not None:
+                bound = max(bound, abs(before) / mp.mpf(10) ** (4 * digits // 10))
+            if abs(difference) <= bound and digits >= needed:
+                return True, inside
+            if before is not None and abs(difference) > bound and abs(difference - before) <= abs(difference) / 1000:
+                return False, inside
+        digits = max(2 * digits, needed)
+    return None, False
 
 
-def _equal_at_points(left: Any, right: Any, variables: list[Any]) -> bool:
-    whole = (sympy.floor, sympy.ceiling, sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product)
-    integers = left.has(*whole) or right.has(*whole) or _alternates(left) or _alternates(right)
-    agreed = 0
-    digits = _DIGITS + 2 * _magnitude(left) + 2 * _magnitude(right)
-    if digits > _MOST_DIGITS:
-        return False
-    close_if_complex: list[bool] = []
-    for point in _points(variables, integers):
-        left_value, right_value = _evaluate(left, point, digits), _evaluate(right, point, digits)
-        if left_value is None or right_value is None:
-            continue
-        real = [abs(sympy.im(value)) < abs(value) * 1e-30 or value == 0 for value in (left_value, right_value)]
-        if all(real):
-            if not _is_close(left_value, right_value, digits):
-                return False
-            agreed += 1
-        elif not any(real):
-            close_if_complex.append(_is_close(left_value, right_value, digits))
-    if agreed:
-        return agreed > 1
-    return len(close_if_complex) > 1 and all(close_if_complex)
+def _needed_digits(left: Any, right: Any) -> int:
+    """Return how many digits show the smallest beside the largest of the constants in two formulas."""
+    nodes = {node for node in sympy.preorder_traversal(sympy.Tuple(left, right)) if node.is_number}
+    nodes |= {part for node in nodes if node.is_Rational for part in node.as_numer_denom()}
+    values = [_values(node, node, {}, _DIGITS)[0] for node in nodes]
+    return int(_DIGITS + 2 * 0.30103 * max((abs(mp.mag(value)) for value in values if value), default=0))
 
 
-def _alternates(expression: Any) -> bool:
-    """Return True for a power of a negative number with a variable in the exponent, as (-1)^n."""
-    return any(power.exp.free_symbols and power.base.is_negative for power in expression.atoms(sympy.Pow))
+def _variables(left: Any, right: Any) -> tuple[list[Any], set[Any], set[Any]]:
+    """Return the variables, those that are integers, and the expressions at whose zeros a side may change its form."""
+    whole, kinks = set(), set()
+    for node in sympy.preorder_traversal(sympy.Tuple(left, right)):
+        if isinstance(node, sympy.Sum | sympy.Product):
+            whole |= sympy.Tuple(*(limit[1:] for limit in node.limits)).free_symbols
+        elif node.func in _OF_INTEGERS and node.args[-1] != 1:
+            whole |= node.free_symbols
+        elif node.is_Pow and node.base.is_negative:
+            whole |= node.exp.free_symbols
+        if isinstance(node, sympy.Min | sympy.Max):
+            kinks |= {one - other for one, other in combinations(node.args, 2)}
+        elif isinstance(node, sympy.floor | sympy.ceiling | sympy.Mod):
+            step = node.args[1] if isinstance(node, sympy.Mod) else 1
+            kinks |= {node.args[0] - number * step for number in (-1, 0, 1, 1000)}
+            whole |= {symbol for symbol in node.args[0].free_symbols - {node.args[0]} if symbol.name in _INTEGERS}
+        elif node.func in _WITH_KINKS or (node.is_Pow and not node.exp.is_Integer):
+            kinks.add(node.args[0])
+    return sorted(left.free_symbols | right.free_symbols, key=str), whole, {kink for kink in kinks if kink.free_symbols}
 
 
-def _points(variables: list[Any], integers: bool) -> list[dict[Any, Any]]:
-    points = []
-    for shift in range(len(_POINTS)):
-        point = {}
-        for index, variable in enumerate(variables):
-            at = (shift + 3 * index) % len(_POINTS)
-            top, bottom = _POINTS[at]
-            point[variable] = (
-                sympy.Integer(_INTEGERS[at]) if integers else sympy.Rational(top + 2 * index * bottom, bottom)
-            )
-        points.append(point)
-    return points
+def _random_points(left: Any, right: Any) -> Iterator[Point]:
+    """Yield points of several sizes and signs: integers for some variables, fractions or integers for the others."""
+    variables, whole, kinks = _variables(left, right)
+    draw = random.Random(_PRIME)  # noqa: S311
+    small = {variable: draw.sample(range(-2, 15), 17) for variable in variables}
+    for number in count():
+        point, common = {}, draw.choice(_TENTHS)
+        for variable in variables:
+            size = common if number % 4 < 2 else draw.choice(_TENTHS)
+            sign = 1 if number % 3 == 0 else draw.choice((-1, 1))
+            value = sympy.Rational(sign * size * draw.randrange(_PRIME // 3, 3 * _PRIME), 10 * _PRIME)
+            if variable in whole or (kinks and number % 2):
+                value = sympy.Integer(small[variable][number % 17] if number % 4 < 3 else round(10 * value))
+            point[variable] = value
+        yield point
 
 
-def _evaluate(expression: Any, point: dict[Any, Any], digits: int) -> Any:
-    """Evaluate at a point to so many digits; None where the value is undefined."""
-    value = expression.xreplace(point)
-    value = value.doit() if hasattr(value, "doit") else value
-    value = value.evalf(digits)
-    return value if _is_finite(value) else None
+def _special_points(left: Any, right: Any) -> Iterator[Point]:
+    """Yield points at, near, between and beyond the kinks in each variable, for a few values of the others."""
+    variables, whole, kinks = _variables(left, right)
+    for others in islice(_random_points(left, right), 3 if len(variables) > 1 else 1) if kinks else ():
+        for variable in variables:
+            fixed = {other: value for other, value in others.items() if other != variable}
+            zeros = sorted({zero for kink in kinks for zero in _zeros(kink.xreplace(fixed), variable)})
+            ends = [2 * zeros[0] - abs(zeros[0]) - 1, *zeros, 2 * zeros[-1] + abs(zeros[-1]) + 1] if zeros else []
+            values = {zero + step * (1 + abs(zero)) / 1009 for zero in zeros for step in (-1, 0, 1)}
+            values |= {low + (high - low) * part / 19 for low, high in pairwise(ends) for part in (3, 9, 16)}
+            if variable in whole:
+                values = {sympy.floor(value) + step for value in values for step in (0, 1)}
+            yield from ({**others, variable: value} for value in sorted(values))
 
 
-def _is_nonzero(expression: Any) -> bool:
-    value = expression.evalf(_DIGITS)
-    return _is_finite(value) and abs(value) > 1e-30
+def _zeros(kink: Any, variable: Any) -> list[Any]:
+    """Return the real zeros and poles of a rational function, and numbers of the size of its constants for others."""
+    zeros: list[Any] = []
+    try:
+        for part in sympy.fraction(sympy.together(kink)):
+            polynomial = sympy.Poly(part, variable)
+            polynomial = polynomial.sqf_part() if polynomial.degree() > 1 else polynomial
+            if polynomial.degree() == 1:
+                zeros.append(-polynomial.nth(0) / polynomial.nth(1))
+            elif 1 < polynomial.degree() <= _MAX_DEGREE:
+                zeros += polynomial.nroots(n=20)
+    except (BasePolynomialError, NoConvergence):
+        sizes = {abs(number) for number in kink.atoms(sympy.Rational)}
+        sizes |= {sympy.Integer(math.isqrt(math.ceil(size))) for size in sizes} | {size**2 for size in sizes}
+        if kink.has(sympy.log):
+            powers = {sympy.Integer(base) ** math.ceil(size) for size in sizes if size < 80 for base in (2, 3, 10)}
+            sizes |= {power for power in powers if power < 10**24}
+        sizes |= {size**3 for size in sizes}
+        zeros += [sign * size for size in sizes for sign in (-1, 1)]
+    return [zero if zero.is_Rational else sympy.Rational(str(zero.evalf(20))) for zero in zeros if zero.is_real]
 
 
-def _is_finite(value: Any) -> bool:
-    return bool(
-        value.is_number and value.is_finite is not False and not value.has(sympy.nan, sympy.zoo, sympy.oo)
-    ) and (len(value.atoms(sympy.Function)) == 0)
+def _values(left: Any, right: Any, point: Point, digits: int) -> tuple[Any, Any, bool]:
+    """Return the values of two expressions at a point (None if one has none), and whether all parts are real."""
+    with mp.workdps(digits + 15):
+        known: dict[Any, Any] = {}
+        try:
+            return _value(left, point, known), _value(right, point, known), None not in known
+        except (ArithmeticError, ValueError, TypeError, NoConvergence):  # TypeError: complex numbers have no order
+            return None, None, False
 
 
-def _is_close(left: Any, right: Any, digits: int = _DIGITS) -> bool:
-    size = max(abs(left), abs(right))
-    # With more digits, smaller values differ from zero.
-    noise = min(_NOISE, sympy.Float(10) ** (-digits // 2))
-    return bool(abs(left - right) <= size * sympy.Float(10) ** (10 - digits)) or bool(size < noise)
+def _value(node: Any, point: Point, known: dict[Any, Any]) -> Any:
+    """Return the value of an expression at a point as an mpf or mpc, and remember it.
+
+    The key None stands for parts that leave the real numbers.
+    """
+    if node in known:
+        return known[node]
+    rule = _RULES.get(node.func)
+    arguments = [_value(argument, point, known) for argument in node.args] if rule else []
+    if node.func in _GROWING and abs(arguments[-1]) >= _MOST_ARGUMENT:
+        raise ArithmeticError
+    number = point.get(node, node)
+    if number.is_Rational:
+        value = mp.mpf(int(number.p)) / int(number.q)
+    elif node.is_Pow:
+        value = _power(node, *arguments)
+    else:
+        value = rule(*arguments) if rule else _by_sympy(node.xreplace(point), mp.dps)
+    if not mp.isfinite(value) or (value and mp.mag(value) > _MOST_BITS):
+        raise ArithmeticError
+    if type(value) is mp.mpc and not value.imag:
+        value = value.real
+    if type(value) is mp.mpc and node.free_symbols and all(type(argument) is mp.mpf for argument in arguments):
+        known[None] = True
+    known[node] = value
+    return value
 
 
-def is_scalar(value: Any) -> bool:
-    """Return True for an expression that is no matrix."""
-    return isinstance(value, sympy.Expr) and not isinstance(value, sympy.MatrixBase | sympy.MatrixExpr)
+@lru_cache(maxsize=1024)
+def _by_sympy(node: Any, digits: int) -> Any:
+    """Return the value of a constant, a sum, an integral or a rare function."""
+    for _, low, high in node.limits if isinstance(node, sympy.Sum | sympy.Product) else ():
+        if (high - low).is_number and _MAX_TERMS < high - low < sympy.oo:
+            raise ArithmeticError
+    return mp.mpmathify(node.doit().evalf(digits)._to_mpmath(mp.prec))
+
+
+def _power(node: Any, base: Any, exponent: Any) -> Any:
+    if mp.isint(exponent):
+        return base ** int(exponent)
+    if type(base) is mp.mpf and base < 0 and node.exp.is_number:
+        fraction = node.exp.doit()
+        if fraction.is_Rational and fraction.q % 2:
+            return mp.power(-base, exponent) * (-1) ** fraction.p
+    return mp.power(base, exponent)
+
+
+def _floor(value: Any) -> Any:
+    value = mp.chop(value)
+    if mp.mag(value) > mp.prec // 2:
+        raise ArithmeticError  # not all digits before the point are known
+    nearest = mp.nint(value)
+    return nearest if abs(value - nearest) < mp.eps**0.4 else mp.floor(value)
+
+
+def _binomial(upper: Any, lower: Any) -> Any:
+    if mp.isint(upper) and upper < 0:
+        raise ArithmeticError  # where conventions differ
+    if mp.isint(upper) and mp.isint(lower) and upper < _MOST_DIGITS:
+        return mp.mpf(math.comb(int(upper), int(lower)) if lower >= 0 else 0)
+    return mp.binomial(upper, lower)
+
+
+_OF_INTEGERS: dict[Any, Callable[..., Any]] = {
+    sympy.factorial: mp.factorial,
+    sympy.binomial: _binomial,
+    sympy.Mod: lambda value, modulus: value - modulus * _floor(value / modulus),
+    sympy.Function("gcd"): lambda *values: mp.mpf(math.gcd(*(int(_floor(value)) for value in values))),
+    sympy.Function("lcm"): lambda *values: mp.mpf(math.lcm(*(int(_floor(value)) for value in values))),
+}
+_NAMES = "exp gamma erf sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh coth sech csch asinh acosh"
+_SAME = {getattr(sympy, name): getattr(mp, name) for name in _NAMES.split()}
+_RULES: dict[Any, Callable[..., Any]] = {
+    **_SAME,
+    **_OF_INTEGERS,
+    sympy.Add: lambda *terms: mp.fsum(terms),
+    sympy.Mul: lambda *factors: mp.fprod(factors),
+    sympy.Pow: _power,
+    sympy.log: mp.log,
+    sympy.Abs: abs,
+    sympy.sign: lambda value: mp.sign(mp.chop(value)),
+    sympy.floor: _floor,
+    sympy.ceiling: lambda value: -_floor(-value),
+    sympy.Max: lambda *values: max(map(mp.chop, values)),
+    sympy.Min: lambda *values: min(map(mp.chop, values)),
+}
+_GROWING = {sympy.Pow, sympy.factorial, *_SAME}
+_WITH_KINKS = {sympy.Abs, sympy.sign, sympy.log, sympy.asin, sympy.acos, sympy.acosh}

@@ -93,7 +93,11 @@ def _keep(contents: dict[str, None], content: str) -> None:
 
 
 # Possessive: two runs of spaces side by side would be divided in every way.
-_HEADER = re.compile(r"\banswers?+[ \t]*+(?:\([^()\n]{0,40}\)[ \t]*+)?+[*_]*+[ \t]*+[:\uff1a]", re.IGNORECASE)
+_HEADER = re.compile(
+    r"\banswers?+[ \t]*+(?:is[ \t]*+)?+(?:\([^()\n]{0,40}\)[ \t]*+)?+[*_]*+[ \t]*+[:\uff1a]"
+    r"|\bfinal answer is(?=[ \t]++(?:\$|\\\(|\*\*|[-+]?\d))",
+    re.IGNORECASE,
+)
 _HASHES = re.compile(r"^####[ \t]*([-+]?\$?\d[\d.,/]*%?)[ \t]*$", re.MULTILINE)
 _LINE = re.compile(r"[^\n\r]*")
 _DELIMITERS_ONLY = re.compile(r"[\s*_`$\\\[\](){}>#~-]*")
@@ -104,8 +108,12 @@ _LEAD = re.compile(
     r"answer\s*(?:is|=|:)\s*:?\s*",
     re.IGNORECASE,
 )
-# Text after the answer on the same line: a new sentence or a reason.
-_EXPLANATION = re.compile(r"[.!?;]\s++(?=[A-Z])|(?:[,;]|(?<!\s))\s++(?:[Bb]ecause|[Ss]ince|which|where|so that)\b")
+# Text after the answer on the same line: a new sentence or a reason, but none that withdraws the answer.
+_EXPLANATION = re.compile(
+    r"[.!;]\s++(?=[A-Z])"
+    r"(?!(?:No|Not|Wait|Actually|Maybe|Perhaps|Or|Rather|Sorry|Correction|Instead|Hmm|Oops|But|Alternatively)\b)"
+    r"|(?:[,;]|(?<!\s))\s++(?:[Bb]ecause|[Ss]ince|which|where|so that)\b"
+)
 _FORMULA = re.compile(r"\$\$?[^$]*\$\$?|\\\(.*?\\\)|\\\[.*?\\\]")
 _MAX_LINE = 4000
 
@@ -120,7 +128,7 @@ class _AnswerLine(NamedTuple):
 
 def _find_answer_line(text: str) -> _AnswerLine | None:
     """Return the last answer line, or None. Its answer is None when no text follows the colon."""
-    header = _last(_HEADER, text) if ":" in text or "\uff1a" in text else None
+    header = _last(_HEADER, text)
     if header is None:
         hashes = _last(_HASHES, text) if "####" in text else None
         return _AnswerLine(hashes.group(1), hashes.end(), False) if hashes else None
@@ -157,7 +165,7 @@ def _clean_answer_line(line: str) -> tuple[str | None, bool]:
 
 
 def _strip_emphasis(text: str) -> str:
-    text = text.strip("*_ \t").removeprefix("}").strip("*_ \t")
+    text = text.strip("*_ \t").removeprefix("}").strip("*_ \t").removesuffix("**.")
     # `\textbf{Answer: 7}` leaves the closing brace of the command.
     end, extra = len(text), text.count("}") - text.count("{")
     while extra > 0 and text.endswith("}", 0, end):
@@ -178,6 +186,9 @@ _TURN_START = re.compile(
     r"|<[|\uff5c]assistant[|\uff5c]>))+",
     re.IGNORECASE,
 )
+# gpt-oss writes its thoughts and its answer in channels of its turn.
+_FINAL_CHANNEL = re.compile(r"<\|channel\|>final<\|message\|>")
+_OTHER_TURN = re.compile(r"<\|start\|>(?!assistant)")
 _THOUGHT_END = "</think>"
 _WORDS_AFTER = "words after the answer"
 _WORDLESS = re.compile(r"(?:\\(?:end|begin)\{\w+\*?\}|\\[^A-Za-z0-9]|</?\w+>|[^\w\\<]|_)*+")
@@ -201,8 +212,10 @@ class Extraction(NamedTuple):
 
 
 def cut_at_marker(completion: str) -> str:
-    """Return the completion up to its first chat or stop marker, ignoring markers at its start."""
-    turn_start = _TURN_START.match(completion)
+    """Return the completion's last channel, or the completion without markers at its start, up to the next marker."""
+    other = _OTHER_TURN.search(completion)
+    final = _last(_FINAL_CHANNEL, completion[: other.start() if other else len(completion)])
+    turn_start = final or _TURN_START.match(completion)
     start = turn_start.end() if turn_start else 0
     marker = _MARKER.search(completion, start)
     return completion[start : marker.start() if marker else len(completion)]

@@ -9,34 +9,42 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rloop_core.verifier.limits import MAX_CHARS
+from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.types import Gold
 
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴-⁹⁺⁻ⁿ]+")
-_SUBSCRIPT_RUN = re.compile("[₀-₉]+")
 # NFKC would turn these into plain letters or accents.
 _BEFORE_NFKC = str.maketrans({
-    "º": "°", "˚": "°", "\u2032": "'", "\u211d": "\\mathbb{R}", "\u2124": "\\mathbb{Z}", "\u2115": "\\mathbb{N}"
+    "º": "°", "˚": "°", "\u2032": "'", "\u2033": "''", "\u3002": "."
 })  # fmt: skip
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _INVISIBLE = re.compile("[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u00ad\u200b-\u200f\u2060\ufeff]")
 _SYMBOLS = {
     "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\u2014": "-", "\u2044": "/", "\u2215": "/",
-    "\u00d7": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "π": "\\pi ", "√": "\\sqrt ", "∞": "\\infty ",
+    "\u00d7": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "√": "\\sqrt ", "∞": "\\infty ",
     "≤": "\\le ", "≥": "\\ge ", "≠": "\\ne ", "±": "\\pm ", "\u222a": "\\cup ", "∩": "\\cap ", "°": "^\\circ ",
     "∅": "\\emptyset ", "∈": "\\in ", "⟨": "\\langle ", "⟩": "\\rangle ",
     "⌊": "\\lfloor ", "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ",
-    "θ": "\\theta ", "\u03b1": "\\alpha ", "β": "\\beta ",
+    "⩽": "\\le ", "⩾": "\\ge ", "≦": "\\le ", "≧": "\\ge ", "∙": "\\cdot ", "•": "\\cdot ", "\u2217": "*", "∓": "\\mp ",
+    "\u2216": "\\setminus ", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]",
+    "∧": "\\land ", "\u2228": "\\lor ", "∠": "\\angle ", "≈": "\\approx ", "≡": "\\equiv ",
 }  # fmt: skip
+for _code in range(0x391, 0x3CA):
+    _name = unicodedata.name(chr(_code), "GREEK SMALL LETTER OMICRON").replace("LAMDA", "LAMBDA").split()
+    if _name[2:] not in (["LETTER", "OMICRON"], ["LETTER", "FINAL", "SIGMA"]):
+        _SYMBOLS[chr(_code)] = f"\\{_name[-1].title() if 'CAPITAL' in _name else _name[-1].lower()} "
 _SYMBOL = re.compile("[" + "".join(_SYMBOLS) + "]")
 _DIGIT_GROUP = re.compile(r"(?<=\d)(?:\\[,;:! ]|~|\{,\}|\\thinspace)(?=\d{3}(?!\d))")
 _SPACED_COMMA = re.compile(r"(?<=\d),\\!\s*(?=\d{3}(?!\d))")
-_SPACED_GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
+_SPACED_GROUPS = re.compile(r"[+-]?\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?:\.\d+)?")
+_DELIMITER = re.compile(r"\\\\|(\\[()\[\]])|(?<!\\)(\$+)")
+_OPEN_DOLLAR = re.compile(r"(?<!\\)\$(?=\s?\d)")
+_COMMA_GROUPS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d|\.\d*,\d)")
+_SEPARATOR = re.compile(r",\s|;|\b(?:and|or)\b")
+_OPENING = re.compile(r"\\[{}]|[()\[\]]")
 _DECORATION = re.compile(r"\\(?:displaystyle|textstyle|!|limits)(?![A-Za-z])")
 _SPACE = re.compile(r"\s+")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
-_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
+_WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 
 
 @lru_cache(maxsize=65536)
@@ -46,15 +54,33 @@ def normalise(text: str) -> str:
     Superscripts, subscripts and vulgar fractions are rewritten before NFKC, which would turn 5² into 52.
     """
     if not text.isascii():
-        text = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
-        text = _SUBSCRIPT_RUN.sub(lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
+        text = "".join(map(_raised, text)).replace("}^{", "").replace("}_{", "")
         text = unicodedata.normalize("NFKC", _VULGAR.sub(_latex_fraction, text.translate(_BEFORE_NFKC)))
         text = "".join(str(unicodedata.decimal(char, char)) for char in text)
         text = _SYMBOL.sub(lambda m: _SYMBOLS[m.group()], text)
     text = _SPACED_COMMA.sub(",", text)
     text = _SPACE.sub(" ", _DECORATION.sub("", _INVISIBLE.sub("", text))).strip()
-    text = _DIGIT_GROUP.sub("", _unwrap(text))
-    return text.replace(" ", "") if _SPACED_GROUPS.fullmatch(text) else text
+    text = _without_delimiters(_DIGIT_GROUP.sub("", _unwrap(text)))
+    return re.sub("[ ']", "", text) if _SPACED_GROUPS.fullmatch(text) else text
+
+
+def _without_delimiters(text: str) -> str:
+    """Remove the delimiters of several formulas, as in `$5$ and $10$`; a single dollar before a number is money."""
+    if "$" not in text and "\\(" not in text and "\\[" not in text:
+        return text
+    if len(_OPEN_DOLLAR.findall(text)) == 1 == len(re.findall(r"(?<!\\)\$", text)):
+        return _OPEN_DOLLAR.sub(r"\\$", text)
+    return _SPACE.sub(" ", _DELIMITER.sub(lambda m: " " if m.group(1) or m.group(2) else m.group(), text)).strip()
+
+
+@lru_cache(maxsize=4096)
+def _raised(char: str) -> str:
+    """Write a raised, lowered or double-struck character in LaTeX; any other is returned."""
+    form, _, plain = unicodedata.decomposition(char).partition(" ")
+    if form in ("<super>", "<sub>") and len(plain) == 4 and char not in "ªº\u2122\u2120":
+        return f"{'^' if form == '<super>' else '_'}{{{unicodedata.normalize('NFKC', char)}}}"
+    double = form == "<font>" and unicodedata.name(char).startswith("DOUBLE-STRUCK CAPITAL")
+    return f"\\mathbb{{{chr(int(plain, 16))}}}" if double else char
 
 
 def _latex_fraction(sign: re.Match[str]) -> str:
@@ -103,7 +129,6 @@ _LOST_ESCAPE = re.compile(r"(?:\x0c|(?<![A-Za-z\\]))rac(?=\{)|\x08(?=inom\{|oxed
 _LOST_LETTERS = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t", "r": "\\fr"}
 _TWICE_ESCAPED = re.compile(r"\\\\(?=(?:frac|sqrt|pi|circ|text|left|right|cdot|times|binom)(?![a-z]))")
 _OR = re.compile(r"(?<!\s)\s++OR\s++")
-_BOX_AT_THE_END = re.compile(r"\\boxed\{([^{}]*)\}[^A-Za-z]*$")
 
 
 def gold_text(value: object) -> str:
@@ -126,7 +151,7 @@ def gold_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"a gold answer cannot be of type {type(value).__name__}")
     text = _repair(value.rsplit("####", 1)[-1])
-    if len(text) <= MAX_CHARS and text.startswith(("$", "\\boxed", "\\(", "\\[")):  # no longer gold is compared
+    if len(text) <= MAX_CHARS and text.startswith(("$", "\\boxed", "\\(", "\\[")) and not _OR.search(text):
         text = normalise(text)
     if not text:
         raise ValueError("the gold answer is empty")
@@ -136,13 +161,16 @@ def gold_text(value: object) -> str:
 def acceptable_golds(gold: Gold) -> list[str]:
     """Return every acceptable answer as text: the members of a list, the formulas of `$a$ OR $b$`, or the one gold.
 
+    A null in a list is no answer.
+
     Raises:
         ValueError: The list is empty, or a gold is unusable.
     """
     if isinstance(gold, Sequence) and not isinstance(gold, str | bytes):
         if not gold:
             raise ValueError("the list of gold answers is empty")
-        return [gold_text(member) for member in gold]
+        given = [member for member in gold if member is not None]
+        return [gold_text(member) for member in given or gold]
     if isinstance(gold, str) and gold.count("$") >= 4 and gold.strip().endswith("$"):
         formulas = _OR.split(gold.strip())
         if len(formulas) > 1 and all(formula.startswith("$") and formula.endswith("$") for formula in formulas):
@@ -162,5 +190,29 @@ def _repair(text: str) -> str:
             if depth < 0:
                 return text
         text += "}" * depth
-    sentence = _BOX_AT_THE_END.search(text)
-    return sentence.group(1) if sentence and text[0].isalpha() else text
+    boxed = extract(text).answer if "\\boxed" in text and text[0].isalpha() else None
+    return boxed or text
+
+
+def remove_thousands(text: str) -> str:
+    """Remove thousands separators.
+
+    `(1,234)` and `\\{1,234\\}` have two entries. So does `(1,000, 2,000)`: its spaces show which commas separate.
+    """
+    if "," not in text:
+        return text
+    starts: list[int] = []  # of the brackets that are open
+    pieces, at = [], 0
+    for match in _COMMA_GROUPS.finditer(text):
+        for bracket in _OPENING.finditer(text, at, match.start()):
+            if bracket.group() in ("(", "[", "\\{"):
+                starts.append(bracket.end())
+            elif starts:
+                starts.pop()
+        closing = _OPENING.search(text, match.end())
+        inside = text[starts[-1] : closing.start() if closing else len(text)] if starts else ""
+        # A group inside a bracket may be a pair, unless spaces show which commas separate; a bare one is a number.
+        plain = not starts or _SEPARATOR.search(inside)
+        pieces += [text[at : match.start()], match.group().replace(",", "") if plain else match.group()]
+        at = match.end()
+    return "".join(pieces) + text[at:]

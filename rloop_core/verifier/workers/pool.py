@@ -71,7 +71,7 @@ class _Call:
 
 
 class ComparisonPool:
-    """Worker processes that compare (answer, gold) pairs with math-verify; started by the first pair that needs one.
+    """Worker processes that compare (answer, gold) pairs with sympy; started by the first pair that needs one.
 
     Safe from several threads, and in a forked child of its owner, which starts workers of its own.
 

@@ -39,7 +39,7 @@ def _does_not_start(reason: str) -> VerifierError:
     return VerifierError(
         f"the comparison workers do not start: {reason}",
         field="verifier",
-        fix="check that math-verify imports in this environment and that memory is left for a process",
+        fix="check that sympy imports in this environment and that memory is left for a process",
     )
 
 

@@ -60,9 +60,6 @@ def template_main(descriptor: int) -> NoReturn:
 def _import_engine() -> None:
     for name in ("gmpy2", "flint"):  # with gmpy2 a power tower aborts the process
         sys.modules[name] = None  # type: ignore[assignment]
-    import latex2sympy2_extended  # noqa: F401 - fail here, not at each answer
-    import math_verify  # noqa: F401
-
     from rloop_core.verifier.engine.compare import warm_up
 
     warm_up()

@@ -13,17 +13,19 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from rloop_core.verifier.read.tokens import GREEK, is_word, words
+
 Dimension = tuple[tuple[str, int], ...]
 
 
 class Unit(NamedTuple):
-    """A unit: value in base units = value * factor * pi**pi + offset. An unknown unit has words and no dimension."""
+    """A unit: value in base units = value * factor * pi**pi + offset. An unknown one has words with powers alone."""
 
     dimension: Dimension = ()
     factor: Fraction = Fraction(1)
     offset: Fraction = Fraction(0)
     pi: int = 0
-    words: frozenset[str] = frozenset()
+    words: tuple[tuple[str, int], ...] = ()
 
 
 _SYMBOL_PREFIXES = {
@@ -98,7 +100,6 @@ cent ¢ | dollar | 1/100
 penny | dollar | 1/100
 nickel | dollar | 1/20
 dime | dollar | 1/10
-quarter | dollar | 1/4
 € euro EUR | euro | 1
 £ GBP | sterling | 1
 ¥ yen JPY | yen | 1
@@ -116,29 +117,37 @@ _PLURALS = {
 }  # fmt: skip
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_ANY_CASE = _words("km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
-_COUNTING = _words("unit total approximately approx about exactly in of the a an altogether each only")
+_ANY_CASE = words("km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
+_COUNTING = words("unit total approximately approx about exactly in of the a an altogether each only")
 _COUNTING_PLAIN = frozenset(("unit", "total"))
-_NEVER = _words(
-    "or and not no none plus minus over mod modulo choose divided by is are root if for where when infinity infinite "
-    "pi with otherwise all any every"
-)
-_SCALES = {
-    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12
-}  # fmt: skip
+_NEVER = words(
+    # They change a value, or join it to another: conjunctions, prepositions, negations, arithmetic, numbers.
+    "minimum maximum too many short long fewer extra another or and not no none but nor plus minus over mod modulo "
+    "choose divided by is are be equals root if for where when while infinity infinite pi with without otherwise "
+    "all any every squared cubed factorial squares cubes power powers times maybe perhaps probably percent mille "
+    "least most than more less between almost nearly half negative positive inverse reciprocal to then vs versus "
+    "through until till from out into added subtracted multiplied remainder rem r also i.e e.g x doubled tripled "
+    "quadrupled halved score gross lakh lakhs crore crores ten tens twenty thirty forty fifty one two three four "
+    "five six seven eight nine zero below above up down after before either neither instead rather wrong incorrect "
+    "false never invalid rejected excluded isn't aren't don't fold bn mn mln promille"
+) | {letter.lower() for letter in GREEK}
+_ORDINAL = re.compile(r"(?:\w*(?:teen|tie|hundred|thousand|illion)|eleven|twelf)ths?|\w*illions?")
+_ORDINALS = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_SCALES = {"hundred": Fraction(100), "dozen": Fraction(12), "halve": Fraction(1, 2), "quarter": Fraction(1, 4)}
+_SCALES |= {name: Fraction(1, part) for part, name in enumerate(_ORDINALS, 3)}
+for _name, _power in (("thousand", 3), ("million", 6), ("billion", 9), ("trillion", 12)):
+    _SCALES |= {_name: Fraction(10**_power), f"{_name}th": Fraction(1, 10**_power)}
+_SCALES["hundredth"] = Fraction(1, 100)
 _TOKEN = re.compile(
-    r"\s*(?:([A-Za-zΩÅ$¢€£¥₹][A-Za-z.'\-]*)\s*(?:\^\s*\{?\s*\(?([+-]?\d)\)?\s*\}?|([+-]?\d)(?!\d))?|([/*()]))"
+    r"\s*+(?:([A-Za-zΩÅ$¢€£¥₹][A-Za-z.'\-]*+)\s*+(?:\^\s*+(?:\{\s*+)?\(?([+-]?\d)\)?(?:\s*+\})?|(?<=[A-Za-zΩ])([+-]?\d)(?!\d))?|([/*()]))"
 )
 # Letters in a formula are variables, except these symbols and words of four letters or more.
-_PLAIN_SYMBOLS = _words(
+_PLAIN_SYMBOLS = words(
     "mm cm dm km nm kg ml mL ft lb lbs mph kph kmh kmph yd mi hr hrs sec secs min mins yr yrs wk oz gal rad Hz kHz MHz "
     "GHz kJ kW kWh kPa eV keV MeV mol MB GB TB kB KB USD EUR GBP degC degF"
 )
 _METRES_PER_SECOND = re.compile(r"m ?/ ?s(?: ?\^ ?(?:2|\{2\}))?")
+_MAX_PARTS = 9
 _ODD_POWER = {"square": 2, "sq": 2, "sq.": 2, "cubic": 3, "cu": 3, "cu.": 3}
 _POWER_AFTER = {"squared": 2, "cubed": 3}
 
@@ -180,7 +189,7 @@ def _all_units() -> dict[str, Unit]:
 
 
 @lru_cache(maxsize=4096)
-def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[int, Unit | None] | None:
+def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[Fraction, Unit | None] | None:
     """Return the factor of the scale words and the unit; None when the text is no unit.
 
     Args:
@@ -188,10 +197,12 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[i
         plain: The text is part of a formula, not of `\\text{}`: only names that cannot be variables are units.
         weak: With `plain`, single letters are units too, because the other side has a unit.
     """
-    factor, sign_of_powers, next_power = 1, 1, 1
+    factor, sign_of_powers, next_power = Fraction(1), 1, 1
     parts: list[tuple[str, Unit | None, int]] = []
     at = 0
     text = text.strip()
+    if text in ("a", "an", "of", "the"):
+        return None
     weak = weak or _METRES_PER_SECOND.fullmatch(text) is not None
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -210,9 +221,11 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[i
             next_power = _ODD_POWER[lower]
         elif lower in _POWER_AFTER and parts:
             parts[-1] = (*parts[-1][:2], parts[-1][2] * _POWER_AFTER[lower])
-        elif lower.removesuffix("s") in _SCALES and not parts:
+        elif lower.removesuffix("s") in _SCALES and not parts and sign_of_powers > 0:
             factor *= _SCALES[lower.removesuffix("s")]
-        elif lower in _NEVER:
+        elif any(
+            part in _NEVER or part.rstrip("s") in _SCALES or _ORDINAL.fullmatch(part) for part in lower.split("-")
+        ):
             return None
         elif lower.removesuffix("s") not in (_COUNTING_PLAIN if plain else _COUNTING) or text == "in":
             unit = _lookup(name)
@@ -221,6 +234,8 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[i
                 return None
             parts.append((_stem(lower), unit, sign_of_powers * next_power * int(power or digit or 1)))
             next_power = 1
+        if len(parts) > _MAX_PARTS or (parts and abs(parts[-1][2]) > _MAX_PARTS):
+            return None
     return factor, _combined(parts)
 
 
@@ -241,7 +256,7 @@ def _is_unit_in_formula(name: str, unit: Unit | None, weak: bool) -> bool:
     if unit is not None:
         return weak or name in _PLAIN_SYMBOLS or len(name) > 3 or not name.isascii() or name == "day"
     lower = name.casefold()
-    return lower in _PLURALS or lower in ("ways", "eggs") or (len(name) > 3 and lower.endswith("s"))
+    return lower in _PLURALS or lower in ("ways", "eggs") or (lower.endswith("s") and is_word(name))
 
 
 def _stem(word: str) -> str:
@@ -256,7 +271,7 @@ def _combined(parts: list[tuple[str, Unit | None, int]]) -> Unit | None:
     factor, pi = Fraction(1), 0
     for _, unit, power in parts:
         if unit is None:
-            return Unit(words=frozenset(stem for stem, _, _ in parts))
+            return Unit(words=tuple((stem, power) for stem, _, power in parts))
         factor *= unit.factor**power
         pi += unit.pi * power
         for base, exponent in unit.dimension:

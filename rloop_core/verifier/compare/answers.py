@@ -1,0 +1,395 @@
+"""Compare two answers: numbers, words and structures exactly, and formulas by a function that the caller gives.
+
+- Lists without brackets: any order, each entry as often. Against a set, duplicates are merged. A list never equals one
+  number: several candidates for one gold are wrong.
+- Sets in braces: any order, duplicates merged. A set of one equals that one.
+- Tuples and points: in order. A tuple is no set. A list without brackets equals a tuple in the same order. A column or
+  row of a matrix is a tuple.
+- Intervals: same ends, same brackets. `(1, 2)` may be a point or an interval. Two entries in brackets, one of them
+  square, are an interval; three are a tuple, whatever the brackets. `x > 3` is `(3, \\infty)`.
+- Equations: `x = 5` equals 5, `f(x) = x^2` equals x^2, `m + n = 2 + 3 = 5` equals 5 (if all sides do); 2x = 10 is not
+  10, since x is 5. Between equations the names count: x = 5 is not y = 5. 2x - y = 1 is y = 2x - 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from rloop_core.verifier.compare.values import equal_values, exact_value, in_same_unit
+from rloop_core.verifier.policies import DEFAULT, Policies
+from rloop_core.verifier.read.answers import read_answer
+from rloop_core.verifier.read.normalise import remove_thousands
+from rloop_core.verifier.read.tokens import latex_key, words
+from rloop_core.verifier.read.tree import Node, is_label, name, names, number
+
+Formulas: TypeAlias = Callable[[Node, Node, float], bool | None]
+"""Compares two formulas, with a tolerance; None where it cannot decide."""
+Equations: TypeAlias = Callable[[Node, Node], bool | None]
+"""Is one formula a multiple of the other? None where it cannot decide."""
+
+FORMULAS = words(
+    "number name constant applied call add negative product quotient power root factorial binomial abs mixed percent "
+    "degrees mod summation integral derivative determinant"
+) | {"long product"}
+"""Kinds of trees with a value."""
+_DOTS = Node("text", (), "\\ldots")
+_GROUPS = words("list set union tuple matrix")
+_ORDERS = ("xyz", "abcd", "uvw", "pqr", "mn", "jkl")
+"""Names whose order everybody knows: y = 2, x = 1 is (1, 2)."""
+_ROUNDING = 0.01
+"""Greatest relative error of what follows \\approx."""
+_MAX_MATCHED = 40
+"""Longer lists are compared as written or as numbers, not formula by formula."""
+_DECIMAL = re.compile(r"\d\.\d|(?<!\d)\.\d|\d[eE][-+]?\d|10\s*\^")
+
+
+def compare(
+    answer: str,
+    gold: str,
+    policies: Policies = DEFAULT,
+    formulas: Formulas = lambda left, right, tolerance: None,
+    equations: Equations = lambda left, right: None,
+) -> bool | None:
+    """Return True if two normalised answers are equal, False if not, None when a formula is left undecided."""
+    if policies.units != "require" and latex_key(answer) == latex_key(gold):
+        return True
+    decimal = _DECIMAL.search(answer) or _DECIMAL.search(gold)
+    comparison = _Comparison(policies, policies.tolerance if decimal else 0.0, formulas, equations)
+    plain = [remove_thousands(side) for side in (answer, gold)]
+    sides = [read_answer(text) for text in plain]
+    equal = comparison.whole(*sides)
+    has_unit = [_has_unit(side) for side in sides]
+    if equal is not True and has_unit[0] != has_unit[1]:  # letters after a number on the other side may be a unit too
+        weak = [
+            side if one else read_answer(text, True) for side, one, text in zip(sides, has_unit, plain, strict=True)
+        ]
+        equal = comparison.whole(*weak) if weak != sides else equal
+    if equal is False:  # `100,200` may be a number or a list: against a list or a set, try it as a list
+        for side, text in ((0, answer), (1, gold)):
+            if sides[side].kind == "number" and text != plain[side] and sides[1 - side].kind in ("list", "set"):
+                sides[side] = read_answer(text)
+                return comparison.sides(*sides)
+    return equal
+
+
+def _has_unit(node: Node) -> bool:
+    """Return True for a known unit at a side or one of its entries."""
+    return (node.kind == "quantity" and bool(node.value[1].dimension)) or any(map(_has_unit, node.parts))
+
+
+def _all(results: Iterable[bool | None]) -> bool | None:
+    """Three-valued and; stops at the first False."""
+    undecided = False
+    for result in results:
+        if result is False:
+            return False
+        undecided = undecided or result is None
+    return None if undecided else True
+
+
+def _any(results: Iterable[bool | None]) -> bool | None:
+    """Three-valued or; stops at the first True."""
+    none_is_true = _all(None if result is None else not result for result in results)
+    return None if none_is_true is None else not none_is_true
+
+
+class _Comparison:
+    """Compares trees; the left one is the answer's."""
+
+    def __init__(self, policies: Policies, tolerance: float, formulas: Formulas, equations: Equations) -> None:
+        self._policies, self._tolerance = policies, tolerance
+        self._formulas, self._equations = formulas, equations
+
+    def whole(self, left: Node, right: Node) -> bool | None:
+        """Compare two whole answers: a set of one equals that one."""
+        if left.kind == "set" and len(left.parts) == 1 and right.kind not in _GROUPS:
+            return self.sides(left.parts[0], right)
+        if right.kind == "set" and len(right.parts) == 1 and left.kind not in _GROUPS:
+            return self.sides(left, right.parts[0])
+        return self.sides(left, right)
+
+    def sides(self, left: Node, right: Node) -> bool | None:
+        """Compare two trees."""
+        kinds = left.kind, right.kind
+        if "region" in kinds:
+            return self._regions(left, right)
+        if kinds == ("relation", "relation"):
+            return self._relations(left, right)
+        if left.kind == "relation":
+            return self._values(left, lambda value: self.whole(value, right), _is_asked_for)
+        if right.kind == "relation":
+            return self._values(right, lambda value: self.whole(left, value), is_label)
+        if left.kind in _GROUPS and right.kind in _GROUPS:
+            return self._groups(left, right)
+        return False if left.kind in _GROUPS or right.kind in _GROUPS else self._leaves(left, right)
+
+    def _regions(self, left: Node, right: Node) -> bool | None:
+        """x > 3 is (3, \\infty); x \\in \\{1, 2\\} is x = 1 or x = 2."""
+        if left.kind == right.kind:
+            return self.sides(left.parts[1], right.parts[1]) if left.parts[0] == right.parts[0] else False
+        region, other = (left, right) if left.kind == "region" else (right, left)
+        label, inside = region.parts
+        if other.kind == "list" and all(_is_equation(item) and item.parts[0] == label for item in other.parts):
+            other = Node("set", tuple(item.parts[-1] for item in other.parts))
+        if other.kind == "relation":
+            return False
+        return self.whole(inside, other) if region is left else self.whole(other, inside)
+
+    def _values(
+        self, relation: Node, compare: Callable[[Node], bool | None], is_named: Callable[[Node], bool]
+    ) -> bool | None:
+        """Compare what must equal the other side: 5 in `x = 5`, 2 + 3 and 5 in `m + n = 2 + 3 = 5`."""
+        parts, signs = relation.parts, relation.value
+        if not set(signs) <= {"=", "~"}:
+            return False
+        rounded: tuple[Node, ...] = ()
+        if "~" in signs and not (len(parts) == 2 and is_named(parts[0])):  # x = 1/3 \\approx 0.333
+            exact = signs.index("~") + 1
+            parts, rounded = parts[:exact], parts[exact:]
+        if parts[0].kind == "tuple" and is_named(parts[0]):  # (x, y) = (1, 2); not (a, b) = 1, nor (y, x) = (1, 2)
+            in_order = sorted(names(parts[0])) == list(names(parts[0]))
+            return _all(map(compare, parts[1:])) if in_order and all(part.kind == "tuple" for part in parts) else False
+        if len(parts) > 1 and is_named(parts[0]):
+            parts = parts[1:]
+        elif len(parts) > 1 and is_named(parts[-1]):
+            parts = parts[:-1]
+        return _all((*map(compare, parts), *(self._formulas(value, parts[-1], _ROUNDING) for value in rounded)))
+
+    def _leaves(self, left: Node, right: Node) -> bool | None:
+        """Compare what has no structure: words, options, numerals with a base, quantities, formulas."""
+        if left == right:
+            return True
+        kinds = {left.kind, right.kind}
+        if "option" in kinds:
+            return self._options(left, right)
+        if "based" in kinds:
+            return _equal_with_base(left, right)
+        if kinds == {"congruence"}:
+            return _equal_congruences(left, right)
+        if "ratio" in kinds:
+            return self._ratios(left, right)
+        if kinds == {"cases"}:
+            return self._matched(left.parts, right.parts)
+        if kinds == {"piece"}:
+            return self._ordered(left.parts, right.parts)
+        if "words" in kinds:
+            return _spelled(left) == _spelled(right)
+        for side, other in ((left, right), (right, left)):
+            if side.kind == "quantity" and _is_percentage(other) and not _is_percentage(side.parts[0]):
+                return False
+        same_unit = in_same_unit(left, right, self._policies) if kinds <= FORMULAS | {"quantity"} else None
+        return self._in_one_unit(*same_unit) if same_unit else False
+
+    def _in_one_unit(self, left: Node, right: Node) -> bool | None:
+        value, gold = exact_value(left), exact_value(right)
+        if left == right:
+            return True
+        if (
+            self._policies.arithmetic == "refuse"
+            and gold is not None
+            and _is_finished(right)
+            and not _is_finished(left)
+        ):
+            return False
+        if value is None or gold is None:
+            return self._formulas(left, right, self._tolerance)
+        sides = (value, _is_percentage(left)), (gold, _is_percentage(right))
+        return equal_values(*sides, self._tolerance, self._policies)
+
+    def _options(self, left: Node, right: Node) -> bool | None:
+        """(C) 12 is C, and 12; (C) 12 is not (C) 13."""
+        if left.kind == right.kind:
+            return _all((left.value == right.value, self.sides(left.parts[0], right.parts[0])))
+        option, other = (left, right) if left.kind == "option" else (right, left)
+        if (spelled := _spelled(other)) is not None:
+            return spelled == str(option.value).casefold()
+        return self.sides(option.parts[0], right) if option is left else self.sides(left, option.parts[0])
+
+    def _ratios(self, left: Node, right: Node) -> bool | None:
+        """6:8 is 3:4, and 3/4."""
+        first, second = (side.parts if side.kind == "ratio" else (side, number(1)) for side in (left, right))
+        if {left.kind, right.kind} - {"ratio"} - FORMULAS or len(first) != len(second):
+            return False
+        if any(exact_value(part) == 0 for part in (*first, *second)):
+            return False
+        crossed = zip(first[1:], second[1:], strict=True)
+        return _all(self._in_one_unit(first[0].times(b), second[0].times(a)) for a, b in crossed)
+
+    def _relations(self, left: Node, right: Node) -> bool | None:
+        if left.value != right.value:  # `x = 10/2 = 5` against `x = 5`
+            chains = left.parts[0] == right.parts[0] and set(left.value) == set(right.value) == {"="}
+            pairs = ((first, second) for first in left.parts[1:] for second in right.parts[1:])
+            return _all(self.sides(first, second) for first, second in pairs) if chains else False
+        if left.value != ("=",):
+            return self._ordered(left.parts, right.parts)
+        (left_name, left_value), (right_name, right_value) = left.parts, right.parts
+        if is_label(left_name) and is_label(right_name):
+            if _is_same_label(left_name, right_name):
+                return self.sides(left_value, right_value)
+            if exact_value(left_value) is not None or exact_value(right_value) is not None:
+                return False
+        if {left_name, left_value} == {right_name, right_value}:
+            return True
+        if not {part.kind for part in (*left.parts, *right.parts)} <= FORMULAS:
+            return False
+        return self._equations(_difference(left), _difference(right))
+
+    def _groups(self, left: Node, right: Node) -> bool | None:
+        kinds = {left.kind, right.kind}
+        if kinds == {"list"}:
+            if {left.value, right.value} == {"and", "or"}:
+                return False
+            return (self._ordered if _DOTS in left.parts else self._matched)(left.parts, right.parts)
+        if kinds in ({"set"}, {"set", "list"}):
+            if _DOTS in left.parts:
+                return self._ordered(left.parts, right.parts)
+            return self._as_sets(left.parts, right.parts)
+        if kinds in ({"union"}, {"union", "tuple"}):
+            operations = {side.value if side.kind == "union" else "cup" for side in (left, right)}
+            if operations == {"setminus"}:
+                return self._ordered(left.parts, right.parts)
+            parts = (side.parts if side.kind == "union" else (side,) for side in (left, right))
+            return self._as_sets(*parts) if len(operations) == 1 else False
+        if kinds == {"matrix"}:
+            return self._ordered(left.parts, right.parts) if left.value == right.value else False
+        if kinds == {"tuple"}:
+            same = left.value == right.value or (_is_tuple(left) and _is_tuple(right))
+            return self._ordered(left.parts, right.parts) if same else False
+        if not any(side.kind == "tuple" and _is_tuple(side) for side in (left, right)):
+            return False
+        if kinds == {"tuple", "list"}:
+            return self._ordered(_by_name(left), _by_name(right))
+        vector = left if left.kind == "matrix" else right
+        is_vector = vector.kind == "matrix" and vector.value in (1, len(vector.parts))
+        return self._ordered(left.parts, right.parts) if is_vector else False
+
+    def _ordered(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
+        if len(left) != len(right):
+            return False
+        return _all(self.sides(first, second) for first, second in zip(left, right, strict=True))
+
+    def _as_sets(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
+        """Return True if every entry of each side equals an entry of the other."""
+        left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
+        if not left or not right:
+            return not left and not right
+        if max(len(left), len(right)) > _MAX_MATCHED:
+            return set(map(_key, left)) == set(map(_key, right))
+        table = [[self.sides(first, second) for second in right] for first in left]
+        return _all((*map(_any, table), *map(_any, zip(*table, strict=True))))
+
+    def _matched(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
+        """Return True if the entries of both sides can be paired so that each pair is equal."""
+        if len(left) != len(right):
+            return False
+        if len(left) > _MAX_MATCHED:
+            return sorted(map(_key, left)) == sorted(map(_key, right))
+        table = [[self.sides(first, second) for second in right] for first in left]
+        if _has_matching([[result is True for result in row] for row in table]):
+            return True
+        return None if _has_matching([[result is not False for result in row] for row in table]) else False
+
+
+def _difference(relation: Node) -> Node:
+    return Node("add", (relation.parts[0], Node("negative", (relation.parts[1],))))
+
+
+def _is_percentage(node: Node) -> bool:
+    return node.kind == "percent" or (node.kind == "negative" and node.parts[0].kind == "percent")
+
+
+def _is_equation(node: Node) -> bool:
+    return node.kind == "relation" and set(node.value) == {"="}
+
+
+def _is_same_label(left: Node, right: Node) -> bool:
+    """Return True for equal left sides: y is f(x), the length AB is BA."""
+    if left.kind == right.kind and left.kind in ("product", "abs"):
+        return sorted(names(left)) == sorted(names(right))
+    functions = [side for side in (left, right) if side.kind == "applied" and side.value in ("f", "g", "h")]
+    is_y = name("y") in (left, right) and len(functions) == 1 and functions[0].parts[0].kind == "name"
+    return left == right or is_y
+
+
+def _is_asked_for(node: Node) -> bool:
+    """Return True for a label, or several variables without numbers, as m + n or a/b: no equation to be solved."""
+    return is_label(node) or (node.kind in FORMULAS and len(set(names(node))) > 1 and not _has_numbers(node))
+
+
+def _has_numbers(node: Node) -> bool:
+    parts = node.parts[:1] if node.kind == "power" else node.parts
+    return node.kind == "number" or any(map(_has_numbers, parts))
+
+
+def _is_tuple(group: Node) -> bool:
+    """Return True for a point, vector or tuple; two entries with a square bracket are an interval."""
+    return group.value == ("(", ")") or (group.value == ("[", "]") and len(group.parts) > 2)
+
+
+def _by_name(group: Node) -> tuple[Node, ...]:
+    """Return the entries of the list `y = 2, x = 1` in the order of the names; other entries in their own order."""
+    if group.kind != "list" or not all(map(_is_equation, group.parts)):
+        return group.parts
+    labels = [str(item.parts[0].value) for item in group.parts]
+    usual = (
+        any(set(labels) <= set(usual) for usual in _ORDERS) or len({label.partition("_")[0] for label in labels}) == 1
+    )
+    return tuple(sorted(group.parts, key=lambda item: str(item.parts[0].value))) if usual else group.parts
+
+
+def _equal_with_base(left: Node, right: Node) -> bool:
+    """52_8 is not 52_9; 52 is right for a gold of 52_8, whose base the question gives; 52_8 is not 52."""
+    if left.kind == right.kind:
+        return bool(left.value == right.value)
+    digits, base = (left if left.kind == "based" else right).value
+    other = exact_value(left if right.kind == "based" else right)
+    return (base == "10" or right.kind == "based") and digits.isdigit() and other == int(digits)
+
+
+def _equal_congruences(left: Node, right: Node) -> bool:
+    values = [exact_value(node) for node in (*left.parts[1:], *right.parts[1:])]
+    if left.parts[0] != right.parts[0] or None in values or values[1] != values[3] or not values[1]:
+        return False
+    return ((values[0] or 0) - (values[2] or 0)) % values[1] == 0
+
+
+def _spelled(node: Node) -> str | None:
+    """Return words, or the letters of a product, without case; None for anything else."""
+    if node.kind == "words" or node.value in ("e", "i") or (node.kind == "name" and node.value.isalpha()):
+        return str(node.value).casefold()
+    letters = [_spelled(part) or "?" for part in node.parts] if node.kind == "product" else []
+    return "".join(letters) or None
+
+
+def _is_finished(node: Node) -> bool:
+    """Return True for a number that is not left as arithmetic; fractions of numbers, percentages and roots are done."""
+    ten = number(10)
+    if node.kind == "power":
+        return node.parts[0] == ten
+    if node.kind == "product":  # 1.2 \times 10^5
+        return len(node.parts) == 2 and node.parts[1].kind == "power" and all(map(_is_finished, node.parts))
+    done = node.kind in words("number constant name negative quotient percent degrees root mixed call")
+    return done and all(map(_is_finished, node.parts))
+
+
+def _key(item: Node) -> str:
+    """Return an entry of a long list as a comparable text."""
+    return repr(exact_value(item) or item)
+
+
+def _has_matching(possible: list[list[bool]]) -> bool:
+    """Return True if each row can have a column of its own (augmenting paths)."""
+    partner: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column, allowed in enumerate(possible[row]):
+            if allowed and column not in tried:
+                tried.add(column)
+                if column not in partner or place(partner[column], tried):
+                    partner[column] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(len(possible)))

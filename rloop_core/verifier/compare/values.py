@@ -1,0 +1,162 @@
+"""Exact values of formulas without variables or roots, and both sides of a comparison in the same unit.
+
+Policy `units`:
+
+- `compare`: units on both sides are converted (5000 m is 5 km), and different dimensions are wrong (5 m, 5 s; $5, 5
+  euros). A unit on one side alone is dropped. Words that are no known unit are compared as words when both sides have
+  them (5 apples is not 5 pears), and dropped against a known unit.
+- `ignore`: units are dropped. `require`: as `compare`, and an answer without the gold's unit is wrong.
+
+Degrees are converted to radians against a multiple of pi without a unit.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+from rloop_core.verifier.policies import Policies
+from rloop_core.verifier.read.tree import Node, constants, number
+from rloop_core.verifier.read.units import Unit
+
+_MOST_BITS = 8000
+_MOST_FACTORIAL = 400
+_ANGLE = (("angle", 1),)
+_TEMPERATURE = (("K", 1),)
+
+
+@lru_cache(maxsize=16384)
+def exact_value(node: Node) -> Fraction | None:
+    """Return the value of a formula of numbers, signs and whole powers; None for any other, or a very large one."""
+    if node.kind == "number":
+        value: Fraction = node.value
+        return value
+    if node.kind not in _RULES:
+        return None
+    values = []
+    for part in node.parts:
+        value_of_part = exact_value(part)
+        if value_of_part is None:
+            return None
+        values.append(value_of_part)
+    result = _RULES[node.kind](values)
+    return result if result is not None and _bits(result) <= _MOST_BITS else None
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
+
+
+def _power(values: list[Fraction]) -> Fraction | None:
+    base, exponent = values
+    if exponent.denominator != 1 or abs(exponent) * _bits(base) > 2 * _MOST_BITS or (not base and exponent <= 0):
+        return None
+    return base ** int(exponent)
+
+
+def _product(values: list[Fraction]) -> Fraction | None:
+    return math.prod(values, start=Fraction(1)) if sum(map(_bits, values)) <= 2 * _MOST_BITS else None
+
+
+def _factorial(values: list[Fraction]) -> Fraction | None:
+    (value,) = values
+    whole = value.denominator == 1 and 0 <= value <= _MOST_FACTORIAL
+    return Fraction(math.factorial(int(value))) if whole else None
+
+
+def _binomial(values: list[Fraction]) -> Fraction | None:
+    top, bottom = values
+    whole = top.denominator == bottom.denominator == 1 and 0 <= top <= _MOST_FACTORIAL and bottom >= 0
+    return Fraction(math.comb(int(top), int(bottom))) if whole else None
+
+
+_RULES = {
+    "negative": lambda values: -values[0],
+    "add": lambda values: sum(values, start=Fraction(0)),
+    "mixed": lambda values: values[0] + values[1],
+    "product": _product,
+    "quotient": lambda values: values[0] / values[1] if values[1] else None,
+    "power": _power,
+    "abs": lambda values: abs(values[0]),
+    "percent": lambda values: values[0] / 100,
+    "factorial": _factorial,
+    "binomial": _binomial,
+}
+
+
+def equal_values(
+    answer: tuple[Fraction, bool], gold: tuple[Fraction, bool], tolerance: float, policies: Policies
+) -> bool:
+    """Return True if two numbers are equal under the policies.
+
+    Args:
+        answer, gold: The values, and whether each is a percentage (35 \\% is 0.35, True).
+        tolerance: The relative difference from the gold that still counts as equal.
+    """
+    allowed = Fraction(str(tolerance))
+    pairs = [(answer[0], gold[0])]
+    if policies.percent == "either" and answer[1] != gold[1]:
+        pairs.append((answer[0] * 100, gold[0]) if answer[1] else (answer[0], gold[0] * 100))
+    return any(left == right or abs(left - right) <= allowed * abs(right) for left, right in pairs)
+
+
+def in_same_unit(answer: Node, gold: Node, policies: Policies) -> tuple[Node, Node] | None:
+    """Return the formulas of both sides in one unit; None when their units make them differ."""
+    left, right = (side.value[1] if side.kind == "quantity" else None for side in (answer, gold))
+    if policies.units == "require" and right is not None and left is None:
+        return None
+    if left is None or right is None or policies.units == "ignore":
+        if policies.units != "ignore" and _is_degrees(left) and "pi" in constants(gold):
+            return _in_base_units(answer), gold
+        if policies.units != "ignore" and _is_degrees(right) and "pi" in constants(answer):
+            return answer, _in_base_units(gold)
+        unit = left or right
+        if (
+            policies.units != "ignore"
+            and unit
+            and not all(len(word) > 2 and abs(power) == 1 for word, power in unit.words)
+        ):
+            return None  # 5\mathrm{n}, 5 \text{ ways}^2
+        return _without_unit(answer), _without_unit(gold)
+    convertible = _are_convertible(left, right)
+    if convertible is False:
+        return None
+    if convertible is None or left[:4] == right[:4]:
+        return _without_unit(answer), _without_unit(gold)
+    if left.pi == right.pi and not left.offset and not right.offset:
+        return _scaled(answer, answer.value[0] * left.factor / right.factor), _without_unit(gold)
+    return _in_base_units(answer), _in_base_units(gold)
+
+
+def _is_degrees(unit: Unit | None) -> bool:
+    return unit is not None and unit.dimension == _ANGLE and unit.pi == 1
+
+
+def _scaled(quantity: Node, factor: Fraction) -> Node:
+    return quantity.parts[0] if factor == 1 else Node("product", (number(factor), quantity.parts[0]))
+
+
+def _without_unit(side: Node) -> Node:
+    return _scaled(side, side.value[0]) if side.kind == "quantity" else side
+
+
+def _in_base_units(quantity: Node) -> Node:
+    scale, unit = quantity.value
+    node = _scaled(quantity, scale * unit.factor)
+    if unit.pi:
+        node = Node("product", (node, Node("power", (Node("constant", (), "pi"), number(unit.pi)))))
+    return Node("add", (node, number(unit.offset))) if unit.offset else node
+
+
+def _are_convertible(left: Unit, right: Unit) -> bool | None:
+    """Return True if the units can be converted into each other, False if not; None where both are dropped."""
+    if left.words and right.words:
+        return left.words == right.words
+    if left.words or right.words:
+        return False
+    if left.dimension == right.dimension:
+        return True
+    # 25^\circ may be degrees Celsius.
+    degrees = {left.dimension, right.dimension} == {_ANGLE, _TEMPERATURE} and _is_degrees(min(left, right))
+    return None if degrees else False

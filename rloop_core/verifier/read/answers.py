@@ -1,0 +1,383 @@
+"""Read an answer as a tree: lists, sets, tuples, intervals, unions, matrices, cases, relations, quantities, words.
+
+An answer is read whole, or it is `text`, which equals only the same text. Formulas are read by `grammar`, units by
+`quantities`. `\\pm` gives both signs: `1 \\pm \\sqrt{2}` is a list of two, `(\\pm 1, 0)` of two points. Inequalities in
+one name are regions: `x > 3` is x in `(3, \\infty)`, `x \\ne 4` is x in `(-\\infty, 4) \\cup (4, \\infty)`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import product
+
+from rloop_core.verifier.read.grammar import Reader
+from rloop_core.verifier.read.quantities import read_quantity
+from rloop_core.verifier.read.regions import REALS, as_region, joined, without
+from rloop_core.verifier.read.tokens import (
+    Token,
+    Tokens,
+    UnreadError,
+    cells,
+    depths,
+    encloses,
+    is_word,
+    split,
+    token_key,
+    tokenize,
+    top_level,
+    words,
+)
+from rloop_core.verifier.read.tree import Node, name, names, number
+
+MAX_NESTING = 12
+_MAX_SIGNS = 3
+_RELATIONS = {
+    "=": "=",
+    "<": "<",
+    ">": ">",
+    "\\le": "<=",
+    "\\ge": ">=",
+    "\\ne": "!=",
+    "\\in": "in",
+    "\\approx": "~",
+    "\\equiv": "mod",
+}
+_SETS = {"\\cup": "cup", "\\cap": "cap", "\\setminus": "setminus", "\\land": "and", "\\lor": "or"}
+_MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array")
+_AND, _OR = words("and y et und 和"), words("or ou oder 或")
+_QUALIFIER = re.compile(r"\s*+(?:,\s*+)?(?:for (?:all|any|every|each)|where)\b", re.IGNORECASE)
+_QUALIFYING = words(
+    "for all any every each real number numbers constant constants value values of arbitrary where is are an"
+)
+_QUALIFIED = words("\\in ,") | {"\\mathbb R"}
+_CONDITIONS = words("if for when where otherwise else")
+_REJECTED = re.compile(r"\s*+not\s*+(?:\(\s*+)?[A-H]\s*+(?:\)\s*+)?", re.IGNORECASE)
+_OPTION = re.compile(r"\(([A-H])\)[.:]?")
+_VALUES = ("\\frac", "\\sqrt", "\\$", "\\pi", "-")
+_CYCLES = re.compile(r"(?:\( \d+(?: \d+)+ \) ?)+")
+_DATE = re.compile(r"\d{4} - \d\d? - \d\d?")
+_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]) [0-5]\d")
+_CLOCK_WITH_SECONDS = re.compile(r"\d\d?(?::[0-5]\d){2}")
+_BASED = re.compile(r"\(?((?=[A-Fa-f]*\d)[0-9A-Fa-f]+(?:\.\d+)?)\)?_\{?\(?(\d+|ten|two|eight|sixteen)\)?\}?")
+_BASES = {"ten": "10", "two": "2", "eight": "8", "sixteen": "16"}
+_ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)")
+
+
+@lru_cache(maxsize=16384)
+def read_answer(text: str, weak: bool = False) -> Node:
+    """Return the tree of a normalised answer without thousands separators.
+
+    Args:
+        weak: Single letters after a number are units too: the other side of the comparison has a unit.
+    """
+    tokens = _usual_brackets(tokenize(text))
+    try:
+        return _AnswerReader(weak).answer(tokens, 0)
+    except RecursionError:
+        return _text(tokens)
+
+
+class _AnswerReader:
+    def __init__(self, weak: bool) -> None:
+        self._weak = weak
+
+    def answer(self, tokens: Tokens, depth: int) -> Node:
+        """Read a list, or one item."""
+        tokens = _without_qualifier(_inline(tokens))
+        if tokens[:1] == (Token("\\approx"),):
+            tokens = tokens[1:]
+        if depth > MAX_NESTING or not tokens:
+            return _text(tokens)
+        places, joint = _separators(tokens)
+        parts = [part for part in split(tokens, places) if part]
+        if len(parts) > 1 and all(len(part) < 5 for part in parts):  # (A), not (B)
+            kept = [part for part in parts if not _REJECTED.fullmatch(" ".join(token.text for token in part))]
+            parts = kept or parts
+        items = self._items(parts, depth)
+        if len(items) == 1:
+            return items[0]
+        if joint and all(item.kind == "region" and item.parts[0] == items[0].parts[0] for item in items):
+            region = joined([item.parts[1] for item in items], joint)
+            return Node("region", (items[0].parts[0], region)) if region else Node("list", items, joint)
+        logic = any(item.kind in ("relation", "region") for item in items) and not _are_solutions(items)
+        return Node("list", items, joint if logic else None)
+
+    def _items(self, parts: list[Tokens], depth: int) -> tuple[Node, ...]:
+        """Read the entries; one with `\\pm` gives an entry for each sign."""
+        items: list[Node] = []
+        for part in parts:
+            try:
+                signed = [self._relation(one, depth + 1) for one in _both_signs(part)]
+            except UnreadError:
+                signed = [_text(part)]
+            items.extend(dict.fromkeys(signed))
+        return tuple(items)
+
+    def _relation(self, tokens: Tokens, depth: int) -> Node:
+        places = [at for at, mark in top_level(tokens) if mark in _RELATIONS]
+        sets = [at for at, mark in top_level(tokens) if mark in _SETS]
+        if not places or (sets and (len(places) > 1 or sets[0] < places[0])):
+            return self._union(tokens, depth)
+        parts, signs = split(tokens, places), [_RELATIONS[tokens[at].text] for at in places]
+        if not all(parts):
+            raise UnreadError("a relation with an empty side")
+        if "mod" in signs:
+            return self._congruence(parts, depth)
+        try:
+            first = self._union(parts[0], depth)
+        except UnreadError:
+            named = parts[0][0].kind == "letters" and encloses(parts[0][1:])
+            if not named and parts[0][0].text != "\\lim":
+                raise
+            first = _text(parts[0])  # P(A|B), \lim_{x \to 0} f(x)
+        return as_region(Node("relation", (first, *(self._union(part, depth) for part in parts[1:])), tuple(signs)))
+
+    def _congruence(self, parts: list[Tokens], depth: int) -> Node:
+        """Read x \\equiv 3 \\pmod{7}."""
+        at = next((at for at, token in enumerate(parts[-1]) if token.text.strip() in ("\\pmod", "\\mod", "mod")), 0)
+        if not at or len(parts) != 2:
+            raise UnreadError("a congruence without a modulus")
+        residue = parts[1][: at - 1] if parts[1][at - 1].text == "(" else parts[1][:at]
+        modulus = tuple(token for token in parts[1][at + 1 :] if token.text not in "{}()")
+        return Node("congruence", (self._union(parts[0], depth), Reader(residue).whole(), Reader(modulus).whole()))
+
+    def _union(self, tokens: Tokens, depth: int) -> Node:
+        places = [at for at, mark in top_level(tokens) if mark in _SETS]
+        if not places:
+            return self._single(tokens, depth + 1)
+        kinds = {_SETS[tokens[at].text] for at in places}
+        if len(kinds) > 1 or depth > MAX_NESTING:
+            raise UnreadError("several set operations")
+        parts = tuple(self._relation(part, depth + 1) for part in split(tokens, places))
+        if kinds == {"cup"} and all(part.kind == "set" for part in parts):
+            return Node("set", tuple(item for part in parts for item in part.parts))
+        if kinds == {"cup"} and all(part.kind == "region" and part.parts[0] == parts[0].parts[0] for part in parts):
+            return Node("region", (parts[0].parts[0], Node("union", tuple(part.parts[1] for part in parts), "cup")))
+        if kinds == {"setminus"} and parts[0] == REALS and parts[1].kind == "set" and len(parts[1].parts) == 1:
+            return without(parts[1].parts[0])
+        return Node("union", parts, kinds.pop())
+
+    def _single(self, tokens: Tokens, depth: int) -> Node:
+        """Read what has no separator, relation or union at its top level."""
+        if not tokens or depth > MAX_NESTING:
+            raise UnreadError("nothing")
+        text = "".join(token.text for token in tokens)
+        if text in ("\\emptyset", "{}"):
+            return Node("set")
+        if text == "\\mathbb R":
+            return REALS
+        if text.startswith("\\mathbb ") and len(tokens) == 1:
+            return name(text)
+        if matrix := self._matrix(tokens):
+            return matrix
+        return self._bracketed(tokens, depth) if encloses(tokens) else self._leaf(tokens)
+
+    def _bracketed(self, whole: Tokens, depth: int) -> Node:
+        """Read a set, a tuple, an interval, or a formula in brackets."""
+        opening, inner, closing = whole[0].text, whole[1:-1], whole[-1].text
+        places, _ = _separators(inner, with_words=False)
+        parts = split(inner, places)
+        if opening == "\\{":
+            bars = [at for at, token in enumerate(inner) if token.text in ("|", ":")]
+            if not bars:
+                return Node("set", self._items([part for part in parts if part], depth))
+            head = "".join(token.text for token in inner[: bars[0]])
+            condition = self._relation(inner[bars[0] + 1 :], depth)
+            plain = len(bars) == 1 and re.fullmatch(r"[A-Za-z](\\in\\mathbb R)?", head)
+            if not plain or condition.kind != "region" or condition.parts[0] != name(head[0]):
+                raise UnreadError("a set by condition")
+            return condition
+        if not places or opening in ("\\lfloor", "\\lceil"):
+            cycle = len(inner) > 1 and all(token.kind == "numeral" for token in inner)
+            grouped = inner and (opening, closing) in (("(", ")"), ("{", "}")) and not cycle
+            return self._relation(inner, depth) if grouped else self._leaf(whole)
+        if not all(parts):
+            raise UnreadError("an empty entry")
+        ends = ("(", ")") if opening == "\\langle" else (opening, closing)
+        return (
+            Node("set", self._items(parts, depth)) if opening == "{" else Node("tuple", self._items(parts, depth), ends)
+        )
+
+    def _matrix(self, tokens: Tokens) -> Node | None:
+        """Read a matrix, with a factor before it, or a piecewise formula; None for anything else."""
+        start = next((at for at, token in enumerate(tokens) if token.text.startswith("\\begin ")), None)
+        if start is None or tokens[start].text == "\\begin vmatrix":
+            return None
+        environment, before, inner = tokens[start].text[7:], tokens[:start], tokens[start + 1 : -1]
+        if environment == "array" and before and before[-1].text in "([" and tokens[-1].text in ")]":
+            before, inner = before[:-1], inner[:-1]
+        if any("\\begin" in token.text or "\\end" in token.text for token in inner):
+            raise UnreadError("a matrix in a formula")
+        rows = cells(inner)
+        if environment == "cases" and not before and {len(row) for row in rows} == {1}:
+            return Node("list", tuple(self._relation(row[0], 1) for row in rows), "and")
+        if environment == "cases" and not before:
+            return Node("cases", tuple(self._piece(row) for row in rows))
+        if environment not in _MATRICES or len({len(row) for row in rows}) != 1:
+            raise UnreadError(environment)
+        entries = [Reader(cell).whole() for row in rows for cell in row]
+        if before:
+            scalar = before[:-1] if before[-1].text in ("\\cdot", "\\times", "*") else before
+            factor = number(-1) if scalar == (Token("-"),) else Reader(scalar).whole()
+            entries = [Node("product", (factor, entry)) for entry in entries]
+        return Node("matrix", tuple(entries), len(rows[0]))
+
+    def _piece(self, row: list[Tokens]) -> Node:
+        """Read a line of a piecewise formula: a formula and its condition."""
+        if len(row) != 2 or not row[0]:
+            raise UnreadError("cases")
+        formula = row[0][:-1] if row[0][-1].text in ",;" else row[0]
+        told = tuple(token for token in row[1] if token.text.strip(" ,.;").casefold() not in _CONDITIONS | {""})
+        return Node("piece", (Reader(formula).whole(), self._relation(told, 1) if told else Node("list")))
+
+    def _leaf(self, tokens: Tokens) -> Node:
+        texts = [token.text.strip() for token in tokens]
+        apart, joined = " ".join(texts), "".join(texts)
+        if _CYCLES.fullmatch(apart):
+            return _permutation([[int(part) for part in cycle.split()] for cycle in re.findall(r"\(([\d ]+)\)", apart)])
+        if _DATE.fullmatch(apart):
+            return Node("text", (), joined)
+        if (match := _BASED.fullmatch(joined)) and not any(token.spaced for token in tokens[1:]):
+            return Node("based", (), (match.group(1).upper(), _BASES.get(match.group(2), match.group(2))))
+        return self._ratio(tokens) or self._option(tokens, texts) or _words(tokens) or read_quantity(tokens, self._weak)
+
+    def _ratio(self, tokens: Tokens) -> Node | None:
+        """Read 9:45 as a time of day, 3:4 as a ratio."""
+        parts = split(tokens, [at for at, mark in top_level(tokens) if mark == ":"])
+        if len(parts) < 2 or not all(parts):
+            return None
+        hours, minutes, *after = (*parts[0], *parts[1])
+        if len(parts) == 2 and len(parts[0]) == 1 and _CLOCK.fullmatch(f"{hours.text} {minutes.text}"):
+            if any(token.kind not in ("text", "letters") and token.text != "." for token in after):
+                raise UnreadError("more than a time of day")
+            half = "".join(char for token in after for char in token.text.casefold() if char.isalnum())
+            return Node("time", (), (int(hours.text), minutes.text, half))
+        if _CLOCK_WITH_SECONDS.fullmatch("".join(token.text for token in tokens)):
+            return Node("time", (), tuple(part[0].text for part in parts))
+        return Node("ratio", tuple(Reader(part).whole() for part in parts))
+
+    def _option(self, tokens: Tokens, texts: list[str]) -> Node | None:
+        """Read an option letter with its value: \\textbf{(C)} 12, (C) 12."""
+        length = 1 if tokens[0].kind == "text" else 3
+        match = _OPTION.fullmatch("".join(texts[:length]))
+        rest = tokens[length:]
+        if not match or not rest or (rest[0].kind == "mark" and rest[0].text not in _VALUES):
+            return None
+        value = self.answer(rest, 1)
+        others = value.kind in ("words", "text", "list") or set(names(value)) & set("ABCDEFGH")
+        if others or (rest[0].text == "-" and not rest[0].spaced):
+            raise UnreadError("an option with words")
+        return Node("option", (value,), match.group(1))
+
+
+def _text(tokens: Tokens) -> Node:
+    return Node("text", (), token_key(tokens))
+
+
+def _inline(tokens: Tokens) -> Tokens:
+    """Return the tokens of an answer that is one `\\text{...}`, its words still marked as text."""
+    if len(tokens) != 1 or tokens[0].kind != "text":
+        return tokens
+    inner = tokenize(tokens[0].text)
+    if len(inner) == 3 and (inner[0].text, inner[2].text) == ("(", ")"):
+        inner = inner[1:-1]
+    if len(inner) > 1 and all(len(token.text) == 1 for token in inner if token.kind == "letters"):
+        return inner
+    return tuple(token._replace(kind="text") if token.kind == "letters" else token for token in inner)
+
+
+def _without_qualifier(tokens: Tokens) -> Tokens:
+    """Drop `for all real x` after an equation; the tokens after it may only name a variable and a set."""
+    starts = [at for at, token in enumerate(tokens) if at and token.kind == "text" and _QUALIFIER.match(token.text)]
+    if not starts or not any(token.text == "=" for token in tokens[: starts[0]]):
+        return tokens
+    rest = tokens[starts[0] :]
+    said = {word for token in rest if token.kind == "text" for word in re.findall(r"[a-z]{2,}", token.text.casefold())}
+    marks = {token.text for token in rest if token.kind in ("mark", "numeral")}
+    return tokens[: starts[0]] if said <= _QUALIFYING and marks <= _QUALIFIED else tokens
+
+
+def _separators(tokens: Tokens, with_words: bool = True) -> tuple[list[int], str]:
+    """Return the places of the semicolons, or else of commas, `and`, `or`; and which joins the entries."""
+    marks = top_level(tokens)
+    semicolons = [at for at, mark in marks if mark == ";"]
+    commas = [at for at, mark in marks if mark in (",", "、")]
+    joints: dict[int, str] = {}
+    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+        word = token.text.strip(" ,;").casefold()
+        if (
+            with_words
+            and not depth
+            and 0 < at < len(tokens) - 1
+            and word in _AND | _OR
+            and (token.kind != "letters" or len(word) > 1)
+        ):
+            joints[at] = "and" if word in _AND else "or"
+    kinds = set(joints.values())
+    return semicolons or sorted((*commas, *joints)), kinds.pop() if len(kinds) == 1 else ""
+
+
+def _both_signs(tokens: Tokens) -> list[Tokens]:
+    """Return the tokens with each choice of signs outside of set braces; with `\\mp`, all signs change together."""
+    places = [at for at, token in enumerate(tokens) if token.text in ("\\pm", "\\mp")]
+    if not places or "\\{" in [token.text for token in tokens[: places[0]]]:
+        return [tokens]
+    if len(places) > _MAX_SIGNS:
+        raise UnreadError("many signs")
+    tied = any(tokens[at].text == "\\mp" for at in places)
+    variants = []
+    for choice in product((True, False), repeat=len(places)):
+        if tied and len(set(choice)) > 1:
+            continue
+        signed = list(tokens)
+        for at, plus in zip(places, choice, strict=True):
+            signed[at] = Token("+" if plus == (tokens[at].text == "\\pm") else "-")
+        variants.append(tuple(signed))
+    return variants
+
+
+def _usual_brackets(tokens: Tokens) -> Tokens:
+    """Write ]1, 2[ as (1, 2): a bracket that turns its back to the interval is open."""
+    turned, depth = list(tokens), 0
+    for at, token in enumerate(tokens):
+        if token.kind != "mark" or token.text not in ("(", "[", "{", ")", "]", "}"):
+            continue
+        after = tokens[at + 1].text if at + 1 < len(tokens) else ","
+        back = (token.text == "[" and depth == 1 and after in {",", *_SETS}) or (token.text == "]" and not depth)
+        opens = (token.text in "([{") != back
+        turned[at] = token._replace(text="(" if opens else ")") if back else token
+        depth += 1 if opens else -1
+    return tuple(turned)
+
+
+def _permutation(cycles: list[list[int]]) -> Node:
+    """Return (1 2)(3 4) with each cycle from its least number, disjoint ones in order."""
+    turned = [(*cycle[cycle.index(min(cycle)) :], *cycle[: cycle.index(min(cycle))]) for cycle in cycles]
+    moved = [one for cycle in cycles for one in cycle]
+    return Node("cycles", (), tuple(sorted(turned) if len(set(moved)) == len(moved) else turned))
+
+
+def _words(tokens: Tokens) -> Node | None:
+    """Read words: `\\text{...}` before anything else, or letters that spell a word."""
+    spelled = tokens[0].kind == "letters" and any(is_word(token.text) for token in tokens if token.kind == "letters")
+    if tokens[0].kind != "text" and not spelled:
+        return None
+    if any(token.kind == "mark" and (token.text in "^_=+*" or token.text.startswith("\\")) for token in tokens):
+        if spelled:
+            return None
+        raise UnreadError("words in a formula")
+    text = "".join(f" {token.text}" if token.spaced or token.kind == "text" else token.text for token in tokens)
+    text = re.sub(r"(?<=[^\W\d])(?:\s*-\s*(?=[^\W\d])|[.!]+$)", " ", text)
+    words = [
+        word.casefold() if word.isupper() or word[1:].islower() or len(word) < 2 else word for word in text.split()
+    ]
+    text = _ARTICLE.sub("", " ".join(words))
+    return REALS if text in ("all real numbers", "all reals", "all real x") else Node("words", (), text)
+
+
+def _are_solutions(items: tuple[Node, ...]) -> bool:
+    """Return True for x = 1, x = 2: joined by `and` as well as by `or`."""
+    return all(
+        item.kind == "relation" and item.value == ("=",) and item.parts[0] == items[0].parts[0] for item in items
+    )

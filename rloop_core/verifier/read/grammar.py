@@ -1,0 +1,397 @@
+"""Read one formula as a tree. What has several meanings, or what no rule knows, is refused: nothing is skipped.
+
+Neighbours are multiplied: 4(25) is 100, x(x) is x^2; f(x) with a letter that usually names a function is its value. A
+numeral after another factor (x2, 7 2) is refused, except in mixed numbers: 3\\frac{1}{4} and 3 1/4 are sums.
+
+The argument of a function without brackets is the product after it, up to the next sign or function: \\sin 2x\\cos x is
+\\sin(2x)\\cos(x); in brackets or braces it ends there. A variable after 1/2 is multiplied, any other a/bc is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import accumulate
+
+from rloop_core.verifier.read.tokens import (
+    CLOSING,
+    FUNCTIONS,
+    GREEK,
+    LISTED,
+    Cursor,
+    Token,
+    Tokens,
+    UnreadError,
+    cells,
+    token_key,
+    words,
+)
+from rloop_core.verifier.read.tree import Node, constants, is_hidden, is_numeric, name, names, number, numeral_value
+
+_APPLIED = words("f g h F G H O \\phi \\psi \\Gamma \\Phi \\Psi \\zeta \\Theta")
+_ACCENTS = words("\\overline \\bar \\vec \\hat \\dot \\ddot \\tilde \\overrightarrow \\widetilde")
+_GREEK, _FUNCTIONS, _LISTED = ({f"\\{word}" for word in group} for group in (GREEK, FUNCTIONS, LISTED))
+_FACTORS = (_GREEK | _FUNCTIONS | _LISTED | _ACCENTS) | {"\\begin vmatrix"} | words(
+    "\\frac \\sqrt \\infty \\binom \\lfloor \\lceil \\sum \\prod \\int \\angle \\triangle ( [ {"
+)  # fmt: skip
+_DERIVATIVE = re.compile(r"\{d(\^(?:\{\w\}|\w))?([A-Za-z](?:_\w|_\{\w+\})?)?\}\{d([A-Za-z])\1?\}")
+_MAX_DEPTH = 40
+_MAX_DETERMINANT = 5
+
+
+class Reader(Cursor):
+    """A recursive-descent reader of one formula; runs of letters are products of variables."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self._depth = self._bars = 0
+        self._bound = ""
+
+    def whole(self) -> Node:
+        """Read all tokens as one formula.
+
+        Raises:
+            UnreadError: They are none.
+        """
+        node = self._closed()
+        if self._at < len(self._tokens):
+            raise UnreadError(self._tokens[self._at].text)
+        return node
+
+    def _closed(self) -> Node:
+        """Read what stands alone or in brackets: a sum, n \\choose k, a \\over b."""
+        node = self._sum()
+        for command, kind in (("\\choose", "binomial"), ("\\over", "quotient")):
+            if self._take(command):
+                node = Node(kind, (node, self._sum()))
+        return node
+
+    def _sum(self) -> Node:
+        terms = [self._term()]
+        while self._is("+") or self._is("-"):
+            terms.append(self._term())
+        return terms[0] if len(terms) == 1 else Node("add", tuple(terms))
+
+    def _term(self) -> Node:
+        """Read a product or quotient, with its signs."""
+        node = last = self._signed()
+        divided, depth = False, 0
+        while depth <= _MAX_DEPTH:
+            if self._take("*") or self._take("\\times") or self._take("\\cdot"):
+                if self._tokens[self._at - 1].text == "\\times" and str(last.value).startswith(("\\vec", "\\hat")):
+                    raise UnreadError("vectors")
+                last = self._signed()
+                node, divided = node.times(last), False
+            elif self._take("/") or self._take("\\mod"):
+                kind = "quotient" if self._tokens[self._at - 1].text == "/" else "mod"
+                last = self._signed()
+                node, divided, depth = Node(kind, (node, last)), kind == "quotient", depth + 1
+            elif self._starts_factor():
+                if divided and not (last.kind == "number" and is_numeric(node)):
+                    raise UnreadError("a/bc")
+                if self._tokens[self._at].kind == "numeral" and not self._may_follow(last):
+                    raise UnreadError("a number after a factor")
+                last = self._power()
+                node, divided = node.times(last), False
+            else:
+                break
+        return node
+
+    def _may_follow(self, last: Node) -> bool:
+        """Return True for a numeral after a factor that begins more: n 2^{n-1}, (a+b)2\\sqrt{c}; not x2, 7 2."""
+        begins = self._is("^", 1) or (self._starts_factor(1) and self._tokens[self._at + 1].kind != "numeral")
+        apart = self._tokens[self._at].spaced or self._tokens[self._at - 1].text in ")}"
+        return begins and apart and last.kind != "number"
+
+    def _signed(self) -> Node:
+        negative = False
+        while self._is("-") or self._is("+"):
+            negative ^= self._next().text == "-"
+        node = self._power()
+        return Node("negative", (node,)) if negative else node
+
+    def _starts_factor(self, ahead: int = 0) -> bool:
+        token = self._peek(ahead)
+        if token is None or token.kind == "text":
+            return False
+        return token.kind != "mark" or token.text in _FACTORS or (token.text == "|" and not self._bars)
+
+    def _power(self) -> Node:
+        """Read an atom with its powers, factorials, degrees and percent signs."""
+        node = self._atom()
+        while node.kind not in ("degrees", "percent"):
+            if self._is("^"):
+                if node.kind == "power" and self._tokens[self._at - 1].text not in ")]":
+                    raise UnreadError("two exponents")
+                self._at += 1
+                exponent = self._exponent()
+                node = Node("degrees", (node,)) if exponent is None else Node("power", (node, exponent))
+            elif self._take("!"):
+                if node.kind == "factorial":
+                    raise UnreadError("a double factorial")
+                node = Node("factorial", (node,))
+            elif node.kind == "number" and self._take("\\circ"):
+                node = Node("degrees", (node,))
+            elif self._take("%") or self._take("\\%"):
+                node = Node("percent", (node,))
+            else:
+                break
+        return node
+
+    def _exponent(self) -> Node | None:
+        """Read what follows `^`; None for the sign of degrees."""
+        if self._is("{") and self._is("\\circ", 1) and self._is("}", 2):
+            self._at += 3
+            return None
+        if self._take("\\circ"):
+            return None
+        if self._is("-") or self._is("+"):
+            return self._signed()
+        if self._is("{") and self._is("(", 1) and self._is(")", 3):
+            raise UnreadError("x^{(3)} is a derivative, or a power")
+        braced, token = self._is("{"), self._peek()
+        plain = token and token.kind == "numeral"
+        node = number(numeral_value(self._next().text)) if plain else self._atom()
+        if not braced and self._take("^"):  # 2^3^4, written without braces, is 2^(3^4)
+            self._depth += 1
+            above = self._exponent() if self._depth < _MAX_DEPTH else None
+            self._depth -= 1
+            if above is None:
+                raise UnreadError("degrees or a tower in an exponent")
+            return Node("power", (node, above))
+        return node
+
+    def _atom(self) -> Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise UnreadError("a formula nested too deeply")
+        token = self._next()
+        if token.kind == "numeral":
+            node = self._numeral(token)
+        elif token.kind == "letters":
+            node = self._letter(token.text)
+        elif token.kind == "mark" and token.text in "([{":
+            start = self._at
+            node = self._inside(token.text)
+            nested = any(one.text in "([" for one in self._tokens[start : self._at]) or self._is("^")
+            if token.text == "[" and not nested:
+                raise UnreadError("[x] is x, or its whole part")
+        else:
+            node = Node("abs", (self._inside("|"),)) if token.text == "|" else self._command(token.text)
+        self._depth -= 1
+        return node
+
+    def _inside(self, opening: str) -> Node:
+        """Read up to the closing bracket."""
+        bars, self._bars = self._bars, self._bars + 1 if opening == "|" else 0
+        node = self._closed()
+        self._bars = bars
+        self._expect(CLOSING.get(opening, opening))
+        return node
+
+    def _numeral(self, token: Token) -> Node:
+        node = number(numeral_value(token.text))
+        if self._is("_"):
+            return name(f"{token.text}{self._index()}")
+        start = self._at
+        after = self._tokens[start : start + 3]
+        if not token.text.isdigit():
+            return node
+        if self._take("\\frac"):
+            fraction = self._fraction()
+        elif [one.kind for one in after] == ["numeral", "mark", "numeral"] and after[1].text == "/" and after[0].spaced:
+            self._at += 3
+            fraction = Node("quotient", tuple(number(numeral_value(one.text)) for one in after[::2]))
+        else:
+            return node
+        values = [part.value for part in fraction.parts if part.kind == "number"]
+        proper = len(values) == 2 and fraction.kind == "quotient" and 0 <= values[0] < values[1]
+        if proper and not self._is("^") and all(value.denominator == 1 for value in values):
+            return Node("mixed", (node, fraction))
+        self._at = start
+        return node
+
+    def _letter(self, letter: str) -> Node:
+        """Read a variable with its index and primes, or its value at what follows in brackets: f'(x), f^{-1}(x)."""
+        letter = "".join(sorted(letter)) if letter.isupper() else letter
+        called = letter + (self._index() if self._is("_") else "")
+        while self._take("'"):
+            called += "'"
+        if called in ("e", "i") and called != self._bound:
+            return Node("constant", (), called)
+        value = self._peek(1) if self._is("(") and self._is(")", 2) else None
+        at = value and (value.text != letter if value.kind == "letters" else letter.isupper() or value.text == "0")
+        if letter in _APPLIED or "'" in called or at:
+            start = self._at
+            if self._take("^"):
+                self._exponent()
+                power = token_key(tuple(self._tokens[start : self._at]))
+                if not self._is("("):
+                    self._at = start
+                    return name(called)
+                called += power
+            if self._is("("):
+                return Node("applied", self._listed(), called)
+        return name(called)
+
+    def _index(self) -> str:
+        """Read a subscript and return its key."""
+        self._expect("_")
+        start = self._at
+        self._at = self._end_of_group() if self._is("{") else start + 1
+        inside = [token.text.strip() for token in self._tokens[start : self._at]]
+        return "_" + "".join(inside).strip("{}()").replace("\\", "")
+
+    def _listed(self) -> tuple[Node, ...]:
+        """Read bracketed arguments: (a, b), \\{a, b\\}."""
+        opening = self._next().text
+        if opening not in ("(", "\\{"):
+            raise UnreadError("arguments without brackets")
+        bars, self._bars = self._bars, 0
+        items = [self._sum()]
+        while self._take(","):
+            items.append(self._sum())
+        self._bars = bars
+        self._expect(CLOSING.get(opening, opening))
+        return tuple(items)
+
+    def _single(self) -> Node:
+        """Read the argument of `\\frac` or `\\sqrt`: a group, one digit, one letter, one command."""
+        token = self._peek()
+        if token and token.kind == "numeral" and token.text.isdigit() and len(token.text) > 1:
+            self._tokens[self._at] = Token(token.text[1:], "numeral")
+            return number(int(token.text[0]))
+        if token is None or token.text in ("(", "[", "|"):
+            raise UnreadError("no argument")
+        return self._atom()
+
+    def _fraction(self) -> Node:
+        texts = [token.text for token in self._tokens[self._at : self._at + 30]]
+        derivative = _DERIVATIVE.match("".join(texts))
+        if not derivative:
+            return Node("quotient", (self._single(), self._single()))
+        ends = list(accumulate(map(len, texts)))
+        self._at += ends.index(derivative.end()) + 1
+        variable = derivative.group(3)
+        if derivative.group(1) or derivative.group(2):
+            return name(derivative.group())
+        body = self._term()
+        if is_hidden(name(variable), body) or variable not in names(body):
+            raise UnreadError("a derivative")
+        return Node("derivative", (name(variable), body))
+
+    def _command(self, command: str) -> Node:
+        special: dict[str, Callable[[], Node]] = {
+            "\\frac": self._fraction, "\\sqrt": self._root, "\\log": self._logarithm, "\\int": self._integral,
+            "\\begin vmatrix": self._determinant, "\\infty": lambda: Node("constant", (), "infty"),
+            "\\binom": lambda: Node("binomial", (self._single(), self._single())),
+            "\\lfloor": lambda: Node("call", (self._inside("\\lfloor"),), "floor"),
+            "\\lceil": lambda: Node("call", (self._inside("\\lceil"),), "ceiling"),
+            "\\sum": lambda: self._range("summation"), "\\prod": lambda: self._range("long product"),
+        }  # fmt: skip
+        if command == "\\pi" and not self._is("_"):
+            return Node("constant", (), "pi")
+        if command in special:
+            return special[command]()
+        if command in _GREEK:
+            return self._letter(command)
+        if command in _FUNCTIONS:
+            return self._function(command[1:])
+        if command in _LISTED:
+            return Node("call", self._listed(), command[1:])
+        if command not in _ACCENTS and command not in ("\\angle", "\\triangle"):
+            raise UnreadError(command)
+        start = self._at
+        if command in _ACCENTS:
+            self._at = self._end_of_group() if self._is("{") else start + 1
+        else:
+            while (token := self._peek()) and token.kind == "letters" and token.text.isupper():
+                self._at += 1
+        letters = "".join(token.text for token in self._tokens[start : self._at]).strip("{}")
+        if command == "\\angle" or len(letters) == 2:
+            letters = min(letters, letters[::-1])
+        return name(f"{command} {letters}{self._index() if self._is('_') else ''}")
+
+    def _function(self, called: str) -> Node:
+        power = self._exponent() if self._take("^") else None
+        if power == Node("negative", (number(1),)):
+            called, power = f"arc{called}", None
+        if called not in FUNCTIONS:
+            raise UnreadError(called)
+        node = Node("call", (self._argument(),), called)
+        return Node("power", (node, power)) if power else node
+
+    def _logarithm(self) -> Node:
+        base: tuple[Node, ...] = ()
+        power = self._exponent() if self._take("^") else None
+        if self._take("_"):
+            token = self._peek()
+            alone = token and token.kind == "numeral" and (len(token.text) == 1 or self._starts_factor(1))
+            base = (number(numeral_value(self._next().text)) if alone else self._single(),)
+        power = self._exponent() if self._take("^") else power
+        node = Node("call", (self._argument(), *base), "log")
+        return Node("power", (node, power)) if power else node
+
+    def _argument(self) -> Node:
+        """Read the argument of a function: a group, or a product without signs and functions."""
+        if self._is("{") or self._is("(") or self._is("["):
+            return self._inside(self._next().text)
+        if self._take("-"):
+            return Node("negative", (self._argument(),))
+        argument = self._power()
+        while self._starts_factor():
+            token = self._tokens[self._at]
+            brackets = token.text in ("(", "[") and argument.kind == "number"
+            if token.kind == "numeral" or token.text in _FUNCTIONS or (token.text in ("(", "[", "|") and not brackets):
+                break
+            argument = argument.times(self._power())
+        after = self._peek(1)
+        if self._is("/") and after and after.kind == "numeral" and "pi" in constants(argument):
+            self._at += 1
+            argument = Node("quotient", (argument, self._atom()))
+        return argument
+
+    def _root(self) -> Node:
+        degree = self._inside("[") if self._take("[") else number(2)
+        if (token := self._peek()) and token.kind == "numeral":
+            return Node("root", (number(numeral_value(self._next().text)), degree))
+        return Node("root", (self._inside("(") if self._take("(") else self._single(), degree))
+
+    def _range(self, kind: str) -> Node:
+        """Read a sum or product over a range: \\sum_{k=1}^{n} k^2."""
+        self._expect("_")
+        self._expect("{")
+        outer, self._bound = self._bound, self._next().text
+        variable = name(self._bound)
+        self._expect("=")
+        low = self._inside("{")
+        self._expect("^")
+        high = self._exponent() or variable
+        body = self._term()
+        self._bound = outer
+        if not variable.value.isalpha() or high == variable or is_hidden(variable, body):
+            raise UnreadError("a range")
+        return Node(kind, (body, variable, low, high))
+
+    def _integral(self) -> Node:
+        bounds = [self._single() for mark in "_^" if self._take(mark)]
+        depth = 0
+        for end in range(self._at, len(self._tokens) - 1):
+            token, after = self._tokens[end : end + 2]
+            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(token.text, 0)
+            if not depth and token.text.strip() == "d" and after.kind == "letters" and len(bounds) != 1:
+                body = Reader(tuple(self._tokens[self._at : end])).whole()
+                self._at = end + 2
+                if is_hidden(name(after.text), body):
+                    break
+                return Node("integral", (body, name(after.text), *bounds))
+        raise UnreadError("an integral without a variable")
+
+    def _determinant(self) -> Node:
+        texts = [token.text for token in self._tokens]
+        end = texts.index("\\end vmatrix") if "\\end vmatrix" in texts else self._at
+        rows = cells(tuple(self._tokens[self._at : end]))
+        self._at = end + 1
+        if not 0 < len(rows) <= _MAX_DETERMINANT or {len(row) for row in rows} != {len(rows)}:
+            raise UnreadError("a determinant")
+        return Node("determinant", tuple(Reader(cell).whole() for row in rows for cell in row), len(rows))

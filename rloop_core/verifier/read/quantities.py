@@ -1,0 +1,161 @@
+"""Read a formula with its unit: `5 \\text{ cm}^2`, `\\$5`, `60^\\circ`, 2.5 million, 2 hours 30 minutes.
+
+Units are read in `\\text{}`, `\\mathrm{}` and the like, with powers and quotients; as currency signs; as degrees; as
+words after a numeral and a space. Letters right after a number are variables (2nm is 2 n m): they are a unit only when
+the other side of the comparison has one (`weak`). `million` and `thirds` multiply and are never dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from rloop_core.verifier.read.grammar import Reader
+from rloop_core.verifier.read.tokens import FUNCTIONS, Tokens, UnreadError
+from rloop_core.verifier.read.tree import Node, number, numeral_value
+from rloop_core.verifier.read.units import Unit, parse_unit
+
+_SIGNS = "€£¥₹¢"
+_CURRENCIES = {**{sign: sign for sign in _SIGNS}, "\\$": "$", "$": "$", "\\euro": "€", "\\pounds": "£"}
+_CODES = ("USD", "EUR", "GBP")
+_UNIT_MARKS = {
+    "\\mu": "u", "\\AA": "Å", "\\Omega": "Ω", "\\ell": "L", "\\cdot": " ", "\\times": " ", "\\circ": " degree ",
+    "*": " ", "\\$": "$", "'": " arcmin", "{": "", "}": "", **{mark: mark for mark in f"^-/().{_SIGNS}"},
+}  # fmt: skip
+_DEGREES = re.compile(r"degrees?\s+(?:celsius|fahrenheit|C\b|F\b)", re.IGNORECASE)
+_PERCENT = re.compile(r"\s*per ?cent\s*", re.IGNORECASE)
+_RATE = re.compile(r"\s*(?:per\b|/)")
+
+
+def read_quantity(tokens: Tokens, weak: bool = False) -> Node:
+    """Return the tree of a formula, or a `quantity`: its formula, and as value its scale and its unit.
+
+    Raises:
+        UnreadError: The text is neither.
+    """
+    negative = tokens[0].text == "-"
+    currency, amount = _currency(tokens[negative:])
+    if currency is None and (compound := _compound(tokens)):
+        return compound
+    tokens = (*tokens[:negative], *amount)
+    start = _start_of_unit(tokens, weak)
+    node, text = Reader(tokens[:start]).whole(), _unit_text(tokens[start:])
+    if currency is None and _PERCENT.fullmatch(text):
+        return Node("percent", (node,))
+    if currency and _RATE.match(text):
+        return Node("quantity", (node,), _unit(f"{currency} {text}"))
+    scale, unit = _unit(text) if text.strip() else (Fraction(1), None)
+    money = _unit(currency)[1] if currency else None
+    if money and unit and (unit.words or unit.dimension != money.dimension):
+        raise UnreadError("money with another unit")
+    if money or unit:
+        return Node("quantity", (node,), (scale, money or unit))
+    return Node("product", (node, number(scale))) if scale != 1 else node
+
+
+def _unit(text: str) -> tuple[Fraction, Unit | None]:
+    parsed = parse_unit(text)
+    if parsed is None:
+        raise UnreadError("words that are no unit")
+    return parsed
+
+
+def _currency(tokens: Tokens) -> tuple[str | None, Tokens]:
+    """Return the currency sign before an amount, and the amount."""
+    texts = [token.text.strip().removeprefix("US") for token in tokens[:2]]
+    at = 1 if texts[:1] == [""] else 0
+    if texts[at:] and texts[at] in _CURRENCIES and len(tokens) > at + 1:
+        return _CURRENCIES[texts[at]], tokens[at + 1 :]
+    code = tokens[0].text.strip() if tokens else ""
+    return (code, tokens[1:]) if code in _CODES and len(tokens) > 1 else (None, tokens)
+
+
+def _start_of_unit(tokens: Tokens, weak: bool) -> int:
+    """Return where the unit begins; the number of tokens when there is none."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        if token.kind == "mark":
+            depth += (token.text in "({[") - (token.text in ")}]")
+        if depth or not at:
+            continue
+        rest, before = tokens[at:], tokens[at - 1]
+        if token.kind == "text" or (token.text == "\\frac" and [after.kind for after in rest[1:3]] == ["mark", "text"]):
+            if not _is_unit(tuple(one for one in rest if one.text != "\\frac")):
+                raise UnreadError("a number after a unit")
+            return at - (before.kind == "mark" and before.text in ("\\cdot", "*", "/"))
+        if token.kind == "mark" and token.text in _SIGNS and len(rest) == 1:
+            return at
+        is_degree = (token.text == "\\circ" and before.kind == "numeral") or (
+            token.text == "^" and "\\circ" in [after.text for after in rest[1:3]]
+        )
+        in_function = any(one.text[1:] in FUNCTIONS for one in tokens[:at] if one.kind == "mark")
+        begins = (is_degree and not in_function) or (weak and token.text in ("\\mu", "\\Omega", "\\AA"))
+        if begins and _is_unit(rest):
+            return at
+        if token.kind == "letters" and _may_be_unit(tokens, at, weak) and _is_unit(rest):
+            parsed = parse_unit(_unit_text(rest), plain=True, weak=weak)
+            if parsed is not None and (before.text != "\\pi" or (parsed[1] and parsed[1].dimension)):
+                return at
+    return len(tokens)
+
+
+def _may_be_unit(tokens: Tokens, at: int, weak: bool) -> bool:
+    """Return True for letters after a numeral and a space, long words after a formula, with `weak` any after both."""
+    before, token = tokens[at - 1], tokens[at]
+    ends_formula = before.text in ("}", ")") or (before.text == "\\pi" and len(token.text) > 3)
+    if weak:
+        return before.kind == "numeral" or before.text in ("}", ")", "\\pi")
+    plain = token.spaced and all(one.kind != "letters" for one in tokens[:at])
+    return plain and (before.kind == "numeral" or ends_formula)
+
+
+def _is_unit(tokens: Tokens) -> bool:
+    """Return True if all tokens may be part of a unit; a numeral only as a power."""
+    before = ""
+    for token in tokens:
+        if token.kind == "numeral" and before not in ("^", "{", "-"):
+            return False
+        if token.kind == "mark" and token.text not in _UNIT_MARKS:
+            return False
+        before = token.text
+    return before not in ("-", "/", "*", "^", "(", "\\cdot", "\\times")
+
+
+def _unit_text(tokens: Tokens) -> str:
+    """Return a unit without LaTeX: `\\mathrm{~km}/\\mathrm{h}` as `km / h`, `^\\circ C` as `degC`."""
+    text, before = "", ""
+    for token in tokens:
+        if token.kind == "mark" and token.text != "\\frac" and token.text not in _UNIT_MARKS:
+            raise UnreadError(token.text)
+        if token.text == "\\circ":
+            text = text.rstrip().removesuffix("^")
+        if token.kind == "mark":
+            text += " / " if before == "}" and token.text == "{" else _UNIT_MARKS.get(token.text, "")
+        else:
+            text += f" {token.text} " if token.kind == "text" or token.spaced else token.text
+        before = token.text
+    text = text.replace("\\$", "$").replace("\\cdot", " ").replace("\\mu ", "u").replace("\\Omega ", "Ω")
+    return _DEGREES.sub(lambda match: f"deg{match.group().split()[1][0].upper()}", text)
+
+
+def _compound(tokens: Tokens) -> Node | None:
+    """Read 2 hours 30 minutes, 5 ft 6 in, 36^\\circ 30'; None for anything else."""
+    starts = [
+        at
+        for at, token in enumerate(tokens)
+        if token.kind == "numeral" and (not at or tokens[at - 1].text not in "^{-/")
+    ]
+    if len(starts) < 2 or starts[0]:
+        return None
+    parts = [tokens[start:end] for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True)]
+    named = (any(one.kind in ("text", "letters") or one.text in ("\\circ", "'") for one in part) for part in parts)
+    if not all(named) or not all(_is_unit(part[1:]) for part in parts):
+        return None
+    units = [_unit(_unit_text(part[1:]).strip(" ,").removesuffix(" and"))[1] for part in parts]
+    last, total, before = units[-1], Fraction(0), Fraction(10) ** 30
+    for part, unit in zip(parts, units, strict=True):
+        if not unit or not last or not unit.dimension or unit.dimension != last.dimension or unit.factor >= before:
+            raise UnreadError("several quantities")
+        before = unit.factor
+        total += numeral_value(part[0].text) * unit.factor / last.factor
+    return Node("quantity", (number(total),), (Fraction(1), last))

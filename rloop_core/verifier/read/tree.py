@@ -1,0 +1,108 @@
+"""The tree of a formula or an answer, and the exact values of its numerals. Nothing is rounded: 0.333 is not 1/3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from rloop_core.verifier.limits import MAX_DIGITS
+from rloop_core.verifier.read.tokens import UnreadError
+
+_NUMERAL = re.compile(r"(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?")
+_REPEATED = re.compile(r"(\d*)\.(\d*?)(?:\\(?:overline|bar)\s*\{(\d+)\}|\\dot\s*(.*)|\((\d+)\))")
+_ELLIPSIS = re.compile(r"(\d*)\.(\d+)(?:\.\.\.|\\[lc]?dots)")
+_SHOWN_REPEATS = re.compile(r"(\d*?)(?:(\d{1,2}?)\2\2+|(\d{3,}?)\3+)(\d*)")
+_MAX_SHOWN = 60
+_CHANGING = re.compile(
+    r"[\d+*/]|\b(?:twice|half|double|triple|thrice|square|squared|cube|cubed|root|minus|negative|not?|never|inverse|if|unless|when|times|suppose|assume)\b"
+)
+
+
+class Node(NamedTuple):
+    """A part of a formula or an answer: what it is, its parts, and the value of a leaf (number, name, signs)."""
+
+    kind: str
+    parts: tuple[Node, ...] = ()
+    value: Any = None
+
+    def times(self, other: Node) -> Node:
+        """Return the product with another factor, flat."""
+        return Node("product", (*(self.parts if self.kind == "product" else (self,)), other))
+
+
+def number(value: int | Fraction) -> Node:
+    """Return the node of an exact number."""
+    return Node("number", (), Fraction(value))
+
+
+def name(text: str) -> Node:
+    """Return the node of a variable."""
+    return Node("name", (), text)
+
+
+def numeral_value(text: str) -> Fraction:
+    """Return the exact value of a numeral: 1.50, 2e-3, 0.\\overline{3}, 0.(27), 0.272727... with three repetitions.
+
+    Raises:
+        UnreadError: It has too many digits, or dots after digits that do not repeat.
+    """
+    if match := _NUMERAL.fullmatch(text):
+        whole, places, exponent = match.groups()
+        if len(whole) + len(places) > MAX_DIGITS or abs(int(exponent or 0)) > MAX_DIGITS:
+            raise UnreadError("a long numeral")
+        value = Fraction(int((whole + places) or 0), 10 ** len(places))
+        return value * Fraction(10) ** int(exponent) if exponent else value
+    if match := _REPEATED.fullmatch(text):
+        whole, fixed, barred, dotted, bracketed = match.groups()
+        block = barred or bracketed or "".join(char for char in dotted if char.isdigit())
+    else:
+        shown = _ELLIPSIS.fullmatch(text)
+        repeats = _SHOWN_REPEATS.fullmatch(shown.group(2)) if shown and len(shown.group(2)) <= _MAX_SHOWN else None
+        if not shown or not repeats:
+            raise UnreadError("dots")
+        whole, (fixed, short, long, rest) = shown.group(1), repeats.groups()
+        block = short or long
+        if not block.startswith(rest):
+            raise UnreadError("dots")
+    if len(whole) + len(fixed) + len(block) > MAX_DIGITS:
+        raise UnreadError("a long numeral")
+    value = Fraction(int((whole or "0") + fixed), 10 ** len(fixed))
+    return value + Fraction(int(block), 10 ** len(fixed) * (10 ** len(block) - 1))
+
+
+def names(node: Node) -> Iterator[str]:
+    """Yield the variables of a formula, and the functions that it applies, as often as they occur."""
+    if node.kind in ("name", "applied"):
+        yield str(node.value)
+    for part in node.parts:
+        yield from names(part)
+
+
+def constants(node: Node) -> set[str]:
+    """Return the constants e, i, pi and infty of a formula."""
+    return {str(node.value)} if node.kind == "constant" else {found for part in node.parts for found in constants(part)}
+
+
+def is_label(node: Node) -> bool:
+    """Return True for the left side of `x = 5`: x, a_1, f(x), AB, \\angle A, |AB|, P(A|B), (x, y), Area."""
+    if node.kind in ("abs", "product", "tuple"):
+        return all(map(is_label, node.parts)) and (node.kind != "product" or all(map(str.isupper, names(node))))
+    if node.kind == "words":
+        return not _CHANGING.search(str(node.value))
+    return node.kind in ("name", "applied", "text")
+
+
+def is_hidden(variable: Node, body: Node) -> bool:
+    """Return True if a bound variable occurs in an index, as a_k, or in a function that is only named, as f(k)."""
+    if body.kind == "applied":
+        return any(variable.value in names(part) for part in body.parts)
+    if body.kind == "name":
+        return str(variable.value) in str(body.value).partition("_")[2]
+    return any(is_hidden(variable, part) for part in body.parts)
+
+
+def is_numeric(node: Node) -> bool:
+    """Return True for a number with a sign, or a quotient of such."""
+    return node.kind == "number" or (node.kind in ("quotient", "negative") and all(map(is_numeric, node.parts)))
