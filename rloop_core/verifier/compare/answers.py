@@ -99,8 +99,7 @@ class _Comparison:
     """Compares trees; the left one is the answer's."""
 
     def __init__(self, policies: Policies, tolerance: float, formulas: Formulas, equations: Equations) -> None:
-        self._policies, self._tolerance = policies, tolerance
-        self._formulas, self._equations = formulas, equations
+        self._policies, self._tolerance, self._formulas, self._equations = policies, tolerance, formulas, equations
 
     def whole(self, left: Node, right: Node) -> bool | None:
         """Compare two whole answers: a set of one equals that one."""
@@ -169,6 +168,7 @@ class _Comparison:
         if kinds == {"congruence"}:
             return _equal_congruences(left, right)
         if "ratio" in kinds:
+            left, right = (_as_ratio(side) if side.kind == "time" else side for side in (left, right))
             return self._ratios(left, right)
         if kinds == {"cases"}:
             return self._matched(left.parts, right.parts)
@@ -292,6 +292,11 @@ class _Comparison:
         return None if _has_matching([[result is not False for result in row] for row in table]) else False
 
 
+def _as_ratio(time: Node) -> Node:
+    """Read 12:18, a time of day in itself, beside a ratio."""
+    return Node("ratio", tuple(number(int(part)) for part in time.value if str(part).isdigit()))
+
+
 def _difference(relation: Node) -> Node:
     return Node("add", (relation.parts[0], Node("negative", (relation.parts[1],))))
 
@@ -314,8 +319,9 @@ def _is_same_label(left: Node, right: Node) -> bool:
 
 
 def _is_asked_for(node: Node) -> bool:
-    """Return True for a label, or several variables without numbers, as m + n or a/b: no equation to be solved."""
-    return is_label(node) or (node.kind in FORMULAS and len(set(names(node))) > 1 and not _has_numbers(node))
+    """Return True for a label, a function of one, or several variables without numbers: m + n is not to be solved."""
+    several = node.kind in FORMULAS and len(set(names(node))) > 1 and not _has_numbers(node)
+    return is_label(node) or several or (node.kind == "call" and is_label(node.parts[0]))
 
 
 def _has_numbers(node: Node) -> bool:
@@ -365,9 +371,8 @@ def _spelled(node: Node) -> str | None:
 
 def _is_finished(node: Node) -> bool:
     """Return True for a number that is not left as arithmetic; fractions of numbers, percentages and roots are done."""
-    ten = number(10)
     if node.kind == "power":
-        return node.parts[0] == ten
+        return node.parts[0] == number(10)
     if node.kind == "product":  # 1.2 \times 10^5
         return len(node.parts) == 2 and node.parts[1].kind == "power" and all(map(_is_finished, node.parts))
     done = node.kind in words("number constant name negative quotient percent degrees root mixed call")

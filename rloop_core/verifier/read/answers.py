@@ -53,7 +53,7 @@ _QUALIFYING = words(
 _QUALIFIED = words("\\in ,") | {"\\mathbb R"}
 _CONDITIONS = words("if for when where otherwise else")
 _REJECTED = re.compile(r"\s*+not\s*+(?:\(\s*+)?[A-H]\s*+(?:\)\s*+)?", re.IGNORECASE)
-_OPTION = re.compile(r"\(([A-H])\)[.:]?")
+_OPTION = re.compile(r"(?:\((?=.\))|(?=..))([A-H])[).:]+")
 _VALUES = ("\\frac", "\\sqrt", "\\$", "\\pi", "-")
 _CYCLES = re.compile(r"(?:\( \d+(?: \d+)+ \) ?)+")
 _DATE = re.compile(r"\d{4} - \d\d? - \d\d?")
@@ -205,7 +205,9 @@ class _AnswerReader:
         if start is None or tokens[start].text == "\\begin vmatrix":
             return None
         environment, before, inner = tokens[start].text[7:], tokens[:start], tokens[start + 1 : -1]
-        if environment == "array" and before and before[-1].text in "([" and tokens[-1].text in ")]":
+        if environment in ("array", "matrix") and [token.text for token in (*before, tokens[-1])] == ["|", "|"]:
+            return Reader((Token("\\begin vmatrix"), *inner[:-1], Token("\\end vmatrix"))).whole()
+        if environment in ("array", "matrix") and before and before[-1].text in "([" and tokens[-1].text in ")]":
             before, inner = before[:-1], inner[:-1]
         if any("\\begin" in token.text or "\\end" in token.text for token in inner):
             raise UnreadError("a matrix in a formula")
@@ -259,7 +261,7 @@ class _AnswerReader:
 
     def _option(self, tokens: Tokens, texts: list[str]) -> Node | None:
         """Read an option letter with its value: \\textbf{(C)} 12, (C) 12."""
-        length = 1 if tokens[0].kind == "text" else 3
+        length = 1 if tokens[0].kind == "text" else 2 if tokens[0].kind == "letters" else 3
         match = _OPTION.fullmatch("".join(texts[:length]))
         rest = tokens[length:]
         if not match or not rest or (rest[0].kind == "mark" and rest[0].text not in _VALUES):
@@ -373,6 +375,8 @@ def _words(tokens: Tokens) -> Node | None:
         word.casefold() if word.isupper() or word[1:].islower() or len(word) < 2 else word for word in text.split()
     ]
     text = _ARTICLE.sub("", " ".join(words))
+    if option := re.fullmatch(r"(?:option|choice) ([a-h])", text):
+        text = option.group(1)
     return REALS if text in ("all real numbers", "all reals", "all real x") else Node("words", (), text)
 
 

@@ -1,4 +1,4 @@
-"""Find the final answer in a completion: the last balanced box, else the last `Answer:` line, else `#### 7`.
+"""Find the final answer of a completion: the last balanced box, else the last `Answer:` line, else a tag or `#### 7`.
 
 Only the policy's own turn is read, up to the first chat or stop marker. If it contains `</think>`, the text after the
 last one is read first. Every pass is linear in the text's length. The answer is returned as written.
@@ -99,6 +99,7 @@ _HEADER = re.compile(
     re.IGNORECASE,
 )
 _HASHES = re.compile(r"^####[ \t]*([-+]?\$?\d[\d.,/]*%?)[ \t]*$", re.MULTILINE)
+_TAG = re.compile(r"<answer>\s*+([^<\s][^<]*+)</answer>", re.IGNORECASE)
 _LINE = re.compile(r"[^\n\r]*")
 _DELIMITERS_ONLY = re.compile(r"[\s*_`$\\\[\](){}>#~-]*")
 _FENCE = re.compile(r"(?:```|~~~)[^`~]*")
@@ -130,7 +131,7 @@ def _find_answer_line(text: str) -> _AnswerLine | None:
     """Return the last answer line, or None. Its answer is None when no text follows the colon."""
     header = _last(_HEADER, text)
     if header is None:
-        hashes = _last(_HASHES, text) if "####" in text else None
+        hashes = _last(_TAG, text) or (_last(_HASHES, text) if "####" in text else None)
         return _AnswerLine(hashes.group(1), hashes.end(), False) if hashes else None
     at = header.end()
     while at < len(text):

@@ -117,7 +117,7 @@ _PLURALS = {
 }  # fmt: skip
 
 
-_ANY_CASE = words("km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
+_ANY_CASE = words("am pm km cm mm kg ml mg ft lb oz mph kph hr min sec hz khz mhz usd")
 _COUNTING = words("unit total approximately approx about exactly in of the a an altogether each only")
 _COUNTING_PLAIN = frozenset(("unit", "total"))
 _NEVER = words(
