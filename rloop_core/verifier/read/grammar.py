@@ -219,7 +219,8 @@ class Reader(Cursor):
             called += "'"
         if called in ("e", "i") and called != self._bound:
             return Node("constant", (), called)
-        value = self._peek(1) if self._is("(") and self._is(")", 2) else None
+        alone = self._is("(") and self._is(")", 2) and not self._is("(", 3)  # y(0), P(2), x(t); not n(a)(b)
+        value = self._peek(1) if alone else None
         at = value and (value.text != letter if value.kind == "letters" else letter.isupper() or value.text == "0")
         if letter in _APPLIED or "'" in called or at:
             start = self._at
