@@ -40,7 +40,6 @@ _TENTHS = (1, 10, 100, 1000, 10_000)
 _PRIME = 1_000_003
 _INTEGERS = ("k", "m", "n", "N")
 """Variables that are integers in floors."""
-_MAX_NESTED = 4
 _MAX_DEGREE = 12
 _MAX_TERMS = 300
 
