@@ -104,7 +104,7 @@ class Disturbed:
         else:
             EmptyDatabase(home).put()
         stack = ExitStack()
-        command = ["server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
+        command = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
         process = stack.enter_context(_running(command, self.folder / "server.log", environment))
         self._server = stack, process
         wait_until(lambda: process.poll() is None and self._answers(), "the server", 120, 0.2)
@@ -132,7 +132,7 @@ class Disturbed:
         """Start a worker, whose flows and stages are its descendants."""
         stack = ExitStack()
         environment = self.server.environment(PYTHONPATH=str(self._hooks), OMP_NUM_THREADS="1")
-        command = ["worker", "start", "--pool", pool]
+        command = ["-m", "prefect", "worker", "start", "--pool", pool]
         process = stack.enter_context(_running(command, self.folder / f"{pool}.log", environment))
         self._workers[pool] = stack, process
         return psutil.Process(process.pid)
