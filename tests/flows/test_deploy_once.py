@@ -124,5 +124,4 @@ def test_a_server_that_stops_answering_is_named_with_what_to_do_and_the_same_com
 
 
 def _serves(process: psutil.Process, server: Server) -> bool:
-    words = process.info["cmdline"] or []
-    return server.api.split(":")[2].removesuffix("/api") in words and "prefect" in words
+    return server.api.split(":")[2].removesuffix("/api") in (process.info["cmdline"] or [])
