@@ -115,8 +115,9 @@ class _AnswerReader:
         return tuple(items)
 
     def _relation(self, tokens: Tokens, depth: int) -> Node:
-        places = [at for at, mark in top_level(tokens) if mark in _RELATIONS]
-        sets = [at for at, mark in top_level(tokens) if mark in _SETS]
+        marks = top_level(tokens)
+        places = [at for at, mark in marks if mark in _RELATIONS]
+        sets = [at for at, mark in marks if mark in _SETS]
         if not places or (sets and (len(places) > 1 or sets[0] < places[0])):
             return self._union(tokens, depth)
         parts, signs = split(tokens, places), [_RELATIONS[tokens[at].text] for at in places]
