@@ -52,13 +52,13 @@ def command(store: str | None, dry_run: bool, as_json: bool, **options: Any) -> 
       rloop deploy --api http://prefect:4200/api --pool-type kubernetes --store s3://bucket/rloop --dry-run
       prefect deployment run rloop/iterate -p config_file=demo -p name=first
     """
-    from rloop_core.cli.run_command import find_flow
+    from flows.deploy import deploy
     from rloop_core.errors import ConfigError
 
     if store is not None and "@" in urlsplit(store).netloc:
         fix = "leave user and key out: workers take credentials from their environment or instance role"
         raise ConfigError("everybody can read the store's address on the server", field="--store", fix=fix)
-    changes = find_flow("deploy")(store=store, dry_run=dry_run, **options)
+    changes = deploy(store=store, dry_run=dry_run, **options)
     changed = sum(change["action"] != "left" for change in changes)
     if as_json:
         print_json({"dry_run": dry_run, "changed": changed, "changes": changes})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
@@ -68,6 +68,7 @@ def command(
       rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
       rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
     """
+    from flows.local import run_locally
     from rloop_core.cli.interrupt import ending_promptly
     from rloop_core.config import as_vanilla, dated, load_config
 
@@ -77,32 +78,14 @@ def command(
     config = dated(load_config(config_file, [*overrides, *fields]), datetime.now(UTC).date())
     if arm == "vanilla-rl":
         config = as_vanilla(config)
-    run = find_flow()
     started = time.monotonic()
     with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
-        run(config, watcher.on_event)
+        run_locally(config, watcher.on_event)
     outcome = _outcome(config, watcher, time.monotonic() - started, report=not no_report)
     if as_json:
         print_json(outcome)
     else:
         _show(outcome)
-
-
-def find_flow(name: str = "rloop") -> Callable[..., Any]:
-    """Return the function that the entry points `rloop.flows` register: `rloop` starts a run, `deploy` deploys.
-
-    Raises:
-        ConfigError: None is registered: the package is not installed completely.
-    """
-    from importlib.metadata import entry_points
-
-    from rloop_core.errors import ConfigError
-
-    for entry_point in entry_points(group="rloop.flows", name=name):
-        function: Callable[..., Any] = entry_point.load()
-        return function
-    fix = "install the package with pip, flows included"
-    raise ConfigError("nothing is registered under rloop.flows", field=name, fix=fix)
 
 
 def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rloop_core.cli import run_command
 from rloop_core.cli.entry import group
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.policies import bundled_policy_path
@@ -47,7 +46,7 @@ def flow(fake_run, monkeypatch):
             listener(stage, iteration, {"kind": "done", "metrics": {"mean_success_rate": 0.3}, "seconds": 1.5})
         listener("run", 0, {"kind": "note", "note": "a note with [brackets]"})
 
-    monkeypatch.setattr(run_command, "find_flow", lambda: run)
+    monkeypatch.setattr("flows.local.run_locally", run)
 
 
 @pytest.mark.process
@@ -75,17 +74,13 @@ def test_run_as_json_is_one_object_and_quiet_is_quiet(flow, config_file, tmp_pat
 
 def test_run_applies_its_options_over_the_file_and_set(monkeypatch, config_file):
     seen = []
-    monkeypatch.setattr(run_command, "find_flow", lambda: lambda config, listener: seen.append(config))
+    monkeypatch.setattr("flows.local.run_locally", lambda config, listener: seen.append(config))
     rloop("run", "--config", config_file, "--set", "explore.steps=7", "--set", "iterations=4", "--name", "007",
           "--store", "s", "--iterations", "5")  # fmt: skip
     (config,) = seen
     assert (config.name, config.placement.store, config.iterations, config.explore.steps) == ("007", "s", 5, 7)
     bad = rloop("run", "--config", config_file, "--set", "explore.stepz=7")
     assert isinstance(bad.exception, ConfigError) and "did you mean 'steps'" in str(bad.exception)
-
-
-def test_the_installed_flow_is_found():
-    assert callable(run_command.find_flow())
 
 
 def test_status_tells_done_running_interrupted_changed_and_missing(finished, tmp_path):
