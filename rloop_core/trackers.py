@@ -211,13 +211,11 @@ TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
 
 
 def check_trackers(config: Config) -> None:
-    """Check that the trackers are installed where the stages that log to them run.
+    """Check that the trackers are installed.
 
     Raises:
         ConfigError: One is not installed.
     """
-    if set(_AXES) <= set(config.placement.pools):
-        return
     for name in config.placement.report_to:
         if find_spec(name) is None:
             fix = f"pip install {name} (or 'rloop[trackers]' for all of them), or take it out of the list"

@@ -102,7 +102,7 @@ def open_run(config: Config) -> Iterator[RunSession]:
     Store(config.placement.store).exists(manifest_key(config.name, 0, "explore"))
     store = Store(config.placement.store, config.placement.store_patience_seconds, note)
     with Lease(store, config.name, note=note) as lease:
-        session = RunSession(config, StageRunner(config, store, lease, announce, launch=_launch, in_pool=_in_pool))
+        session = RunSession(config, StageRunner(config, store, lease, announce, launch=_launch))
         _open[key] = session
         hasty = False
         try:
@@ -128,13 +128,6 @@ def _launch(job: StageJob, on_event: OnEvent, **limits: Any) -> StageOutcome:
     from tasks.gpu_concurrency import run_within_limit
 
     return run_within_limit(job, on_event, **limits)
-
-
-def _in_pool(*request: Any, **limits: Any) -> bool:
-    """Run a stage on a worker of another pool; see `_launch`."""
-    from tasks.remote import compute_in_pool
-
-    return compute_in_pool(*request, **limits)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
-from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
 from rloop_core.store import Manifest
@@ -18,7 +17,6 @@ from tasks.artifacts import show_result
 from tasks.gpu_concurrency import on_gpu
 from tasks.live_progress import live_progress
 from tasks.prefect_workarounds import UntaggedTask, untagged_task
-from tasks.remote import check_pools
 from tasks.session import RunSession, has_ui
 
 EMPTY_EXPERT_SET = "rloop.expert-set.empty"
@@ -46,7 +44,6 @@ def preflight(run: RunSession) -> None:
     if not remaining and run.runner.is_recorded():
         get_run_logger().info("every stage is in the store: nothing to compute")
         return
-    check_pools(run.config)
     with live_progress(run, "preflight", -1):
         report = run.runner.preflight(should_stop=run.stop.is_set)
     get_run_logger().info("%d stages to compute; %s", len(remaining), report)
@@ -87,24 +84,18 @@ evaluate = _stage_task("evaluate")
 def concurrent_evaluation(run: RunSession, iteration: int) -> Iterator[None]:
     """Evaluate the policy at the end of an iteration (-1: theta_0) while the block runs, and wait for it at the end.
 
-    The evaluation runs before the block if placement forbids concurrency, or if both would compute on the same GPUs:
-    an evaluation's engines want all of their memory.
+    The evaluation runs before the block if placement forbids concurrency, or if both would compute on GPUs: an
+    evaluation's engines want all of their memory.
     """
     if not run.evaluates(iteration):
         yield
-    elif run.config.placement.parallel_evaluation and not _shares_gpus(run.config):
+    elif run.config.placement.parallel_evaluation and not on_gpu(run.config):
         evaluation = evaluate.submit(run, iteration)
         yield
         evaluation.result()
     else:
         evaluate(run, iteration)
         yield
-
-
-def _shares_gpus(config: Config) -> bool:
-    """Return True if evaluation would compute on the GPUs that exploration uses."""
-    pools = config.placement.pools
-    return pools.get("evaluate") == pools.get("explore") and on_gpu(config)
 
 
 def _warn_if_carried(manifest: Manifest) -> None:

@@ -9,10 +9,8 @@ from pydantic import Field, model_validator
 from rloop_core.config.base import Engine, Positive, Section, refuse_if
 from rloop_core.store.uri import CREDENTIALS, FIX, holds_credentials
 
-StageName = Literal["explore", "harvest", "filter", "rft", "evaluate"]
 StoreUri = Annotated[str, Field(json_schema_extra={"not": {"type": "string", "pattern": f"^{CREDENTIALS}"}})]
 """Its schema refuses credentials, so that a form's server never stores them."""
-PoolName = Annotated[str, Field(pattern=r"^[^/%&><]+$")]
 ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+/?$")]
 """Host and port, without credentials or path."""
 Share = Annotated[float, Field(gt=0, le=0.95)]
@@ -56,10 +54,6 @@ class PlacementConfig(Section):
     """Compute again, and replace, finished stages of the run that this start wants otherwise; else it is refused."""
     adopt: tuple[str, ...] = ()
     """Runs of the same store whose artifacts with an equal fingerprint are reused instead of computed."""
-    pools: dict[StageName, PoolName] = Field(default_factory=dict)
-    """Stages that another Prefect work pool computes, such as `{filter: rloop-cpu}`.
-
-    The other stages run in the run's own pool. A pool needs the deployment `rloop-stage/<pool>`, and the same store."""
     concurrency_limit: Annotated[str, Field(pattern=r"^[^/%&<>]+$")] | None = None
     """Prefect concurrency limit of which every stage that trains or samples holds a slot.
 

@@ -197,8 +197,8 @@ def _device(config: Config, stage: str) -> str:
 
     wanted = config.placement.device
     without_gpu = {"filter", *([] if config.harvest.snapshot_samples else ["harvest"])}
-    if stage in without_gpu or (stage == "preflight" and "explore" in config.placement.pools):
-        return "cpu"  # needs no GPU, or is not where the GPU is
+    if stage in without_gpu:
+        return "cpu"
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no GPU is visible here", field="placement.device", fix="set it to auto or cpu")
     if wanted == "cpu" or not torch.cuda.is_available():

@@ -34,9 +34,6 @@ _PROBLEMS = re.compile(r"problems/(?:clean-)?[0-9a-f]{20}\.json")
 _UNNAMED = "of an artifact that was superseded or never finished"
 _UNUSED_PROBLEMS = "a problem set that nothing reads"
 _KILLED_WRITE = "left by a write that was killed"
-_OLD_REQUEST = "a request of a run that is over"
-_REQUESTS = ("requests/", "orders/", "errands/")
-"""Folders of requests to other pools, now and in earlier versions."""
 _UPLOAD = "an upload that was never completed"
 _SCRATCH = "scratch of a finished stage"
 
@@ -138,8 +135,6 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
             continue
         if is_unfinished(key) or (claim and claim[1] != lease):
             items.append(Item(entry, _KILLED_WRITE))
-        elif key.startswith(_REQUESTS):  # nobody holds the run, so nobody waits for them
-            items.append(Item(entry, _OLD_REQUEST))
         elif place and not isinstance(manifests[place], RLoopError):
             items.append(Item(entry, _UNNAMED))
     if not any(isinstance(manifest, RLoopError) for manifest in manifests.values()):

@@ -25,9 +25,8 @@ def check_machines(config: Config, note: Callable[[str], None], should_stop: Cal
     Raises:
         RLoopError: As `join_cluster`.
     """
-    if config.placement.machines == 1 or {"explore", "rft"} <= set(config.placement.pools):
-        return  # the workers of the pools are the first machines
-    _join(config, note, should_stop)
+    if config.placement.machines > 1:
+        _join(config, note, should_stop)
 
 
 def run_stage(

@@ -42,13 +42,10 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         RLoopError: One clear line about the first thing that is wrong.
     """
     store.check_writable()
-    _check_reach(config, store)
     check_remote_code(config.policy)
-    if samples_here(config):
-        check_standalone(config)
-    if "explore" not in config.placement.pools:
-        check_in_loop(config, device=None)
-        _check_sharding(config)
+    check_standalone(config)
+    check_in_loop(config, device=None)
+    _check_sharding(config)
     folder = resolve_policy(config.policy)
     if not any(folder.glob("*.safetensors")):
         fix = "save the weights as safetensors"
@@ -67,24 +64,14 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
 
 
 def _check_kernels(config: Config) -> None:
-    """liger's kernels are Triton's: training needs a GPU and the package, where it is computed."""
-    if not config.placement.liger_kernels or {"explore", "rft"} <= set(config.placement.pools):
+    """liger's kernels are Triton's: training needs a GPU and the package."""
+    if not config.placement.liger_kernels:
         return
     if config.placement.device == "cpu":
         raise ConfigError("needs a GPU", field="placement.liger_kernels", fix="set it to false where device is cpu")
     if find_spec("liger_kernel") is None:
         fix = "pip install liger-kernel, or set it to false"
         raise ConfigError("the package liger-kernel is not installed", field="placement.liger_kernels", fix=fix)
-
-
-def _check_reach(config: Config, store: Store) -> None:
-    """Stages on other machines must find the store at the same address."""
-    uri = config.placement.store
-    is_absolute = Path(uri.removeprefix("file://").removeprefix("local://")).is_absolute()
-    if config.placement.pools and (uri.startswith("memory:") or (store.is_local and not is_absolute)):
-        what = f"{uri!r} means another place to every worker of placement.pools"
-        fix = "name a store that all of them reach: s3://bucket/prefix, or the absolute path of a shared folder"
-        raise ConfigError(what, field="placement.store", fix=fix)
 
 
 def _check_sharding(config: Config) -> None:
@@ -96,12 +83,6 @@ def _check_sharding(config: Config) -> None:
         what = f"{way.file} shards the weights by FSDP, under which transformers cannot generate"
         fix = "set explore.engine to vllm, or name infra/accelerate/zero3.yaml"
         raise ConfigError(what, field="placement.accelerate_config", fix=fix)
-
-
-def samples_here(config: Config) -> bool:
-    """Return True if harvest or evaluate samples completions where the run is."""
-    sampling = {"evaluate"} | ({"harvest"} if config.harvest.snapshot_samples else set())
-    return not sampling <= config.placement.pools.keys()
 
 
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
@@ -138,16 +119,15 @@ def run(context: StageContext) -> StageOutcome:
     """
     config = context.config
     policy = context.folder("policy")
-    if "explore" not in config.placement.pools:
-        check_in_loop(config, context.device)
-        if asks_server(config):
-            check_server(config)
+    check_in_loop(config, context.device)
+    if asks_server(config):
+        check_server(config)
     if context.device == "cuda":
         import torch
 
         for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
             as_notes(context.on_event)(warning)
-        if samples_here(config) and config.placement.engine == "vllm":
+        if config.placement.engine == "vllm":
             replicas_of(config, context.device)
     sets = [context.problems(role) for role in context.roles("problems")]
     within_limits(

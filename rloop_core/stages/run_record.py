@@ -17,8 +17,8 @@ from rloop_core.store import Store, dump_checksummed, load_checksummed
 from rloop_core.verifier import Policies
 
 SCHEMA_VERSION = 1
-_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level")
-"""Fields of placement that only records of release 0.1.0 have: `micro_batch_tokens` replaced two, one had no effect."""
+_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level", "pools")
+"""Fields of placement that only records of earlier versions have; none determines what is computed."""
 
 
 def write_run_record(store: Store, config: Config) -> None:

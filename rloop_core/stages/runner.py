@@ -33,11 +33,9 @@ from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
-from rloop_core.stages.remote import RemoteRequest, RemoteStage
 from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
     Cache,
-    DelegatedLease,
     InputEntry,
     Lease,
     Manifest,
@@ -52,8 +50,6 @@ from rloop_core.store import (
 )
 
 Launcher = Callable[..., StageOutcome]
-PoolLauncher = Callable[..., bool]
-"""`tasks.remote.compute_in_pool`; this package knows nothing of Prefect."""
 _HEALING_ROUNDS = 3
 
 
@@ -86,27 +82,24 @@ class StageRunner:
         lease: Held while artifacts are published; None only for readers that compute nothing.
         on_event: Called with (stage, iteration, event) for progress and notes.
         launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
-        in_pool: Has the stages that `placement.pools` names computed there; None computes all of them here.
     """
 
     def __init__(
         self,
         config: Config,
         store: Store,
-        lease: Lease | DelegatedLease | None,
+        lease: Lease | None,
         on_event: OnRunEvent = lambda stage, iteration, event: None,
         launch: Launcher = run_stage,
-        in_pool: PoolLauncher | None = None,
     ) -> None:
         self.config = config
-        self.store, self._unguarded = store.guarded(lease.ensure_held) if lease else store, store
+        self.store = store.guarded(lease.ensure_held) if lease else store
         self.inputs = Inputs(config, self.store, self._manifest)
         self._known: dict[tuple[int, str], Manifest] = {}
         self._left: list[Place] | None = None
         self._lease = lease
         self._on_event = on_event
         self._launch = launch
-        self._in_pool = in_pool
 
     def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
         """Return the stage's artifact; compute it unless the store holds it whole under the same fingerprint.
@@ -129,7 +122,7 @@ class StageRunner:
                 return self._remember(StageResult(manifest, True, note))
             self._on_event(stage, iteration, {"kind": "start", "note": reason})
             try:
-                manifest = self._compute_remotely(wanted, reason, stop) or self._compute(wanted, reason, stop)
+                manifest = self._compute(wanted, reason, stop)
             except (StageCrashed, Stopped, StoreError, OSError) as error:
                 if self._lease and not isinstance(error, StoreUnavailable):
                     self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
@@ -139,22 +132,6 @@ class StageRunner:
                 continue
             return self._remember(StageResult(manifest, False, note))
         raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
-
-    def compute_requested(
-        self, stage: str, iteration: int, request: RemoteRequest, should_stop: Callable[[], bool] = lambda: False
-    ) -> Manifest:
-        """Return the artifact that another machine requests; compute it here unless the store holds it.
-
-        Raises:
-            ArtifactDamaged: An input cannot be read whole; the run that requests the artifact has it made again.
-            RLoopError: The stage failed, or this machine would compute something else.
-        """
-        wanted = self._wanted(stage, iteration)
-        if wanted.fingerprint != request.fingerprint:
-            what = "this worker would compute something else than its run asks for"
-            fix = "give it the same release of rloop as the run has, and the same model at policy.path"
-            raise StageError(what, field=f"{stage} {iteration}", fix=fix)
-        return self._find(wanted)[0] or self._compute(wanted, request.reason, should_stop)
 
     def ensure_kept(self) -> None:
         """Check at the end of a run that the store still holds every artifact that was found or made.
@@ -274,30 +251,6 @@ class StageRunner:
                         manifest = self._publish(wanted, reason, folder, outcome, theirs.versions, names)
                     return manifest, f"adopted from {run}, {manifest.digest[:12]}"
         return None
-
-    def _compute_remotely(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest | None:
-        """Have a worker of the stage's own pool publish the artifact; return None if the stage is computed here."""
-        stage, iteration, placement = wanted.stage, wanted.iteration, self.config.placement
-        pool = placement.pools.get(stage)  # type: ignore[call-overload]
-        if pool is None or self._in_pool is None:
-            return None
-        if not isinstance(self._lease, Lease):
-            raise StageError("only the holder of the run's lease may request remote stages", field=stage)
-        if not self._in_pool(
-            pool,
-            RemoteStage.new(self._unguarded, self.config.name, stage, iteration),
-            RemoteRequest(self.config.model_dump(mode="json"), wanted.fingerprint, self._lease.token, reason),
-            self._events_of(stage, iteration),
-            untaken_seconds=_seconds(placement.stage_stall_minutes),
-            should_stop=should_stop,
-        ):
-            return None
-        manifest = read_manifest(self.store, self.config.name, iteration, stage)
-        if manifest is None or manifest.fingerprint != wanted.fingerprint:
-            what = f"pool {pool} reports that it is done, but the store holds no such artifact"
-            raise StageCrashed(what, field=f"{stage} {iteration}", fix="check that both use the same store")
-        self._report_done(manifest)
-        return manifest
 
     def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]

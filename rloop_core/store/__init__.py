@@ -9,7 +9,7 @@ from rloop_core.store.canonical import (
     fingerprint,
     load_checksummed,
 )
-from rloop_core.store.lease import DelegatedLease, Lease
+from rloop_core.store.lease import Lease
 from rloop_core.store.manifest import (
     BASE_ITERATION,
     InputEntry,
@@ -30,7 +30,6 @@ from rloop_core.store.objects import Entry, Store
 __all__ = [
     "BASE_ITERATION",
     "Cache",
-    "DelegatedLease",
     "Entry",
     "InputEntry",
     "Lease",

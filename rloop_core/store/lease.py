@@ -44,9 +44,6 @@ class Lease:
         patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
         note: Called with one line when this process waits for a silent holder, its heartbeat fails, or it lost the
             lease.
-
-    Attributes:
-        token: Id of this holder; a `DelegatedLease` is made from it.
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class Lease:
         self._heartbeat = heartbeat
         self._patience = patience
         self._note = note
-        self.token = uuid.uuid4().hex
+        self._token = uuid.uuid4().hex
         self._epoch = 1
         self._heartbeats = 0
         self._stop = threading.Event()
@@ -117,7 +114,7 @@ class Lease:
         holder = read_holder(store, self._key)
         if holder is None:
             self._lost = self._lost or "is gone: it was deleted, or another process has used and released it"
-        elif (holder.get("token"), holder.get("epoch")) != (self.token, self._epoch):
+        elif (holder.get("token"), holder.get("epoch")) != (self._token, self._epoch):
             self._lost = self._lost or "was taken over by another process"
         self._ensure_awake()  # reading may have taken long
 
@@ -143,7 +140,7 @@ class Lease:
             if holder is None:
                 time.sleep(_POLL_SECONDS)
                 continue
-            if holder.get("token") == self.token:
+            if holder.get("token") == self._token:
                 return  # our own write: the request was repeated because its answer was lost
             if not holder.get("released") and not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
@@ -182,7 +179,7 @@ class Lease:
         if self._store.create_bytes(claim, self._content()):
             return True
         claimant = _read_lease(self._store, claim)
-        return claimant is not None and claimant.get("token") == self.token
+        return claimant is not None and claimant.get("token") == self._token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         claimant = _read_lease(self._store, claim)
@@ -230,7 +227,7 @@ class Lease:
 
     def _content(self, *, released: bool = False) -> bytes:
         content = {
-            "token": self.token,
+            "token": self._token,
             "epoch": self._epoch,
             "released": released,
             "host": socket.gethostname(),
@@ -240,50 +237,6 @@ class Lease:
             "heartbeats": self._heartbeats,
         }
         return json.dumps(content).encode()
-
-
-class DelegatedLease:
-    """A run's lease as seen by a process that works for the holder: valid while the holder lives.
-
-    Args:
-        store: Store of the run.
-        run: Name of the run.
-        token: `Lease.token` of the holder.
-        patience: Seconds without a heartbeat after which the holder counts as dead.
-
-    Attributes:
-        lost: True once `is_over` returned True.
-    """
-
-    def __init__(self, store: Store, run: str, token: str, patience: float = PATIENCE_SECONDS) -> None:
-        self._store = store
-        self._key = f"{run}/lease.json"
-        self._token = token
-        self._patience = patience
-        self._watch = _HeartbeatWatch(store.without_retries(_REQUEST_SECONDS), self._key)
-        self.lost = False
-
-    def ensure_held(self) -> None:
-        """Check that the holder still holds the run; called before anything is published for it.
-
-        Raises:
-            LeaseError: The lease is gone or released, or another process has it.
-            StoreError: The store cannot be read.
-        """
-        holder = read_holder(self._store, self._key)
-        if self.lost or holder is None or holder.get("token") != self._token:
-            fix = "start the run again: it resumes"
-            raise LeaseError("the run that asked for this is over", field=self._store.uri_of(self._key), fix=fix)
-
-    def is_over(self) -> bool:
-        """Return True once the holder has lost or released the run, has died, or was silent for the patience."""
-        with contextlib.suppress(StoreError):
-            holder = self._watch.poll()
-            if holder is not None and holder.get("token") is not None:
-                self.lost |= holder["token"] != self._token or bool(holder.get("released"))
-                self.lost |= holder_is_here(holder) and holder_is_gone(holder)
-            self.lost |= self._watch.silent_seconds >= self._patience
-        return self.lost
 
 
 class _HeartbeatWatch:

@@ -27,8 +27,7 @@ def check_adapters(config: Config, folder: Path) -> None:
     """
     if not config.lora.enabled:
         return
-    trained_here = {"explore", "rft"} - set(config.placement.pools)
-    if trained_here and find_spec("peft") is None:
+    if find_spec("peft") is None:
         fix = "pip install 'rloop[lora]', or set lora.rank to 0 to train all weights"
         raise ConfigError("adapters need the package peft, which is not installed", field="lora.rank", fix=fix)
     wanted = config.lora.target_modules

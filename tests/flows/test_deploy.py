@@ -22,8 +22,7 @@ from tests.flows.turns import all_slots_taken, spans_held
 pytestmark = pytest.mark.process
 
 RUNS = {"rloop/iterate", "rloop/iterate-cpu", "rloop/nightly", "vanilla-rl/control"}
-STAGES = {"rloop-stage/rloop-cpu", "rloop-stage/rloop-gpu"}
-DEPLOYMENTS = RUNS | STAGES | {"compare/arms", "evaluate/model"}
+DEPLOYMENTS = RUNS | {"compare/arms", "evaluate/model"}
 AUTOMATIONS = {
     f"rloop: {what}"
     for what in ("silent runs crash", "cancelled runs end", "crashed runs may go on", "resumable runs go on")

@@ -15,12 +15,11 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.config import ProblemSource
-from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StageError, StoreError
+from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StoreError
 from rloop_core.problems import load_problems, loading
 from rloop_core.results.page import fill_template
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import delete_garbage, find_garbage
-from rloop_core.stages.remote import RemoteStage
 from rloop_core.stages.run_record import read_run_config, write_run_record
 from rloop_core.store import Store, publish, read_manifest, stage_folder
 from rloop_core.store.lease import read_holder
@@ -143,12 +142,6 @@ def test_records_of_deep_json_are_damaged_and_a_lease_s_host_is_printed_safely(t
     assert read_holder(store, "run/lease.json") == {"token": None, "host": "unknown"}
     store.write_bytes("run/lease.json", json.dumps({"token": "1", "pid": "\x1b[2J", "host": "a\u202eb"}).encode())
     assert run_status(store, "run", tmp_path / "cache")["holder"] == "leased by process on ab"
-    remote = RemoteStage.new(store, "run", "explore", 0)
-    for name in ("request", "error"):
-        store.write_bytes(f"run/requests/{remote.name}/{name}.json", DEEP)
-    with pytest.raises(StageError, match="cannot be read"):
-        remote.take()
-    assert "cannot be read" in str(remote.error())
     store.write_bytes("run/data.json", DEEP)
     assert any("cannot be read" in note for note in run_status(store, "run", tmp_path / "cache")["notes"])
     store.write_bytes("run/run.json", DEEP)

@@ -213,19 +213,6 @@ def test_a_running_run_is_skipped_and_a_dead_one_is_not(local, tmp_path):
     assert Lease(local, "run").living_holder() is None
 
 
-@pytest.mark.parametrize("folder", ["requests", "orders", "errands"])
-def test_requests_to_other_pools_go_when_nobody_holds_the_run(local, folder):
-    """The latter two are where earlier versions kept them."""
-    begun(local)
-    local.write_bytes(f"run/{folder}/explore-000-ab/taken.json", b"{}")
-    aged(local)
-    with Lease(local, "run"):
-        assert keys(find_garbage(local, [], HOUR)) == set()
-    assert keys(delete_garbage(local, find_garbage(local, [], HOUR), HOUR)) == {
-        f"run/{folder}/explore-000-ab/taken.json"
-    }
-
-
 def test_a_run_that_starts_after_the_search_is_skipped(local):
     begun(local)
     local.write_bytes("run/iteration-000/rft/half", b"x")

@@ -41,8 +41,6 @@ def test_a_stage_is_told_to_stop_once_its_run_is(monkeypatch: pytest.MonkeyPatch
         ({}, ["submitted", "explored", "waited"]),
         ({"parallel_evaluation": False}, ["evaluated", "explored"]),
         ({"device": "cuda"}, ["evaluated", "explored"]),
-        ({"device": "cuda", "pools": {"evaluate": "spare"}}, ["submitted", "explored", "waited"]),
-        ({"device": "cuda", "pools": {"evaluate": "gpu", "explore": "gpu"}}, ["evaluated", "explored"]),
     ],
 )
 def test_evaluation_waits_for_gpus_that_exploration_uses_too(
@@ -59,7 +57,7 @@ def test_evaluation_waits_for_gpus_that_exploration_uses_too(
             return SimpleNamespace(result=lambda: done.append("waited"))
 
     monkeypatch.setattr(stages, "evaluate", Evaluate())
-    config = small_config(placement={"store": "/shared/store", **placement})
+    config = small_config(placement=placement)
     with stages.concurrent_evaluation(SimpleNamespace(config=config, evaluates=lambda _: True), 0):  # type: ignore[arg-type]
         done.append("explored")
     assert done == order

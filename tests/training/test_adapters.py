@@ -141,6 +141,4 @@ def test_preflight_names_the_field_where_peft_or_a_layer_is_missing(monkeypatch:
     )
     with pytest.raises(ConfigError, match=r"lora.rank: .*peft, which is not installed \(fix: pip install 'rloop\[lora"):
         check_adapters(small_config(lora=LORA), bundled_policy_path())
-    elsewhere = {"pools": {"explore": "gpu", "rft": "gpu"}}
-    check_adapters(small_config(lora=LORA, placement=elsewhere), bundled_policy_path())
     assert preflight.check_adapters is check_adapters

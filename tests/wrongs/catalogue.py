@@ -71,8 +71,8 @@ _STORE = (
     Wrong(
         "lease-unchecked",
         "rloop_core/stages/runner.py",
-        "store.guarded(lease.ensure_held) if lease else store, store\n",
-        "store, store\n",
+        "        self.store = store.guarded(lease.ensure_held) if lease else store\n",
+        "        self.store = store\n",
         "Two machines write one run after the first was taken for dead.",
     ),
     Wrong(
@@ -719,13 +719,6 @@ _PROCESSES = (
         "    return range(share[0] - 1, batches, share[1])\n",
         "    return range(0, batches, share[1])\n",
         "All machines draw the batches of the first; whoever merges them draws the others alone.",
-    ),
-    Wrong(
-        "outage-is-silence",
-        "tasks/remote.py",
-        "        passed = time.monotonic() - looked\n        state, heartbeat = _look(stage_run)\n",
-        "        state, heartbeat = _look(stage_run)\n        passed = time.monotonic() - looked\n",
-        "While the Prefect server is away, a healthy stage of another pool is given up and started again.",
     ),
     Wrong(
         "each-start-reads-to-the-end",
