@@ -77,7 +77,7 @@ def planned_device(device: str) -> str | None:
     """Return this device's name in `rloop plan --gpu`; None if the plan does not know it."""
     found = gpu() if device == "cuda" else None
     name = found.name.lower().replace(" ", "") if found else ""
-    return "cpu" if device == "cpu" else next((kind for kind in DEVICES if kind in name), None)
+    return next((kind for kind in DEVICES if kind in name), None) if name else None
 
 
 def machine_facts(device: str, small: bool) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from benchmarks.gpu.iteration import ready_policy
 from benchmarks.gpu.policy import ONE_AND_A_HALF
 from benchmarks.gpu.processes import run_alone
 from rloop_core.config import Config
-from rloop_core.plan.hours import DEVICES, vllm_tokens_per_second
+from rloop_core.plan.hours import DEVICES, decoding_seconds
 from rloop_core.plan.models import find_shape
 
 BAR = 1.05
@@ -68,7 +68,8 @@ def _compare_with_plan(bench: Bench, config: Config, rate: float) -> None:
         bench.leave_out("rloop plan does not know this device", "plan")
         return
     length = config.prompt.max_tokens + config.explore.max_completion_tokens
-    planned = vllm_tokens_per_second(shape, DEVICES[kind], config.placement.generation_batch, length, 2)
+    batch = config.placement.generation_batch
+    planned = batch / decoding_seconds(shape, DEVICES[kind], batch, length / 2, config, "evaluate")
     bench.show("plan", f"{rate:,.0f} against {planned:,.0f} tokens/s; {rate / planned:.2f} x", f"planned as {kind}")
 
 

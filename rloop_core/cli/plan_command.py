@@ -18,22 +18,19 @@ _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 @click.option(
     "--gpu", type=click.Choice(_GPUS), help="Device to plan for.  [default: cpu if the config says so, else h100]"
 )
-@click.option(
-    "--gpus", type=COUNT, metavar="N",
-    help="Number of devices that share the work.  [default: the fewest that hold the training states]",
-)  # fmt: skip
+@click.option("--gpus", type=COUNT, metavar="N", help="Number of devices.  [default: placement.processes]")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
 @json_option
 def command(
     config_file: str | None, overrides: tuple[str, ...], gpu: str | None, gpus: int | None, schema: bool, as_json: bool
 ) -> None:
-    """Estimate a run without starting it: rollouts, tokens, storage, memory and hours, and what does not fit.
+    """Estimate a run without starting it: rollouts, tokens, storage, memory, a range of hours, and what does not fit.
 
     Touches nothing: no store, no download, no accelerator. The estimates are printed with their assumptions.
 
     \b
     Examples:
-      rloop plan --config deployments/configs/qwen2.5-math-7b.yaml --gpu h200 --gpus 8
+      rloop plan --config deployments/configs/qwen2.5-math-1.5b.yaml --gpu a100
       rloop plan --schema > rloop.schema.json
     """
     from rloop_core.config import Config, load_config
@@ -63,27 +60,23 @@ def _show(plan: dict[str, Any]) -> None:
     device, hours, parameters = plan["device"], plan["hours"], plan["policy"]["parameters"]
     policy = f"{plan['policy']['path']} ({f'{_number(parameters)} parameters' if parameters else 'size unknown'})"
     several = device["count"] > 1
-    count = f"{device['count']} x " if several else ""
-    sharding = f", {plan['sharding']['name']}" if several and plan["sharding"] else ""
+    count, sharding = (f"{device['count']} x ", f", {plan['sharding']['name']}") if several else ("", "")
     out.print(Text(f"{plan['run']}: {plan['iterations']} iterations from {policy}", "bold"))
     out.print(Text(f"on {count}{device['name']}, {device['memory_gib']:,.0f} GiB{sharding}\n"))
     out.print(_grid(_counts(plan["counts"], plan["tokens"])))
     out.print(Text("\nstorage", "bold"))
     out.print(_grid([(name, size(value)) for name, value in plan["storage_bytes"].items()]))
     if plan["memory"]:
-        out.print(Text("\nmemory of each device", "bold"))
+        out.print(Text(f"\nmemory of each device, in passes of {plan['micro_batch_tokens']:,} tokens", "bold"))
         out.print(_grid([(stage["stage"], _memory(stage)) for stage in plan["memory"]]))
-        for line in plan["does_not_fit"]:
-            out.print(Text(f"  to make it fit: {line}", "yellow"))
-    if hours["total"] is not None:
+        for fix in dict.fromkeys(line.partition(": ")[2] for line in plan["does_not_fit"]):
+            out.print(Text(f"  to make it fit: {fix}", "yellow"))
+    if hours["total"]:
         out.print(Text("\ntime of an iteration", "bold"))
-        out.print(_grid([(name, duration(3600 * value)) for name, value in hours["per_iteration"].items()]))
-        fits = ", once it fits" if plan["does_not_fit"] else ""
-        out.print(Text(f"  the whole run: {duration(3600 * hours['total'])} of {device['count']} device(s){fits}"))
-        if slow := hours["total_with_generate"]:
-            out.print(Text(f"  with transformers' generate in place of vLLM: {duration(3600 * slow)}"))
-    if plan["machines"]:
-        _show_machines(out, plan["machines"])
+        rows = [*hours["per_iteration"].items(), ("the whole run", hours["total"])]
+        out.print(
+            _grid([(name, " to ".join(dict.fromkeys(duration(3600 * end) for end in ends))) for name, ends in rows])
+        )
     out.print(Text("\nassumptions", "bold"))
     for line in plan["assumptions"]:
         out.print(Text(f"  {line}"))
@@ -118,31 +111,6 @@ def _counts(counts: dict[str, Any], tokens: dict[str, float]) -> list[tuple[str,
             f"{_number(tokens['explored_at_most'])} and {_number(tokens['evaluated_at_most'])}",
         ),
     ]
-
-
-def _show_machines(out: Any, machines: list[dict[str, Any]]) -> None:
-    """Print how the run would do on other machines: memory by stage, hours, settings, or why it does not fit."""
-    from rich.text import Text
-
-    from rloop_core.results.progress import duration
-
-    out.print(Text("\nthe same run on", "bold"))
-    table = plain_table("", "explore / rft / evaluate, GiB", "the run", "training states")
-    settings = []
-    for row in machines:
-        if row["settings"] is None:
-            table.add_row(f"  {row['machine']}", "does not fit", "", Text(row["why"], "yellow"))
-            continue
-        memory = " / ".join(f"{value:,.0f}" for value in row["memory_gib"].values())
-        host = f" ({row['host_gib']:,.0f} GiB there)" if row["host_gib"] else ""
-        table.add_row(f"  {row['machine']}", memory, duration(3600 * row["hours"]), row["sharding"] + host)
-        changes = " ".join(f"--set {name}={value}" for name, value in row["settings"].items())
-        settings += [f"  {row['machine']}: {changes}"] if changes else []
-    out.print(table)
-    for line in settings:
-        out.print(Text(line), soft_wrap=True)
-    if any("placement.machines" in (row["settings"] or {}) for row in machines):
-        out.print(Text("  placement.scratch is a folder that all machines see; the others join by `ray start`"))
 
 
 def _grid(rows: list[tuple[str, str]]) -> Any:

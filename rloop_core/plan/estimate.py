@@ -1,27 +1,26 @@
-"""The plan of a run: counts, tokens, storage, memory and hours in one dictionary."""
+"""The plan of a run: counts, tokens, storage, memory and a range of hours in one dictionary."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, InvalidCombination, check_context
+from rloop_core.config import Config, InvalidCombination, ProblemSource, check_context
 from rloop_core.errors import ConfigError
-from rloop_core.plan.hours import (
-    BANDWIDTH_EFFICIENCY,
-    DEVICES,
-    GENERATE_SECONDS_A_LAYER,
-    GPUS_A_MACHINE,
-    TRAINING_EFFICIENCY,
-    sampling_engines,
-    stage_hours,
-    total_hours,
-)
-from rloop_core.plan.machines import machine_rows
-from rloop_core.plan.memory import GIB, USABLE, StageMemory, fewest_devices, placed, sharding_of, stage_memories
-from rloop_core.plan.models import find_shape
-from rloop_core.plan.workload import MEAN_PROMPT, MEAN_SHARE, Workload, storage_bytes, workload_of
-from rloop_core.rollout.vllm_server import asks_server
+from rloop_core.plan.hours import DEVICES, stage_hours
+from rloop_core.plan.memory import GIB, USABLE, micro_batch_tokens, placed, sharding_of, stage_memories
+from rloop_core.plan.models import ModelShape, element_bytes, find_shape
+from rloop_core.problems.registry import PROCEDURAL_PREFIX, hub_source
+
+GENERATED = 100
+"""Problems that a generator makes if the config does not say."""
+MEAN_SHARE = 0.5
+"""Assumed mean completion length as a share of the budget; hours are a range from here to the whole budget."""
+MEAN_PROMPT = 150
+"""Assumed mean prompt in tokens, unless the budget is smaller."""
+BYTES_A_TOKEN_STORED = 3.5
+"""Parquet (zstd) bytes of one completion token: its id about 2, its text about 1.5. Estimated."""
 
 
 def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -29,142 +28,163 @@ def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -
 
     Args:
         config: The run's config.
-        gpu: A key of `hours.DEVICES`; None takes `cpu` if the config says so, else an H100.
-        gpus: Number of devices; None takes the config's processes, or for one process the fewest devices (a power of
-            two) that hold its training states.
+        gpu: A key of `hours.DEVICES`, or `cpu`; None takes `cpu` if the config says so, else an H100.
+        gpus: Number of devices; None takes the config's processes.
 
     Raises:
         ConfigError: The local policy is unusable, or the budgets exceed its context.
     """
     gpu = gpu or ("cpu" if config.placement.device == "cpu" else "h100")
-    device = DEVICES[gpu]
+    gpus = gpus or config.placement.processes
     shape = find_shape(config.policy)
     if shape:
         try:
             check_context(config, shape.context, shape.source)
         except InvalidCombination as impossible:
             raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
-    work = workload_of(config)
-    available = USABLE * (_memory() if gpu == "cpu" else device.memory_gib * GIB)
-    if gpus is None and config.placement.processes > 1:
-        gpus = config.placement.processes
+    counts = counts_of(config)
+    device = DEVICES.get(gpu)
+    total = device.memory_gib * GIB if device else _host_memory()
     # On a CPU training takes the default, not as many tokens as fit.
-    trained = placed(config, micro_batch_tokens=config.placement.pass_tokens) if gpu == "cpu" else config
-    gpus = gpus or (fewest_devices(trained, shape, available) if shape else 1)
-    way = sharding_of(trained, shape, available, gpus) if shape else None
-    memory = stage_memories(trained, shape, available, gpus, way) if shape else []
-    hours = stage_hours(config, shape, work, device, gpus) if shape else {}
-    total = total_hours(config, work, hours)
-    slow = _with_generate(config)
-    slow_total = total_hours(slow, work, stage_hours(slow, shape, work, device, gpus)) if shape and slow else None
+    trained = config if device else placed(config, micro_batch_tokens=config.placement.pass_tokens)
+    memory = stage_memories(trained, shape, USABLE * total, gpus) if shape else []
+    hours, totals = {}, None
+    if shape and device:
+        ends = [stage_hours(config, counts, shape, device, gpus, share) for share in (MEAN_SHARE, 1.0)]
+        hours = {name: [end[name] for end in ends] for name in ends[0]}
+        evaluated = counts["policies_evaluated"]
+        times = {name: evaluated if name == "evaluate" else config.iterations for name in hours}
+        totals = [sum(times[name] * value for name, value in end.items()) for end in ends]
+    way = sharding_of(config, gpus)
     return {
         "run": config.name,
         "iterations": config.iterations,
         "policy": {"path": config.policy.path, **(asdict(shape) if shape else {"parameters": None})},
-        "device": {"kind": gpu, "name": device.name, "count": gpus, "memory_gib": round(available / USABLE / GIB, 1)},
-        "sharding": {"name": way.name, "file": way.file} if way else None,
-        "counts": _counts(config, work),
-        "tokens": _tokens(config, work),
-        "storage_bytes": {name: round(value) for name, value in storage_bytes(config, work, shape).items()},
-        "memory": [_memory_row(stage) for stage in memory],
-        "hours": {"per_iteration": hours, "total": total if shape else None, "total_with_generate": slow_total},
-        "does_not_fit": [f"{stage.stage}: {fix}" for stage in memory for fix in stage.fixes],
-        "machines": machine_rows(config, shape, work) if shape and gpu != "cpu" else [],
-        "assumptions": _assumptions(config, gpu, gpus, shape is not None, work),
+        "device": {
+            "kind": gpu, "name": device.name if device else "CPU", "count": gpus, "memory_gib": round(total / GIB, 1)
+        },
+        "sharding": {"name": way.name, "file": way.file},
+        "counts": counts,
+        "tokens": _tokens(config, counts),
+        "storage_bytes": {name: round(value) for name, value in _storage(config, counts, shape).items()},
+        "micro_batch_tokens": micro_batch_tokens(trained, shape, USABLE * total, gpus) if shape else None,
+        "memory": [
+            {
+                "stage": stage.stage,
+                "needed_gib": round(stage.needed / GIB, 2),
+                "available_gib": round(stage.available / GIB, 2),
+                "fits": stage.fits,
+                "parts_gib": {name: round(value / GIB, 2) for name, value in stage.parts.items()},
+            }
+            for stage in memory
+        ],
+        "hours": {"per_iteration": hours, "total": totals},
+        "does_not_fit": [f"{stage.stage}: {stage.fix}" for stage in memory if not stage.fits],
+        "assumptions": _assumptions(config, counts, gpu, shape),
         "config": config.model_dump(mode="json"),
-    }
+    }  # fmt: skip
 
 
-def _with_generate(config: Config) -> Config | None:
-    """Return the config with transformers' `generate` in vLLM's place; None if it has it already."""
-    explore, placement = config.explore, config.placement
-    if (explore.engine, placement.engine) == ("transformers", "transformers"):
-        return None
-    vllm = placement.vllm.model_copy(update={"server": None})
-    changes = {"engine": "transformers"}
-    placement = placement.model_copy(update={**changes, "engines": None, "vllm": vllm})
-    return config.model_copy(update={"explore": explore.model_copy(update=changes), "placement": placement})
-
-
-def _counts(config: Config, work: Workload) -> dict[str, Any]:
+def counts_of(config: Config) -> dict[str, Any]:
+    """Count what the config asks for; None stands for what is unknown before problems are loaded."""
+    explore = config.explore
+    problems = count_problems(config.problems)
+    rollouts = explore.steps * explore.rollouts_per_step
+    batches = explore.dynamic_sampling.max_generation_batches if explore.dynamic_sampling.enabled else 1
+    kept = explore.steps // explore.snapshot_every if explore.snapshot_every else 0
+    sampled = config.harvest.snapshot_samples * (kept if config.harvest.snapshots == "all" else min(kept, 1))
+    cap = config.filter.max_per_problem
+    sizes = {source.label: count_problems(source) for source in config.evaluate.sets}
+    policies = config.iterations * (1 + (kept if config.evaluate.snapshots else 0)) + config.evaluate.base
     return {
-        "problems": work.problems,
-        "rl_steps_per_iteration": config.explore.steps,
-        "rollouts_per_rl_step": config.explore.rollouts_per_step,
-        "rollouts_per_iteration": work.rollouts,
-        "rollouts": work.rollouts * config.iterations,
-        "rollouts_at_most": work.rollouts_at_most * config.iterations,
-        "rollouts_per_problem_and_iteration": round(work.rollouts / work.problems, 1) if work.problems else None,
-        "updates_per_iteration": work.updates,
-        "expert_trajectories_at_most": work.expert_at_most,
-        "evaluation_samples_per_policy": work.evaluated,
-        "policies_evaluated": work.policies_evaluated,
+        "problems": problems,
+        "prompt_tokens": min(MEAN_PROMPT, config.prompt.max_tokens),
+        "rl_steps_per_iteration": explore.steps,
+        "rollouts_per_rl_step": explore.rollouts_per_step,
+        "rollouts_per_iteration": rollouts,
+        "rollouts": rollouts * config.iterations,
+        "rollouts_at_most": rollouts * batches * config.iterations,
+        "rollouts_per_problem_and_iteration": round(rollouts / problems, 1) if problems else None,
+        "updates_per_iteration": explore.steps * explore.updates_per_step,
+        "snapshots_per_iteration": kept,
+        "snapshot_rollouts_per_iteration": 0 if not sampled else problems * sampled if problems else None,
+        "expert_trajectories_at_most": min(rollouts, cap * problems) if cap and problems else None if cap else rollouts,
+        "evaluation_samples_per_policy": {
+            label: size * config.evaluate.of(label).samples if size else None for label, size in sizes.items()
+        },
+        "policies_evaluated": policies if sizes else 0,
     }
 
 
-def _tokens(config: Config, work: Workload) -> dict[str, float]:
-    rollouts = work.rollouts * config.iterations
+def count_problems(source: ProblemSource) -> int | None:
+    """Return a set's number of problems if it is known without loading it: by name, generator, or lines of a file."""
+    known = hub_source(source.source)
+    size = known.rows.get(source.split or known.split)
+    if source.source.startswith(PROCEDURAL_PREFIX):
+        size = source.size or GENERATED
+    elif size is None and source.source.endswith((".jsonl", ".ndjson")) and Path(source.source).expanduser().is_file():
+        with open(Path(source.source).expanduser(), "rb") as stream:
+            size = sum(1 for line in stream if line.strip())
+    if source.limit:
+        return min(size, source.limit) if size else source.limit
+    return size
+
+
+def _tokens(config: Config, counts: dict[str, Any]) -> dict[str, float]:
+    explored = counts["rollouts"] * config.explore.max_completion_tokens
+    samples = counts["evaluation_samples_per_policy"].items()
+    evaluated = counts["policies_evaluated"] * sum(
+        (count or 0) * config.evaluation_tokens_of(label) for label, count in samples
+    )
     return {
-        "explored": rollouts * work.completion_tokens,
-        "explored_at_most": rollouts * config.explore.max_completion_tokens,
-        "evaluated": work.policies_evaluated * work.evaluated_tokens,
-        "evaluated_at_most": work.policies_evaluated * work.evaluated_tokens_at_most,
+        "explored": MEAN_SHARE * explored,
+        "explored_at_most": explored,
+        "evaluated": MEAN_SHARE * evaluated,
+        "evaluated_at_most": evaluated,
     }
 
 
-def _memory_row(memory: StageMemory) -> dict[str, Any]:
-    return {
-        "stage": memory.stage,
-        "needed_gib": round(memory.needed / GIB, 2),
-        "available_gib": round(memory.available / GIB, 2),
-        "fits": memory.fits,
-        "parts_gib": {name: round(value / GIB, 2) for name, value in memory.parts.items()},
-        "fixes": list(memory.fixes),
+def _storage(config: Config, counts: dict[str, Any], shape: ModelShape | None) -> dict[str, float]:
+    """Return the bytes stored over the whole run by kind; weights only if the policy's size is known."""
+    snapshots = (counts["snapshot_rollouts_per_iteration"] or 0) * config.iterations
+    tokens = _tokens(config, counts)
+    completions = tokens["explored"] + MEAN_SHARE * snapshots * config.explore.max_completion_tokens
+    stored = {
+        "trajectories": 2 * completions * BYTES_A_TOKEN_STORED,  # explore's shards and harvest's consolidated copy
+        "evaluation samples": tokens["evaluated"] * BYTES_A_TOKEN_STORED,
     }
+    if shape:
+        policies = config.iterations * (2 + counts["snapshots_per_iteration"])
+        stored["policies"] = policies * shape.parameters * element_bytes(config)
+        # Weights and two moments in float32, of the last two checkpoints; removed when the stage is done.
+        stored["checkpoints (local scratch)"] = 2 * 12 * shape.parameters
+    return stored
 
 
-def _assumptions(config: Config, gpu: str, gpus: int, known: bool, work: Workload) -> list[str]:
+def _assumptions(config: Config, counts: dict[str, Any], gpu: str, shape: ModelShape | None) -> list[str]:
+    batches = counts["rollouts_at_most"] // max(1, counts["rollouts"])
     lines = [
         f"A completion has {MEAN_SHARE:.0%} of its budget on average, a prompt {MEAN_PROMPT} tokens at most.",
-        "Hours and bytes hold for one generation batch an RL step; dynamic sampling may take up to "
-        f"{work.rollouts_at_most // work.rollouts}.",
+        f"One generation batch an RL step; dynamic sampling may take up to {batches}.",
         "Trajectories take 3.5 bytes a token, twice: explore's shards and harvest's copy (estimated).",
     ]
-    unknown = [label for label, count in work.evaluated.items() if count is None]
+    unknown = [label for label, count in counts["evaluation_samples_per_policy"].items() if count is None]
     if unknown:
         lines.append(f"Not counted, their size is unknown: {', '.join(unknown)}.")
-    if not known:
+    if not shape:
         lines.append("The policy's size is unknown: name policy locally for memory and hours.")
-        return lines
-    if gpu == "cpu":
-        lines.append(
-            "CPU: 7e9 parameters x tokens a second of `generate`, at most 16,000 tokens/s; 5e10 FLOP/s in training "
-            "(from measurements on policies of 0.5 to 1 M parameters)."
-        )
+    elif gpu == "cpu":
+        lines.append("Hours are not estimated on a CPU.")
     else:
         lines.append(
-            f"Sampling by `generate`: at least {1000 * GENERATE_SECONDS_A_LAYER:.0f} ms a layer and decoding "
-            f"step (measured on one H200); bandwidth at {BANDWIDTH_EFFICIENCY:.0%} of the data sheet."
+            f"Hours: from completions of {MEAN_SHARE:.0%} of their budget to completions that fill it, at speeds "
+            "measured on one H100 and one H200 with policies of 0.5 to 7.6 B; without communication between devices."
         )
-        lines.append(f"Training at {TRAINING_EFFICIENCY:.0%} of the peak bf16 rate (measured on one H100).")
-        lines.append(
-            "vLLM, where the config says so: at most 512 sequences, 36 us of the host each and step (28,900 and 27,000 "
-            "tokens/s measured on one H200 with 7.6 B and 0.5 B); 100 s to start."
-        )
-        if asks_server(config):
-            lines.append("The server that samples exploration's rollouts is assumed to have one such device.")
         lines.append(f"{1 - USABLE:.0%} of each device is left to the allocator and to CUDA.")
-    if gpus > 1:
-        engines = sampling_engines(config, gpus)
-        lines.append(
-            "Several devices: explore and rft are divided evenly, communication is not counted; in harvest and "
-            f"evaluate {engines} engine{'s share' if engines > 1 else ' takes'} the batches on one machine. More than "
-            f"{GPUS_A_MACHINE} are several machines (placement.machines), joined by `ray start`."
-        )
     return lines
 
 
-def _memory() -> float:
+def _host_memory() -> float:
     import psutil
 
     return float(psutil.virtual_memory().total)

@@ -14,16 +14,10 @@ from rloop_core.printable import printable_line
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a decoder.
-
-    Attributes:
-        parameters: All weights, tied ones once.
-        hidden, layers, heads, kv_heads, head_dim, intermediate, vocab: As in config.json.
-        context: Longest sequence in tokens; None when unknown.
-        source: Origin of the numbers.
-    """
+    """The sizes of a decoder, named as in config.json."""
 
     parameters: int
+    """All weights, tied ones once."""
     hidden: int
     layers: int
     heads: int
@@ -32,7 +26,9 @@ class ModelShape:
     intermediate: int
     vocab: int
     context: int | None
+    """Longest sequence in tokens; None when unknown."""
     source: str
+    """Origin of the numbers."""
 
     def kv_bytes_per_token(self, element_bytes: int) -> int:
         """Return the bytes of one token's keys and values in all layers."""

@@ -12,50 +12,23 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError
 from rloop_core.plan.models import ModelShape, element_bytes
 
-FOLDER = "infra/accelerate"
-
 
 @dataclass(frozen=True)
 class Sharding:
-    """A sharding strategy.
-
-    Attributes:
-        name: Its usual name.
-        weights, gradients, optimizer: Whether each is sharded over the devices.
-        deepspeed: DeepSpeed computes with weights in the policy's precision, besides the optimizer's float32 weights;
-            torch computes with float32 weights and keeps a cast copy.
-        offload_optimizer, offload_weights: Whether each is kept in host memory.
-        file: Value of `placement.accelerate_config`; None if it needs none.
-    """
+    """A sharding strategy: what is divided among the devices, and what is kept in host memory."""
 
     name: str
+    """Its usual name."""
     weights: bool = False
     gradients: bool = False
     optimizer: bool = False
     deepspeed: bool = False
+    """DeepSpeed computes with weights in the policy's precision, besides the optimizer's float32 weights; torch
+    computes with float32 weights and keeps a cast copy."""
     offload_optimizer: bool = False
     offload_weights: bool = False
     file: str | None = None
-
-
-ONE = Sharding("one device")
-DDP = Sharding("DDP")
-ZERO2 = Sharding("ZeRO-2", gradients=True, optimizer=True, deepspeed=True, file=f"{FOLDER}/zero2.yaml")
-ZERO3 = Sharding("ZeRO-3", True, True, True, True, file=f"{FOLDER}/zero3.yaml")
-FSDP = Sharding("FSDP", True, True, True, file=f"{FOLDER}/fsdp.yaml")
-ZERO2_OFFLOAD = Sharding(
-    "ZeRO-2, optimizer in host memory", False, True, True, True, True, file=f"{FOLDER}/zero2-offload.yaml"
-)
-ZERO3_OFFLOAD = Sharding(
-    "ZeRO-3, weights and optimizer in host memory", True, True, True, True, True, True, f"{FOLDER}/zero3-offload.yaml"
-)
-
-
-def ladder(devices: int) -> tuple[Sharding, ...]:
-    """Return the strategies for a number of devices, the fastest first."""
-    if devices == 1:
-        return (ONE, ZERO2_OFFLOAD, ZERO3_OFFLOAD)
-    return (DDP, ZERO2, ZERO3, ZERO3_OFFLOAD)
+    """Value of `placement.accelerate_config`; None if it needs none."""
 
 
 def sharding_named(config: Config) -> Sharding | None:
@@ -143,9 +116,3 @@ def training_states(config: Config, shape: ModelShape, way: Sharding, devices: i
     if way.weights:
         parts["layers brought together"] = min(2e9, 2.0 * element * total / shape.layers)
     return parts
-
-
-def host_bytes(config: Config, shape: ModelShape, way: Sharding) -> float:
-    """Return the bytes kept in host memory, for all devices together."""
-    weights = element_bytes(config) * shape.parameters if way.offload_weights else 0
-    return float(weights + (16 * trained_parameters(config, shape) if way.offload_optimizer else 0))

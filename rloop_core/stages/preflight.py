@@ -104,10 +104,9 @@ def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     for stage in stage_memories(config, shape, available, config.placement.processes):
         if not stage.fits:
             what = f"{stage.stage} needs about {stage.needed / GIB:.1f} GiB, the device has {available / GIB:.1f} free"
-            fix = "; ".join(stage.fixes) or "take a larger device"
             if stage.states > available:
-                raise ConfigError(what, field="placement", fix=fix)
-            warnings.append(f"{what} (estimated); if it runs out of memory: {fix}")
+                raise ConfigError(what, field="placement", fix=stage.fix)
+            warnings.append(f"{what} (estimated); if it runs out of memory: {stage.fix}")
     return warnings
 
 

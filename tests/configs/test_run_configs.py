@@ -24,12 +24,16 @@ from tests.configs.tiny import problem_file, tiny_policy
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "deployments/configs"
-MEANT_FOR = {
-    "qwen2.5-math-7b": ("h200", 8),
-    "qwen2.5-math-7b-lora": ("h100", 1),
-    "qwen2.5-math-1.5b": ("h100", 1),
-    "qwen2.5-math-1.5b-lora": ("rtx4090", 1),
-    "qwen2.5-0.5b": ("rtx4090", 1),
+ZERO2 = [
+    "placement.processes=8",
+    f"placement.accelerate_config={ROOT / 'infra/accelerate/zero2.yaml'}",
+]
+MEANT_FOR: dict[str, tuple[str, list[str]]] = {
+    "qwen2.5-math-7b": ("h100", ZERO2),
+    "qwen2.5-math-7b-lora": ("h100", []),
+    "qwen2.5-math-1.5b": ("h100", []),
+    "qwen2.5-math-1.5b-lora": ("rtx4090", []),
+    "qwen2.5-0.5b": ("rtx4090", []),
 }
 IN_THE_DEFAULT_SUITE = ("qwen2.5-math-7b-lora",)
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
@@ -41,7 +45,8 @@ def test_every_config_for_a_real_model_is_tested() -> None:
 
 @pytest.mark.parametrize("name", MEANT_FOR)
 def test_it_fits_on_what_it_is_meant_for(name: str) -> None:
-    plan = make_plan(load_config(FOLDER / f"{name}.yaml"), *MEANT_FOR[name])
+    gpu, settings = MEANT_FOR[name]
+    plan = make_plan(load_config(FOLDER / f"{name}.yaml", settings), gpu)
     assert plan["does_not_fit"] == []
     assert [row["stage"] for row in plan["memory"] if row["fits"]] == ["explore", "rft", "evaluate"]
     assert plan["counts"]["rollouts_per_problem_and_iteration"] > 10, "too few attempts for a success rate"

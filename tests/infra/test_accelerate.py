@@ -124,15 +124,24 @@ def test_deepspeeds_settings_make_a_plugin(name: str, monkeypatch: pytest.Monkey
     assert content["gradient_accumulation_steps"] == "auto", "the run's"
 
 
-def test_every_sharding_of_the_plan_is_a_file_with_its_settings() -> None:
-    from rloop_core.plan.sharding import FSDP, ladder, sharding_named
+@pytest.mark.parametrize(
+    ("name", "sharded", "deepspeed", "offloaded"),
+    [
+        ("ddp", "", False, ""),
+        ("fsdp", "weights gradients optimizer", False, ""),
+        ("zero2", "gradients optimizer", True, ""),
+        ("zero3", "weights gradients optimizer", True, ""),
+        ("zero2-offload", "gradients optimizer", True, "optimizer"),
+        ("zero3-offload", "weights gradients optimizer", True, "optimizer weights"),
+    ],
+)
+def test_the_memory_model_reads_the_sharding_of_every_file(name, sharded, deepspeed, offloaded) -> None:
+    from rloop_core.plan.sharding import sharding_named
 
-    for way in {FSDP, *ladder(1), *ladder(8)}:
-        if way.file:
-            parsed = sharding_named(small_config(placement={"accelerate_config": str(ROOT / way.file)}))
-            assert parsed is not None
-            flags = {name: value for name, value in vars(parsed).items() if isinstance(value, bool)}
-            assert flags == {name: value for name, value in vars(way).items() if isinstance(value, bool)}, way.name
+    way = sharding_named(small_config(placement={"accelerate_config": str(ROOT / f"infra/accelerate/{name}.yaml")}))
+    assert way is not None and way.deepspeed is deepspeed
+    assert [kind for kind in ("weights", "gradients", "optimizer") if getattr(way, kind)] == sharded.split()
+    assert [kind for kind in ("optimizer", "weights") if getattr(way, f"offload_{kind}")] == offloaded.split()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rloop_core.stages.preflight import check_memory
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.training.settings import TrainingJob, grpo_config
-from tests.conftest import small_config
+from tests.conftest import ROOT, small_config
 from tests.stages.running import launch_here
 
 
@@ -30,7 +30,7 @@ def test_a_stage_that_may_not_fit_is_warned_of_and_one_that_cannot_is_refused() 
     assert check_memory(config, bundled_policy_path(), available=8e9) == []
     warnings = check_memory(config, bundled_policy_path(), available=2e7)
     assert [line.partition(" needs")[0] for line in warnings] == ["explore", "rft"]
-    assert "runs out of memory: set placement.micro_batch_tokens to " in warnings[0]
+    assert "runs out of memory: lower placement.micro_batch_tokens or " in warnings[0]
     with pytest.raises(ConfigError, match=r"placement: explore needs about .* GiB, the device has 0\.0 free \(fix: "):
         check_memory(config, bundled_policy_path(), available=5e6)
 
@@ -51,18 +51,21 @@ def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: P
     policy = tmp_path / "policy"
     policy.mkdir()
     (policy / "config.json").write_text(json.dumps(KNOWN["Qwen/Qwen2.5-Math-1.5B"]))
-    settings = {"generation_batch": 8}
     explore = {"problems_per_step": 8, "group_size": 4, "mini_batch_rollouts": 32}
 
-    def config(processes: int) -> Config:
-        placement = {**settings, "processes": processes, "gradient_checkpointing": True}
+    def config(**placement: Any) -> Config:
         return small_config(
-            policy={"dtype": "bfloat16"}, explore=explore, rft={"batch_trajectories": 8}, placement=placement
+            policy={"dtype": "bfloat16"},
+            explore=explore,
+            rft={"batch_trajectories": 8},
+            placement={"generation_batch": 8, "gradient_checkpointing": True, **placement},
         )
 
-    check_memory(config(8), policy, available=12e9)
-    with pytest.raises(ConfigError, match=r"explore needs about .* \(fix: .*infra/accelerate/zero2-offload.yaml"):
-        check_memory(config(1), policy, available=12e9)
+    zero2 = str(ROOT / "infra/accelerate/zero2.yaml")
+    check_memory(config(processes=8, accelerate_config=zero2), policy, available=12e9)
+    for alone in (config(), config(processes=8)):  # without a file each of the eight holds the whole states
+        with pytest.raises(ConfigError, match=r"explore needs about .* \(fix: .*infra/accelerate/zero2-offload.yaml"):
+            check_memory(alone, policy, available=12e9)
 
 
 @pytest.mark.parametrize(
