@@ -58,7 +58,7 @@ TOGETHER = (
     ("results/",),
     (
         *("flows/test_runs", "flows/test_bad_input", "flows/test_compare", "flows/test_vanilla"),
-        *("flows/test_contamination", "faults/test_kill"),
+        "faults/test_kill",
     ),
 )
 """Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""

@@ -106,7 +106,9 @@ def _execute_observed(job: StageJob) -> tuple[StageOutcome, Observed]:
 def _config(bench: Bench, engine: str) -> Config:
     padding, completion = (160, 16) if bench.small else (PADDING, COMPLETION)
     preface = "7" * padding + " "  # a digit is a token
-    problems = problem_file(bench.folder / "long.jsonl", 10, 24 if bench.small else 64, preface)
+    count = 24 if bench.small else 64
+    problems = problem_file(bench.folder / "long.jsonl", 10, count, preface)
+    held_out = problem_file(bench.folder / "held-out.jsonl", 10, count, preface.replace("7", "8"))
     recipe = replace(SMALL if bench.small else ONE_AND_A_HALF, prompts=1)  # more of such prompts take much memory
     policy = cached_policy(bench.out / "policies" / f"long-{bench.small}", recipe, "boxed", problems, bench.device)
     tokenizer = load_tokenizer(policy)
@@ -119,8 +121,7 @@ def _config(bench: Bench, engine: str) -> Config:
         "explore.max_completion_tokens": completion,
         "explore.engine": "vllm" if engine == "vllm" and bench.in_loop_vllm else "transformers",
         "placement.engine": engine,
-        "evaluate.sets": [{"source": str(problems), "name": "held-out"}],
-        "decontaminate.mode": "off",
+        "evaluate.sets": [{"source": str(held_out), "name": "held-out"}],
     }
     full = {
         "explore.problems_per_step": 16,

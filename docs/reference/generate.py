@@ -25,7 +25,7 @@ CONFIG_PAGES = {
         "A config is one YAML file; `--set a.b=c` overrides a field. These fields are part of the fingerprints of the\n"
         "stages that read them. See also [evaluation](config-evaluation.md) and [placement](config-placement.md);\n"
         "the latter is not part of any fingerprint. `rloop plan --schema` prints the JSON Schema.",
-        ("", "policy", "problems", "decontaminate", "prompt", "explore", "harvest", "filter", "rft", "lora"),
+        ("", "policy", "problems", "prompt", "explore", "harvest", "filter", "rft", "lora"),
     ),
     "config-evaluation": ("Config fields: evaluation", "", ("verifier", "evaluate")),
     "config-placement": (
@@ -38,7 +38,7 @@ CLI_PAGES = {
     "cli-runs": ("Commands: runs", ("run", "plan", "status", "gc")),
     "cli-team": ("Commands: deployments and export", ("deploy", "export")),
     "cli-results": ("Commands: reports, comparisons, studies", ("report", "compare", "study")),
-    "cli-problems": ("Commands: problem sets", ("problems", "decontaminate")),
+    "cli-problems": ("Commands: problem sets", ("problems",)),
     "cli-evaluate": ("Commands: evaluating a model", ("evaluate",)),
     "cli-judging": ("Commands: judging completions", ("verify", "score")),
 }

@@ -1,4 +1,4 @@
-"""Config sections of problem sets: their source, prompts, decontamination and evaluation."""
+"""Config sections of problem sets: their source, prompts and evaluation."""
 
 from __future__ import annotations
 
@@ -50,21 +50,6 @@ class ProblemSource(Section):
     def label(self) -> str:
         """The set's name in reports, manifests and tables."""
         return self.name or self.source
-
-
-class DecontaminateConfig(Section):
-    """Training problems that an evaluation set holds too: what to do with them, and when two problems count as equal.
-
-    By default nothing is dropped: the training set is as configured, an evaluation set may be added to a finished run,
-    and the evaluation is reported with and without the problems that were in training.
-    """
-
-    mode: Literal["report", "drop", "off"] = "report"
-    """`report` keeps them and evaluates with and without; `drop` trains without them; `off` does not look."""
-    ngram: Annotated[int, Field(ge=3, le=100)] = 13
-    """Length in words of a run that both problems must have, without boilerplate."""
-    containment: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Least share of the evaluation problem's 3-word runs that the training problem must have."""
 
 
 class PromptConfig(Section):

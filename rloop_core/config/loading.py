@@ -17,6 +17,11 @@ from rloop_core.errors import ConfigError
 from rloop_core.json_text import check_plain
 
 SectionT = TypeVar("SectionT", bound=Section)
+_FORMER_FIELDS = {
+    "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
+    "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
+}
+"""Fields of earlier releases, and what to do instead."""
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -123,6 +128,8 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
+        if field in _FORMER_FIELDS:
+            return ConfigError("is no longer a field", field=field, fix=_FORMER_FIELDS[field])
         section = _section_at(root, path[:-1])
         known = sorted(section.model_fields) if section else []
         near = difflib.get_close_matches(path[-1], known, n=1)

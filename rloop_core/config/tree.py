@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Section, refuse_if
-from rloop_core.config.evaluation import DecontaminateConfig, EvaluateConfig, ProblemSource, PromptConfig
+from rloop_core.config.evaluation import EvaluateConfig, ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.verifier.policies import Policies
@@ -34,9 +34,7 @@ class Config(Section):
     policy: PolicyConfig = PolicyConfig()
     """The initial policy theta_0."""
     problems: ProblemSource
-    """Training problems."""
-    decontaminate: DecontaminateConfig = DecontaminateConfig()
-    """Training problems that an evaluation set holds too."""
+    """Training problems. Those that an evaluation set has too, by their text, are left out."""
     prompt: PromptConfig = PromptConfig()
     """Template and length limit of the prompts."""
     verifier: Policies = Policies()

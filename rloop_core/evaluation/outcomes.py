@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,17 +79,6 @@ class Outcomes:
         rows = enumerate(zip(self.n.tolist(), self.c.tolist(), self.wrong, strict=True))
         # A seed for each problem: with one for all, their errors would not cancel out in the mean.
         return np.array([majority_at_k(c, wrong, n - c - sum(wrong), k or n, seed) for seed, (n, c, wrong) in rows])
-
-    def without(self, problem_ids: Collection[str]) -> Outcomes:
-        """Return the outcomes on all other problems.
-
-        Raises:
-            StageError: There are none.
-        """
-        kept = np.array([problem_id not in problem_ids for problem_id in self.problem_ids], dtype=bool)
-        ids = [problem_id for problem_id in self.problem_ids if problem_id not in problem_ids]
-        wrong = None if self.wrong is None else dict(zip(self.problem_ids, self.wrong, strict=True))
-        return Outcomes.from_counts(ids, self.n[kept], self.c[kept], self.truncated[kept], self.tokens[kept], wrong)
 
     @classmethod
     def from_counts(

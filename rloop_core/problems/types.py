@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+from rloop_core.errors import ProblemsError
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _BEGINS_WORD = re.compile(r"(?<![\\\w])[A-Z](?=[a-z]{2})")
@@ -120,6 +122,19 @@ class ProblemSet:
         for problem in self.problems:
             digest.update(f"{problem.id}\x1f{problem.gold}\x1e".encode("utf-8", errors="replace"))
         return digest.hexdigest()
+
+    def without(self, ids: Set[str]) -> ProblemSet:
+        """Return the set without the problems of these ids, which are in an evaluation set; its `ledger` counts them.
+
+        Raises:
+            ProblemsError: No problem is left.
+        """
+        kept = tuple(problem for problem in self.problems if problem.id not in ids)
+        if not kept:
+            what = f"all {len(self):,} problems are evaluation problems too"
+            raise ProblemsError(what, field=self.name, fix="train on other problems than those of the evaluation sets")
+        dropped = self.ledger.get("contaminated_dropped", 0) + len(self) - len(kept)
+        return replace(self, problems=kept, ledger={**self.ledger, "contaminated_dropped": dropped, "kept": len(kept)})
 
     def __len__(self) -> int:
         return len(self.problems)

@@ -8,10 +8,9 @@ from functools import partial
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import RLoopError, StageError
-from rloop_core.problems.decontamination import Decontamination
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import STAGES, InputRef
-from rloop_core.stages.problem_store import Unwritten, ensure_clean, ensure_decontamination, ensure_problems
+from rloop_core.stages.problem_store import Unwritten, ensure_problems, ensure_without
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
 Place = tuple[int, str]
@@ -67,8 +66,7 @@ class Inputs:
         self._manifest_of = manifest_of or (lambda *place: read_manifest(store, config.name, *place))
         self._base: InputRef | None = None
         self._training: InputRef | None = None
-        self._problems: dict[str, tuple[str, str]] = {}
-        self._decontamination: Decontamination | None = None
+        self._problems: dict[str, tuple[str, str, frozenset[str]]] = {}  # key, digest and ids by source
 
     def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
@@ -99,35 +97,34 @@ class Inputs:
         return self._base
 
     def training(self) -> InputRef:
-        """Return the training problems, without those of the evaluation sets if `decontaminate.mode` is drop."""
+        """Return the training problems without those whose id a problem of an evaluation set has too.
+
+        Raises:
+            ProblemsError: Nothing is left.
+        """
         if self._training is None:
-            problems = self.problems("problems", self._config.problems)
-            ledger = self.decontamination() if self._config.decontaminate.mode == "drop" else None
-            self._training = ensure_clean(self._store, self._config, problems, ledger) if ledger else problems
+            given, *evaluated = (self._stored(each) for each in (self._config.problems, *self._config.evaluate.sets))
+            training = self.problems("problems", self._config.problems)
+            ids = frozenset[str]().union(*(each[2] for each in evaluated))
+            repeats = not ids.isdisjoint(given[2])
+            self._training = ensure_without(self._store, self._config.name, training, ids) if repeats else training
         return self._training
 
     def evaluation(self) -> tuple[InputRef, ...]:
         """Return the evaluation sets, in the config's order."""
         return tuple(self.problems(f"problems:{source.label}", source) for source in self._config.evaluate.sets)
 
-    def decontamination(self) -> Decontamination | None:
-        """Return what the training set shares with the evaluation sets; None without any, or if it is off."""
-        config = self._config
-        if config.decontaminate.mode == "off" or not config.evaluate.sets:
-            return None
-        if self._decontamination is None:
-            problems = self.problems("problems", config.problems)
-            sets = [(source, self.problems(f"problems:{source.label}", source)) for source in config.evaluate.sets]
-            self._decontamination = ensure_decontamination(self._store, config, problems, sets)
-        return self._decontamination
-
     def problems(self, role: str, source: ProblemSource) -> InputRef:
         """Return a problem set as the run first read it."""
+        key, digest, _ = self._stored(source)
+        return InputRef(role, "problems", self._store.uri_of(key), digest, key)
+
+    def _stored(self, source: ProblemSource) -> tuple[str, str, frozenset[str]]:
         name = source.model_dump_json()
         if name not in self._problems:
-            self._problems[name] = ensure_problems(self._store, self._config.name, source, offline=self._offline)
-        key, digest = self._problems[name]
-        return InputRef(role, "problems", self._store.uri_of(key), digest, key)
+            key, problems = ensure_problems(self._store, self._config.name, source, offline=self._offline)
+            self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
+        return self._problems[name]
 
     def _artifact(self, role: str, iteration: int, stage: str, find: ManifestOf) -> InputRef:
         manifest = find(iteration, stage)

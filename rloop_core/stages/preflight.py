@@ -58,9 +58,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         check_context(config, context_tokens(folder), str(folder / "config.json"))
     except InvalidCombination as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
-    refs = (inputs.base(), inputs.training(), *inputs.evaluation())
-    inputs.decontamination()
-    return refs
+    return (inputs.base(), inputs.training(), *inputs.evaluation())
 
 
 def _check_kernels(config: Config) -> None:

@@ -1,32 +1,21 @@
-"""Problem sets in the store as the run first read them, and what the training set shares with the evaluation sets.
-
-Later stages, on any machine, see the same problems. What is stored damaged is made again.
-"""
+"""Problem sets in the store as the run first read them: later stages, on any machine, see the same problems."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Set
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from rloop_core.config import Config, ProblemSource
+from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, ProblemsError, RLoopError
 from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, exact_id, load_problems, problem_id
-from rloop_core.problems.decontamination import (
-    DECONTAMINATION_VERSION,
-    Decontamination,
-    EvaluationSet,
-    Rules,
-    decontaminate,
-)
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 from rloop_core.store.objects import MOST_BYTES
 
-T = TypeVar("T")
 MOST_SET_BYTES = 1 << 30
 """Bytes of the largest problem set."""
 
@@ -52,8 +41,8 @@ class Unwritten(Store):
         self._written[key] = None
 
 
-def ensure_problems(store: Store, run: str, source: ProblemSource, *, offline: bool = False) -> tuple[str, str]:
-    """Return key and digest of a stored problem set; load and store it if the run meets it for the first time.
+def ensure_problems(store: Store, run: str, source: ProblemSource, *, offline: bool = False) -> tuple[str, ProblemSet]:
+    """Return a problem set and its key in the store; load and store it if the run meets it for the first time.
 
     A changed file, generator setting or revision is another set under another key.
 
@@ -110,70 +99,34 @@ def dump_problems(problem_set: ProblemSet) -> bytes:
     return dump_checksummed(content)
 
 
-def ensure_decontamination(
-    store: Store, config: Config, training: InputRef, sets: Sequence[tuple[ProblemSource, InputRef]]
-) -> Decontamination:
-    """Return the ledger of a stored training set against stored evaluation sets; compare them if it is not stored."""
-    rules = Rules(config.decontaminate.ngram, config.decontaminate.containment)
-    equal_only = [_is_generated(config.problems) and _is_generated(source) for source, _ in sets]
-    compared = {
-        "version": DECONTAMINATION_VERSION,
-        "rules": dataclasses.asdict(rules),
-        "training": training.digest,
-        "sets": [[source.label, ref.digest, same] for (source, ref), same in zip(sets, equal_only, strict=True)],
-    }
-
-    def compare() -> tuple[Decontamination, bytes]:
-        problems = [read_problems(store, ref.location, ref.digest) for _, ref in sets]
-        labels = [source.label for source, _ in sets]
-        evaluation = [EvaluationSet(*each) for each in zip(labels, problems, equal_only, strict=True)]
-        ledger = decontaminate(read_problems(store, training.location, training.digest), evaluation, rules)
-        return ledger, dump_checksummed(ledger.to_dict())
-
-    key = f"{config.name}/problems/decontamination-{fingerprint(compared)[:20]}.json"
-    return _ensure(store, key, lambda text: Decontamination.from_dict(load_checksummed(text)), compare)
-
-
-def ensure_clean(store: Store, config: Config, training: InputRef, ledger: Decontamination) -> InputRef:
-    """Return the training set without contaminated problems; the same set if there are none.
+def ensure_without(store: Store, run: str, training: InputRef, evaluated: Set[str]) -> InputRef:
+    """Return a stored training set without the problems of evaluation sets, `evaluated`; as it is if it has none.
 
     Raises:
         ProblemsError: Nothing is left.
     """
-    if not ledger.contaminated:
+    problems = read_problems(store, training.location, training.digest)
+    left_out = sorted(problem.id for problem in problems if problem.id in evaluated)
+    if not left_out:
         return training
-    left_out = {"training": training.digest, "without": sorted(ledger.contaminated)}
-    key = f"{config.name}/problems/clean-{fingerprint(left_out)[:20]}.json"
-    digest = _ensure_set(store, key, lambda: ledger.clean(read_problems(store, training.location, training.digest)))
+    key = f"{run}/problems/clean-{fingerprint({'training': training.digest, 'without': left_out})[:20]}.json"
+    digest = _ensure_set(store, key, lambda: problems.without(evaluated)).digest
     return dataclasses.replace(training, uri=store.uri_of(key), digest=digest, location=key)
 
 
-def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> str:
-    """Return the digest of the problem set under a key; load and store the set if it is not there."""
-
-    def make() -> tuple[str, bytes]:
-        problem_set = load()
-        return problem_set.digest, dump_problems(problem_set)
-
-    def parse(text: bytes) -> str:
-        return _parse_set(text, store.uri_of(key), str(load_checksummed(text)["digest"])).digest
-
-    return _ensure(store, key, parse, make)
-
-
-def _ensure(store: Store, key: str, parse: Callable[[bytes], T], make: Callable[[], tuple[T, bytes]]) -> T:
-    """Return what is stored under a key; make and store it if it is not there, or damaged."""
+def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> ProblemSet:
+    """Return the problem set that is stored under a key; load and store it if it is not there, or damaged."""
     try:
         text = store.find_bytes(key, MOST_SET_BYTES)
         if text is not None:
-            return parse(text)
+            return _parse_set(text, store.uri_of(key), str(load_checksummed(text)["digest"]))
     except (ValueError, KeyError, TypeError, ArtifactDamaged, ObjectTooLarge) as error:
         why = error.what if isinstance(error, RLoopError) else f"cannot be read: {error}"
         store.note(f"{store.uri_of(key)}: {why}; it is made again")
         store.delete(key)
-    value, content = make()
-    store.write_bytes(key, content)
-    return value
+    problem_set = load()
+    store.write_bytes(key, dump_problems(problem_set))
+    return problem_set
 
 
 def _parse_set(text: bytes, uri: str, digest: str) -> ProblemSet:

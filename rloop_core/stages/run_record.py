@@ -10,13 +10,13 @@ from typing import Any
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, StoreError
-from rloop_core.problems.decontamination import Decontamination
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 from rloop_core.verifier import Policies
 
 SCHEMA_VERSION = 1
+_FORMER_SECTIONS = ("decontaminate",)
 _FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level", "pools")
 """Fields of placement that only records of earlier versions have; none determines what is computed."""
 
@@ -69,6 +69,7 @@ def _in_todays_fields(config: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in placement.items() if name not in _FORMER_PLACEMENT}
     policies = {name: value for name, value in config.get("verifier", {}).items() if name in Policies.model_fields}
     experts = {"deduplicate": True, **experts}  # as release 0.1.0 always did
+    config = {name: value for name, value in config.items() if name not in _FORMER_SECTIONS}
     return {**config, "placement": kept, "filter": experts, "verifier": policies}
 
 
@@ -106,50 +107,30 @@ class SetRecord:
 
 @dataclass(frozen=True)
 class DataRecord:
-    """The problem sets of a run, and the problems that training and evaluation share.
-
-    Attributes:
-        sets: Training first, then evaluation in the config's order.
-        mode: `decontaminate.mode` of the config.
-        decontamination: The ledger; None if nothing was compared.
-    """
+    """The problem sets of a run: training first, then evaluation in the config's order."""
 
     sets: tuple[SetRecord, ...]
-    mode: str
-    decontamination: Decontamination | None
-
-    def known(self, label: str) -> frozenset[str]:
-        """Return the ids of an evaluation set's problems that the policy was trained on."""
-        if self.mode == "drop" or self.decontamination is None:
-            return frozenset()
-        return self.decontamination.known(label)
 
     def notes(self) -> list[str]:
-        """Return the loaders' warnings, then the sentence about contamination."""
+        """Return the loaders' warnings, then the sentence about problems in training and evaluation."""
         warnings = [f"{record.label}: {warning}" for record in self.sets for warning in record.warnings]
         return [*warnings, *filter(None, [self.sentence()])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as in the file."""
-        return {
-            "problem_sets": [asdict(record) for record in self.sets],
-            "mode": self.mode,
-            "decontamination": self.decontamination.to_dict() if self.decontamination else None,
-        }
+        return {"problem_sets": [asdict(record) for record in self.sets]}
 
-    def counts(self) -> dict[str, int]:
-        """Return the numbers of contaminated problems and near misses; empty if nothing was compared."""
-        ledger = self.decontamination
-        if ledger is None:
-            return {}
-        return {"contaminated problems": len(ledger.contaminated), "near misses of contamination": ledger.near_misses}
+    @property
+    def left_out(self) -> int:
+        """Number of training problems that were left out because an evaluation set has them too."""
+        return sum(record.ledger.get("contaminated_dropped", 0) for record in self.sets if record.use == "training")
 
     def sentence(self) -> str | None:
-        """Return a sentence about contamination; None if there is none, or nothing was compared."""
-        if self.decontamination is None or not self.decontamination.contaminated:
+        """Return a sentence about the training problems that were left out; None if there are none."""
+        if not self.left_out:
             return None
-        then = "dropped" if self.mode == "drop" else "kept, and evaluated with and without"
-        return f"{self.decontamination.sentence()}: {then}"
+        of = self.left_out + sum(record.problems for record in self.sets if record.use == "training")
+        return f"{self.left_out:,} of {of:,} training problems are also in an evaluation set, and are left out"
 
 
 def write_data_record(
@@ -167,7 +148,7 @@ def write_data_record(
         refused = list(golds_refused.get(ref.role, ()))
         warnings = [*problems.warnings, *(training_warnings if use == "training" else ())]
         sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
-    record = DataRecord(tuple(sets), config.decontaminate.mode, inputs.decontamination())
+    record = DataRecord(tuple(sets))
     content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
     store.write_bytes(_data_key(config.name), dump_checksummed(content, indent=1))
     return record
@@ -183,10 +164,7 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
         text = store.find_bytes(_data_key(run))
         if text is None:
             return None
-        content = load_checksummed(text)
-        ledger = content["decontamination"]
-        sets = tuple(SetRecord(**record) for record in content["problem_sets"])
-        return DataRecord(sets, str(content["mode"]), Decontamination.from_dict(ledger) if ledger else None)
+        return DataRecord(tuple(SetRecord(**record) for record in load_checksummed(text)["problem_sets"]))
     except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"cannot be read: {error}"
         raise ArtifactDamaged(what, field=store.uri_of(_data_key(run)), fix="start the run again") from error

@@ -184,7 +184,7 @@ class StageRunner:
         record = write_data_record(self.store, self.config, self.inputs, golds_refused, warnings)
         for note in record.notes():
             self._note_preflight(note)
-        return {**outcome.counts, **record.counts()}
+        return {**outcome.counts, "training problems left out": record.left_out}
 
     def scratch(self) -> Path:
         """Return this user's folder for unfinished work: inside a local store, so that any later start finds it."""

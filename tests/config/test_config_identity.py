@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from rloop_core.config import Config, DecontaminateConfig, PlacementConfig, ProblemSource, make_config
+from rloop_core.config import Config, PlacementConfig, ProblemSource, make_config
 from rloop_core.config.base import Section
 from rloop_core.config.evaluation import SAMPLING
 from rloop_core.errors import ConfigError
@@ -38,10 +38,6 @@ ELSEWHERE = {
     ("evaluate", "snapshots"): "the digest of the explore artifact is then an input of the stage",
     ("policy", "context_tokens"): "only refuses configs",
     **{("problems", field): "the problems' digest is an input of the stages" for field in ProblemSource.model_fields},
-    **{
-        ("decontaminate", field): "the digest of the problems that are left is an input of the stages"
-        for field in DecontaminateConfig.model_fields
-    },
     ("evaluate", "sets"): "the sets' names and digests are inputs of the stage; their own settings are tested apart",
 }
 # Values that their neighbours in BASE allow, where the generic ones cannot be.

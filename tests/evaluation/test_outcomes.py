@@ -86,16 +86,6 @@ def test_nothing_to_score_is_an_error() -> None:
         Outcomes.from_counts(["x", "x"], 4, 1)
 
 
-def test_outcomes_without_some_problems_keep_all_else() -> None:
-    outcomes = Outcomes.from_counts(["x", "y", "z"], [4, 5, 6], [1, 2, 3], truncated=[0, 1, 2], tokens=[7, 8, 9])
-    rest = outcomes.without({"y", "unknown"})
-    assert rest.problem_ids == ("x", "z")
-    columns = (rest.n, rest.c, rest.truncated, rest.tokens)
-    assert [column.tolist() for column in columns] == [[4, 6], [1, 3], [0, 2], [7, 9]]
-    with pytest.raises(StageError, match="no samples"):
-        outcomes.without({"x", "y", "z"})
-
-
 ANSWERS = {("a", 0): "7", ("a", 1): "7", ("a", 3): "12", ("b", 0): "3", ("b", 1): "\\(4\\)"}
 
 
@@ -105,7 +95,6 @@ def test_the_majority_is_that_of_the_answers_given() -> None:
     assert outcomes.wrong == ((1,), (1,))
     assert summarise(outcomes, ks=(1,))["majority@4"]["value"] == pytest.approx((1 / 2 + 1) / 2)
     assert outcomes.majority(1).tolist() == pytest.approx([1 / 4, 3 / 4], abs=0.08)
-    assert outcomes.without({"b"}).wrong == ((1,),)
     with pytest.raises(ConfigError, match="there are 4"):
         outcomes.majority(5)
 

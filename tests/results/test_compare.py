@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import io
-import json
 import re
 from itertools import combinations, pairwise
 from statistics import fmean as mean
@@ -16,7 +15,6 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.problems.decontamination import Decontamination, Match, Rules
 from rloop_core.results.analysis.transitions import SolvedRule
 from rloop_core.results.compare.comparison import compare_runs
 from rloop_core.results.compare.figures import Figures
@@ -26,7 +24,7 @@ from rloop_core.results.compare.transitions import set_transitions
 from rloop_core.results.page import image_uri
 from rloop_core.results.study.curves import step_curves
 from rloop_core.results.study.forgetting import BLOCKS
-from rloop_core.stages.run_record import DataRecord, SetRecord, write_run_record
+from rloop_core.stages.run_record import write_run_record
 from tests.results.conftest import report_text
 from tests.results.paired import (
     ITERATIONS,
@@ -258,22 +256,6 @@ def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(compared):
     text = render(compared, Figures())
     assert "RL steps: equal, 4 in each arm." in text and "Rollouts of RL: equal, 48 in each arm." in text
     assert "RFT adds 48 optimizer updates to RLoop, 1200.0 % of its updates of RL." in text
-
-
-def test_contaminated_problems_are_shown_with_and_without(pair_store, tmp_path):
-    label = next(iter(SETS))
-    match = Match("equal", "train-1", label, "p0", 1.0, 20, True, "a b", "training", "evaluation")
-    found = Decontamination("train", 12, {label: SETS[label]}, Rules(), (match,))
-    sets = (SetRecord("training", "train.jsonl", "c" * 64, 12, {}, [], []),)
-    content = {"schema_version": 1, **DataRecord(sets, "report", found).to_dict()}
-    for name in NAMES:
-        pair_store.write_bytes(f"{name}/data.json", json.dumps(content).encode())
-    table = compare_runs(pair_store, *NAMES, tmp_path).table
-    assert [block.label for block in table.blocks][:2] == [label, f"{label}, without 1 contaminated"]
-    for policy in ("base", "RL", "RLoop"):
-        expected = mean([count / SAMPLES for count in counts(policy, label)[1:]])
-        row = table.row(table.blocks[1].label, policy)
-        assert row.problems == SETS[label] - 1 and row.cells["avg@4"].value == pytest.approx(expected)
 
 
 def test_an_unknown_rule_run_or_folder(compared, pair, tmp_path):

@@ -1,4 +1,4 @@
-"""Problem sets in the store: read back unaltered, compared with each other, recorded by preflight."""
+"""Problem sets in the store: read back unaltered, training without evaluation problems, recorded by preflight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.conftest import small_config
 from tests.stages.running import launch_here
 
 SUMS = [(f"{a} + {b} - 1 =", str(a + b - 1)) for a in range(2, 8) for b in range(1, 5)]
-HELD_OUT = [("9 + 9 =", "18"), ("Compute $3 + 2 - 1$.", "4"), ("8 + 9 - 1 =", "16")]
+HELD_OUT = [("9 + 9 =", "18"), ("3  + 2 - 1 =", "4"), ("Compute $4 + 2 - 1$.", "5")]
+"""One problem of `SUMS` with another space, and one in other words."""
 
 
 def _file(path: Path, rows: list[tuple[str, str]]) -> str:
@@ -29,13 +30,12 @@ def _file(path: Path, rows: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def _config(folder: Path, mode: str, evaluation: list[tuple[str, str]] | None = None, **changes: Any) -> Config:
+def _config(folder: Path, evaluation: list[tuple[str, str]] | None = None, **changes: Any) -> Config:
     sets = [{"source": _file(folder / "held-out.jsonl", evaluation or HELD_OUT), "name": "held-out"}]
     changes = {"verifier": {"arithmetic": "refuse"}, **changes}
     return small_config(
         problems={"source": _file(folder / "train.jsonl", SUMS), "name": "sums", "size": None, "params": {}},
         evaluate={"sets": sets, "samples": 2, "k": [1]},
-        decontaminate={"mode": mode},
         **changes,
     )
 
@@ -48,8 +48,8 @@ def _training(config: Config, store: Store) -> ProblemSet:
 def test_a_set_comes_back_with_its_warnings_and_conflicts_and_is_refused_when_altered(tmp_path: Path) -> None:
     rows = [("a", "1"), ("a", "001"), ("b", "2"), ("b", "3"), ("A", "5"), ("c", "4")]
     store, source = Store(str(tmp_path / "store")), ProblemSource(source=_file(tmp_path / "p.jsonl", rows))
-    key, digest = ensure_problems(store, "run", source)
-    problems = read_problems(store, key, digest)
+    key, made = ensure_problems(store, "run", source)
+    problems, digest = read_problems(store, key, made.digest), made.digest
     assert problems == load_problems(source) and len(problems.warnings) == 1
     assert [variant.gold for variant in problems.conflicts[0].variants] == ["2", "3"]
     text = store.read_bytes(key)
@@ -62,76 +62,51 @@ def test_a_set_comes_back_with_its_warnings_and_conflicts_and_is_refused_when_al
         store.write_bytes(key, altered)
         with pytest.raises(ArtifactDamaged, match=why):
             read_problems(store, key, digest)
-        assert ensure_problems(store, "run", source) == (key, digest), "it is made again"
+        assert ensure_problems(store, "run", source) == (key, made), "it is made again"
         assert store.read_bytes(key) == text
 
 
-def test_what_explore_reads_is_the_clean_set_only_where_dropping_is_asked_for(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
-    kept = {mode: _training(_config(tmp_path, mode), store) for mode in ("off", "report", "drop")}
-    assert kept["off"].digest == kept["report"].digest
-    assert len(kept["report"]) == len(SUMS)
-    clean = kept["drop"]
-    assert "3 + 2 - 1 =" not in {problem.problem for problem in clean}
-    assert (len(clean), clean.ledger["contaminated_dropped"]) == (len(SUMS) - 1, 1)
-    assert clean.ledger["kept"] + clean.ledger["contaminated_dropped"] == clean.ledger["rows_read"]
-
-
-def test_the_comparison_is_made_once_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, config = Store(str(tmp_path / "store")), _config(tmp_path, "drop")
-    first = Inputs(config, store)
-    digest, ledger = first.training().digest, first.decontamination()
+def test_explore_reads_the_set_without_problems_of_evaluation_sets(tmp_path: Path) -> None:
+    store, config = Store(str(tmp_path / "store")), _config(tmp_path)
+    clean = _training(config, store)
+    assert [text for text, _ in SUMS if text not in {problem.problem for problem in clean}] == ["3 + 2 - 1 ="]
+    assert (len(clean), clean.ledger["kept"], clean.ledger["contaminated_dropped"]) == (len(SUMS) - 1, len(SUMS) - 1, 1)
     keys = store.list("small/problems")
-    with monkeypatch.context() as patch:
-        patch.setattr("rloop_core.stages.problem_store.decontaminate", None)
-        second = Inputs(config, store)
-        assert (second.training().digest, second.decontamination()) == (digest, ledger)
-    assert store.list("small/problems") == keys
-    rules = config.decontaminate.model_copy(update={"ngram": 5})
-    assert Inputs(config.model_copy(update={"decontaminate": rules}), store).decontamination() is not None
-    assert len(store.list("small/problems")) == len(keys) + 1, "other rules are another comparison"
+    assert _training(config, store).digest == clean.digest and store.list("small/problems") == keys
+    (stored,) = (key for key in keys if "clean-" in key)
+    store.write_bytes(stored, b'{"digest": "' + clean.digest.encode() + b'", "problems": [{}]')
+    assert _training(config, store).digest == clean.digest, "what is damaged is made again"
 
 
-def test_damaged_files_of_the_comparison_are_made_again(tmp_path: Path) -> None:
-    store, config = Store(str(tmp_path / "store")), _config(tmp_path, "drop")
-    digest = Inputs(config, store).training().digest
-    for key in store.list("small/problems"):
-        if "clean-" in key or "decontamination-" in key:
-            store.write_bytes(key, b'{"digest": "' + digest.encode() + b'", "matches": [{}]')
-    assert Inputs(config, store).training().digest == digest
-    assert _training(config, store).digest == digest
-
-
-def test_an_evaluation_set_that_shares_nothing_leaves_the_training_set_as_it_is(tmp_path: Path) -> None:
+def test_evaluation_sets_that_share_nothing_leave_the_training_set_as_it_is(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
-    given = Inputs(_config(tmp_path, "off"), store).training()
-    assert Inputs(_config(tmp_path, "drop", [("9 + 9 =", "18")]), store).training() == given
+    given = Inputs(_config(tmp_path, evaluation=[("9 + 9 =", "18")]), store).training()
+    without = _config(tmp_path).model_copy(update={"evaluate": small_config().evaluate})
+    assert Inputs(without, store).training() == given
+    assert given.digest == load_problems(without.problems).digest
 
 
 def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path) -> None:
-    config, store = _config(tmp_path, "drop", SUMS), Store(str(tmp_path / "store"))
-    with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems"):
+    config, store = _config(tmp_path, SUMS), Store(str(tmp_path / "store"))
+    with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems too"):
         check_light(config, store, Inputs(config, store))
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("mode", ["report", "drop"])
-def test_preflight_tells_counts_and_records(tmp_path: Path, mode: str) -> None:
+def test_preflight_counts_and_records_what_is_left_out(tmp_path: Path) -> None:
     store, events = Store(str(tmp_path / "store")), []
-    config = _config(tmp_path, mode)
+    config = _config(tmp_path)
     counts = StageRunner(config, store, None, lambda *event: events.append(event), launch=launch_here).preflight()
-    assert (counts["contaminated problems"], counts["near misses of contamination"]) == (1, 0)
+    assert (counts["problems problems"], counts["training problems left out"]) == (23, 1)
     (note,) = [event["note"] for stage, _, event in events if (stage, event["kind"]) == ("preflight", "note")]
-    then = "dropped" if mode == "drop" else "kept, and evaluated with and without"
-    assert note == f"1 of 24 training problems contaminated by held-out (1): {then}"
+    assert note == "1 of 24 training problems are also in an evaluation set, and are left out"
     record = read_data_record(store, "small")
     assert record is not None
     assert [(each.use, each.label, each.problems) for each in record.sets] == [
-        ("training", "sums", 23 if mode == "drop" else 24),
+        ("training", "sums", 23),
         ("evaluation", "held-out", 3),
     ]
     assert record.sets[0].digest == Inputs(config, store).training().digest
-    assert len(record.known("held-out")) == (0 if mode == "drop" else 1)
     assert record.sentence() == note
 
 
@@ -147,13 +122,31 @@ def test_preflight_records_golds_that_do_not_verify_and_nothing_to_compare(tmp_p
     runner = StageRunner(
         config, store, None, lambda _, __, event: notes.append(str(event.get("note"))), launch=launch_here
     )
-    assert "contaminated problems" not in runner.preflight()
+    assert runner.preflight()["training problems left out"] == 0
     (warning,) = [note for note in notes if "t.jsonl: " in note]
     assert "'14' and '15'" in warning
     record = read_data_record(store, "small")
     assert record is not None
     assert [(len(each.golds_refused), len(each.warnings)) for each in record.sets] == [(1, 1)]
-    assert (record.decontamination, record.sentence(), record.known("x")) == (None, None, frozenset())
+    assert record.sentence() is None
+
+
+def test_a_record_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    store, ledger = Store(str(tmp_path)), {"rows_read": 3, "contaminated_dropped": 1, "kept": 2}
+    found = {"training": "sums", "problems": 3, "sets": {"held-out": 3}, "rules": {"ngram": 13}, "matches": []}
+    row = {
+        "use": "training",
+        "label": "sums",
+        "digest": "d",
+        "problems": 2,
+        "ledger": ledger,
+        "golds_refused": [],
+        "warnings": [],
+    }
+    content = {"schema_version": 1, "problem_sets": [row], "mode": "drop", "decontamination": found}
+    store.write_bytes("small/data.json", dump_checksummed(content))
+    record = read_data_record(store, "small")
+    assert record is not None and record.sets[0].ledger == ledger and record.left_out == 1
 
 
 def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -169,7 +162,7 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 def test_a_training_set_that_answers_itself_is_warned_of_and_a_policy_ends_it(tmp_path: Path) -> None:
     for arithmetic, warned in (("evaluate", True), ("refuse", False)):
         store = Store(str(tmp_path / arithmetic))
-        config = _config(tmp_path, "off", verifier={"arithmetic": arithmetic})
+        config = _config(tmp_path, verifier={"arithmetic": arithmetic})
         told: list[str] = []
 
         def on_event(stage: str, iteration: int, event: Any, told: list[str] = told) -> None:

@@ -164,16 +164,11 @@ def _one_seed(arms: tuple[Arm, Arm], seed: int) -> StudyRecord:
 
 
 def table_one(record: StudyRecord) -> TableOne:
-    """Build the table from the stored samples; a set that training holds a part of comes without that part too."""
-    table, data = TableOne(), record.runs(record.main)[0].run.data
+    """Build the table from the stored samples."""
+    table = TableOne()
     by_set = {label: _sides(record, label) for label in record.sets}
     for label, sides in by_set.items():
         _add_block(table, record, label, {label: sides})
-        known = data.known(label) if data else frozenset()
-        ids = [_problem_ids(record, label, side) for side in sides.values()]
-        if known and ids and not any(map(known.issuperset, ids)):
-            title = f"{label}, without {len(known.intersection(ids[0]))} contaminated"
-            _add_block(table, record, title, {label: sides}, known)
     if len(by_set) > 1:
         _add_block(table, record, AVERAGE, by_set)
     return table

@@ -5,7 +5,7 @@ If training holds problems of an evaluation set, the set appears a second time, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -142,8 +142,6 @@ def evaluation_rows(run: RunRecord) -> list[EvaluationRow]:
         for iteration, summary in summaries.items():
             of_label = (outcomes.get(place) for place in (iteration, BASE_ITERATION, iteration - 1))
             rows.append(_row(run, iteration, label, summary, *of_label))
-        if run.data and (known := run.data.known(label)):
-            rows += _rows_without(run, outcomes, label, known)
     for iteration in evaluated if run.config.arm == "rloop" else ():
         if sentence := _effect_of_finetuning([row for row in rows if row.iteration == iteration]):
             run.note(sentence)
@@ -170,27 +168,6 @@ def snapshot_rows(run: RunRecord, iteration: int, step: int, name: str) -> list[
     sets = content["snapshots"].get(str(step), {}) if content else {}
     rows = [_row(run, iteration, label, summary, None, None, None) for label, summary in sets.items()]
     return [replace(row, policy=name) for row in rows]
-
-
-def _rows_without(
-    run: RunRecord, outcomes: Mapping[int, Any], label: str, known: frozenset[str]
-) -> list[EvaluationRow]:
-    """Return the set's rows over the problems that training does not hold, from the stored samples."""
-    from rloop_core.evaluation.outcomes import summarise
-
-    rows: list[EvaluationRow] = []
-    clean: dict[int, Any] = {}
-    for iteration, whole in outcomes.items():
-        if whole is None:
-            continue
-        if known.issuperset(whole.problem_ids):
-            run.note(f"Every problem of {label} is among the training problems.")
-            return []
-        clean[iteration] = kept = whole.without(known)
-        summary = summarise(kept, run.config.evaluate.of(label).k, seed=run.config.seed)
-        title = f"{label}, without {len(whole) - len(kept)} contaminated"
-        rows.append(_row(run, iteration, title, summary, kept, clean.get(BASE_ITERATION), clean.get(iteration - 1)))
-    return rows
 
 
 def _outcomes(run: RunRecord, iteration: int, label: str) -> Any:

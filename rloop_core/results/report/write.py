@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core import __version__
-from rloop_core.problems.decontamination import Match
 from rloop_core.results.page import default_folder, fill_template, writable_folder, write_files
 from rloop_core.results.plotting import Picture
 from rloop_core.results.report import figures
@@ -24,14 +23,13 @@ from rloop_core.training.metrics_log import drift_note
 
 HTML_FILE = "report.html"
 TEMPLATE = "report.html.j2"
-_SHOWN_PAIRS = 100
 _SET_COUNTS = {
     "rows_read": "rows read",
     "duplicates_dropped": "duplicates",
     "conflicting_golds_dropped": "contradictory",
     "malformed_skipped": "malformed",
     "beyond_limit": "beyond limit",
-    "contaminated_dropped": "contaminated",
+    "contaminated_dropped": "in an evaluation set",
 }
 
 
@@ -150,14 +148,13 @@ def _context(part: RunReport, pictures: Mapping[str, Picture]) -> dict[str, Any]
         "pictures": pictures,
         "samples": part.samples,
         "set_counts": _used_counts(run),
-        "pairs": _matches(run)[:_SHOWN_PAIRS],
         "lineage": lineage_section(run, part.lineage),
     }
 
 
 def _write_run(part: RunReport, pictures: Mapping[str, Picture], out: Path, prefix: str) -> None:
-    tables = [long_table(part.evaluation), artifact_table(part.run)]
-    tables += [table for table in (set_table(part.run), match_table(part.run)) if table.rows]
+    sets = set_table(part.run)
+    tables = [long_table(part.evaluation), artifact_table(part.run), *([sets] if sets.rows else [])]
     write_files(out, pictures.values(), tables, {"lineage.json": part.lineage.to_json()}, prefix)
     if part.run.config.arm == "rloop":
         write_expert_keys([part.run], out / f"{prefix}{EXPERTS_NAME}")
@@ -172,19 +169,6 @@ def set_table(run: RunRecord) -> Table:
         for data in (run.data.sets if run.data else ())
     ]  # fmt: skip
     return Table("problem-sets", columns, tuple(rows))
-
-
-def match_table(run: RunRecord) -> Table:
-    """Return one row a pair of problems that share an n-gram or are equal, contaminated ones first."""
-    columns = ("kind", "training_id", "evaluation_set", "evaluation_id", "containment", "shared_ngrams", "same_numbers",
-               "phrase", "training", "evaluation")  # fmt: skip
-    rows = tuple(tuple(getattr(match, name) for name in columns) for match in _matches(run))
-    return Table("decontamination", columns, rows)
-
-
-def _matches(run: RunRecord) -> list[Match]:
-    matches = run.data.decontamination.matches if run.data and run.data.decontamination else ()
-    return sorted(matches, key=lambda match: (not match.contaminated, -match.containment))
 
 
 def _used_counts(run: RunRecord) -> dict[str, str]:
