@@ -101,8 +101,13 @@ def check_outputs(
         taken |= dict.fromkeys(places, f"{option} writes")
 
 
+def is_replaceable(path: Path) -> bool:
+    """Return True if a path is a plain file or nothing yet, False for a device, pipe or symbolic link."""
+    return not path.exists() or (path.is_file() and not path.is_symlink())
+
+
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str) -> None:
-    """Write rows as JSON lines; a file is written whole or not at all, a device or pipe is never replaced by one.
+    """Write rows as JSON lines: a file whole or not at all; a device, pipe or link, as /dev/stdout is, is not replaced.
 
     Raises:
         ConfigError: The file cannot be written; it names the option that gave the path.
@@ -114,10 +119,10 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]], option: str)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         text = text.encode(errors="backslashreplace").decode()  # lone surrogates become JSON escapes
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-        else:
+        if is_replaceable(path):
             replace_text(path, text)
+        else:
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"{path} cannot be written: {reason}", field=option, fix="name another file") from error

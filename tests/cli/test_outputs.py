@@ -19,12 +19,8 @@ from rloop_core.errors import ConfigError
 from tests.conftest import ROOT
 
 ROWS = [{"problem": f"{n} + {n} =", "completion": f"\\boxed{{{n}}}", "answer": str(2 * n)} for n in range(1, 600)]
-INPUTS = {
-    "decontaminate": ("--problems", "--against"),
-    "problems": ("",),
-    "verify": ("--input",),
-}
-OUTPUTS = {"decontaminate": ("--out", "--clean"), "problems": ("--out",), "verify": ("--output",)}
+INPUTS = {"problems": ("", "--against"), "verify": ("--input",)}
+OUTPUTS = {"problems": ("--out",), "verify": ("--output",)}
 SPELLINGS: dict[str, Callable[[Path], Path]] = {
     "as it is": lambda path: path,
     "relative": lambda path: Path(os.path.relpath(path)),
@@ -81,31 +77,34 @@ def test_no_input_is_written_over(folder: Path, command: str, spelling: str) -> 
             refused(folder, command, {**given, output: SPELLINGS[spelling](path)}, output, other)
 
 
-@pytest.mark.parametrize("spelling", [name for name in SPELLINGS if "hard" not in name])
-def test_no_two_outputs_are_written_to_one_file(folder: Path, spelling: str) -> None:
-    given = {"--problems": folder / "one", "--against": folder / "two"}
-    for new in (folder / "new", folder / "one.new"):
-        out = SPELLINGS[spelling](folder / "new") if new.name == "new" else new
-        files = {**given, "--clean": new, "--out": out}
-        refused(folder, "decontaminate", files, "--clean", "--out writes")
-    temporary = {**given, "--out": SPELLINGS[spelling](folder / "new.tmp"), "--clean": folder / "new"}
-    refused(folder, "decontaminate", temporary, "--clean", "--out writes")
+@pytest.mark.parametrize("read", ["", "--against"])
+def test_the_pairs_are_not_written_over_an_input(folder: Path, read: str) -> None:
+    pairs = (folder / "two").rename(folder / "new.pairs.jsonl")
+    given = {"": folder / "one", "--against": folder / "one", read: pairs, "--out": folder / "new.jsonl"}
+    refused(folder, "problems", given, "--out, for the pairs,", f"{read or 'NAME_OR_FILE'} reads")
 
 
 def test_other_files_are_written(folder: Path) -> None:
-    given = {"--problems": folder / "one", "--against": folder / "two"}
-    assert rloop("decontaminate", {**given, "--out": folder / "new", "--clean": folder / "clean"}).exit_code == 0
-    assert len((folder / "clean").read_text().splitlines()) == len(ROWS) - 2
-    assert len((folder / "new").read_text().splitlines()) == 2
-    assert rloop("decontaminate", {**given, "--out": folder / "new"}).exit_code == 0  # an older output is replaced
+    given = {"": folder / "one", "--against": folder / "two"}
+    for _ in range(2):  # an older output is replaced
+        assert rloop("problems", {**given, "--out": folder / "new"}).exit_code == 0
+        assert len((folder / "new").read_text().splitlines()) == len(ROWS) - 2
+        assert len((folder / "new.pairs.jsonl").read_text().splitlines()) == 2
     for device in ("/dev/null", "/dev/stdout"):
         assert rloop("verify", {"--input": folder / "one", "--output": Path(device)}).exit_code == 0
 
 
-def test_a_pipe_is_written_to_and_stays(folder: Path) -> None:
-    """A file is replaced by its new version; /dev/null and other devices must not be."""
-    pipe = folder / "pipe"
+def test_a_pipe_or_link_is_written_to_and_stays(folder: Path) -> None:
+    """A file is replaced by its new version; a device, or the link /dev/stdout, must not be."""
+    link, pipe = folder / "link", folder / "pipe"
+    (folder / "old").write_text("old")
+    link.symlink_to("old")
+    assert rloop("problems", {"": folder / "two", "--out": link}).exit_code == 0
+    assert link.is_symlink() and len((folder / "old").read_text().splitlines()) == 2
     os.mkfifo(pipe)
+    for out in (link, pipe):
+        error = rloop("problems", {"": folder / "one", "--against": folder / "two", "--out": out}).exception
+        assert isinstance(error, ConfigError) and "the pairs are written beside it" in str(error)
     held = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
     try:
         assert rloop("problems", {"": folder / "two", "--out": pipe}).exit_code == 0

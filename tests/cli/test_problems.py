@@ -80,3 +80,59 @@ def test_what_cannot_be_read_or_written_is_one_error(file: Path, tmp_path: Path)
     file.write_text("{broken\n" + json.dumps(ROWS[0]))
     assert "line 1 is not valid JSON" in str(problems(file).exception)
     assert json.loads(problems(file, "--skip-malformed", "--json").stdout)["ledger"]["malformed_skipped"] == 1
+
+
+STORY = (
+    "Mia walks {} miles to the lake every morning and then swims across it twice before she eats her breakfast there"
+)
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> tuple[Path, Path, Path]:
+    def write(name: str, *texts: str) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps({"problem": text, "answer": "7"}) + "\n" for text in texts))
+        return path
+
+    train = write("train.jsonl", STORY.format(3), "3 + 4 =", "5 + 2 =")
+    return train, write("a.jsonl", STORY.format(5)), write("b.jsonl", "What is $3+4$?", "1 + 6 =")
+
+
+@pytest.mark.parametrize("repeat", [(), ("--against",)])
+def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(
+    sets: Any, tmp_path: Path, repeat: Any
+) -> None:
+    train, a, b = sets
+    out = tmp_path / "new" / "clean.jsonl"
+    done = problems(train, "--against", a, *repeat, b, "--out", out)
+    assert done.exit_code == 0, done.exception
+    assert f"2 of 3 problems contaminated by {a} (1), {b} (1); 0 near misses are kept" in done.output
+    pairs = out.with_name("clean.pairs.jsonl")
+    assert f"1 problems written to {out}, pairs to {pairs}" in done.output
+    rows = [json.loads(line) for line in pairs.read_text().splitlines()]
+    assert [(row["kind"], row["evaluation_set"], row["same_numbers"]) for row in rows] == [
+        ("overlap", str(a), False),
+        ("equal", str(b), True),
+    ]
+    assert [json.loads(line)["problem"] for line in out.read_text().splitlines()] == ["5 + 2 ="]
+    assert "none of 1 problems contaminated" in problems(out, "--against", a, b).output
+
+
+def test_json_has_the_pairs(sets: Any) -> None:
+    train, a, b = sets
+    told = json.loads(problems(train, "--against", a, b, "--json").output)
+    assert (told["contaminated"], [pair["kind"] for pair in told["pairs"]]) == (2, ["overlap", "equal"])
+    assert told["pairs"][0]["training"] == STORY.format(3)
+
+
+def test_generated_sets_are_compared_for_equality() -> None:
+    told = json.loads(problems("reasoning_gym:gcd", "--against", "reasoning_gym:gcd", "--json").output)
+    assert (told["contaminated"], {pair["kind"] for pair in told["pairs"]}) == (100, {"equal"})
+
+
+def test_a_set_of_contaminated_problems_alone_leaves_the_pairs(sets: Any, tmp_path: Path) -> None:
+    _, a, _ = sets
+    refused = problems(a, "--against", a, "--out", tmp_path / "c.jsonl").exception
+    assert isinstance(refused, ProblemsError) and "all 1 problems are evaluation problems too" in str(refused)
+    assert len((tmp_path / "c.pairs.jsonl").read_text().splitlines()) == 1 and not (tmp_path / "c.jsonl").exists()
+    assert isinstance(problems(a, "--against", tmp_path / "no.jsonl").exception, ProblemsError)

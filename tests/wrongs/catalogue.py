@@ -516,7 +516,7 @@ _PROBLEMS = (
         "rloop_core/cli/output.py",
         'f"{option} reads"\n    for',
         'f"{option} reads"\n    taken.clear()\n    for',
-        "rloop decontaminate --clean EVALFILE replaces the evaluation set by the training set.",
+        "rloop problems --against EVALFILE --out EVALFILE replaces the evaluation set by the training set.",
     ),
     Wrong(
         "one-file-by-its-spelling",
@@ -569,16 +569,16 @@ _PROBLEMS = (
     ),
     Wrong(
         "overlap-above-the-threshold",
-        "rloop_core/problems/decontamination.py",
-        "share >= self._rules.containment",
-        "share > self._rules.containment",
+        "rloop_core/problems/contamination.py",
+        "share >= self._containment",
+        "share > self._containment",
         "A problem with exactly the least share that counts is missed.",
     ),
     Wrong(
         "share-of-the-training-problem",
-        "rloop_core/problems/decontamination.py",
-        "share = len(wanted & _grams(text, _SHARE_GRAM)) / len(wanted)",
-        "share = len(wanted & _grams(text, _SHARE_GRAM)) / len(_grams(text, _SHARE_GRAM))",
+        "rloop_core/problems/contamination.py",
+        "share = len(wanted & triples) / len(wanted)",
+        "share = len(wanted & triples) / len(triples)",
         "An evaluation problem inside a longer training problem is missed.",
     ),
 )

@@ -1,10 +1,10 @@
-"""Which training problems an evaluation set holds: against a plain reference, on texts made for it, on real sets."""
+"""Training problems that an evaluation set holds: against a plain reference, on texts made for it, on real sets."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
-from rloop_core.errors import ProblemsError
 from rloop_core.problems import Problem, ProblemSet, load_problems, problem_id, render
-from rloop_core.problems.decontamination import Decontamination, EvaluationSet, Rules, decontaminate
+from rloop_core.problems.contamination import EvaluationSet, Match, find_matches
 from rloop_core.problems.wording import without_brackets, words
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -36,19 +35,23 @@ def problem_set(*texts: str, name: str = "set") -> ProblemSet:
     return ProblemSet(name, tuple(Problem(problem_id(text), text, "1", name) for text in texts), {"kept": len(texts)})
 
 
-def found(training: list[str], evaluation: list[str], rules: Rules = Rules(), equal_only: bool = False):  # noqa: B008
+def found(training: list[str], evaluation: list[str], equal_only: bool = False, **rules: float) -> list[Match]:
     against = [EvaluationSet("test", problem_set(*evaluation, name="test"), equal_only)]
-    return decontaminate(problem_set(*training, name="train"), against, rules)
+    return find_matches(problem_set(*training, name="train"), against, **rules)  # type: ignore[arg-type]
 
 
-def contaminated(training: str, evaluation: str) -> bool:
-    return bool(found([training], [evaluation]).contaminated)
+def copies(matches: list[Match]) -> set[str]:
+    return {match.training_id for match in matches if match.contaminated}
+
+
+def contaminated(training: str, evaluation: str, equal_only: bool = False) -> bool:
+    return bool(copies(found([training], [evaluation], equal_only)))
 
 
 def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found():
     first, second, question = re.split(r"(?<=\.) ", TRAIN)
     for text in (f"{second} {first} {question}", f"Read this with care. {TRAIN}", TRAIN.replace("station", "depot")):
-        (match,) = found([text], [TRAIN]).matches
+        (match,) = found([text], [TRAIN])
         assert (match.kind, match.same_numbers) == ("overlap", True)
         assert match.containment >= 0.85
 
@@ -56,17 +59,16 @@ def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found(
 def test_boilerplate_and_wrappers_alone_contaminate_nothing():
     one = f"The probability that a random chord of a circle is longer than its radius {AIME}"
     two = f"The share of seats that a party of forty members wins in a parliament {AIME}"
-    result = found([render(one, "answer-line")], [render(two, "answer-line")])
-    assert result.matches == ()
+    assert found([render(one, "answer-line")], [render(two, "answer-line")]) == []
 
 
 def test_a_phrase_of_many_evaluation_problems_contaminates_nothing():
     wrapper = "In our friendly school contest of this year the jury of seven teachers asks you the following: "
     things = ["apples", "boats", "cars", "dogs", "eggs", "forks", "goats", "hats", "inks", "jars", "kites"]
     evaluation = [f"{wrapper}how many {thing} fit into a {thing[::-1]}?" for thing in things]
-    assert found([f"{wrapper}how many apples has a boat?"], evaluation).matches == ()
-    assert found([f"{wrapper}how many apples has a boat?"], evaluation[:9]).matches, "fewer: the phrase may be theirs"
-    assert found([evaluation[3]], evaluation).contaminated
+    assert found([f"{wrapper}how many apples has a boat?"], evaluation) == []
+    assert found([f"{wrapper}how many apples has a boat?"], evaluation[:9]), "fewer: the phrase may be theirs"
+    assert copies(found([evaluation[3]], evaluation))
 
 
 def test_short_problems_must_be_equal():
@@ -78,13 +80,13 @@ def test_short_problems_must_be_equal():
 def test_problems_of_generators_must_be_equal():
     text = "There are {} red balls and {} green balls in the old wooden box under the bed of the landlord, all alike"
     one, two = text.format(3, 4), text.format(7, 9)
-    assert found([one], [two]).contaminated
-    assert not found([one], [two], equal_only=True).matches
-    assert found([one], [two, one], equal_only=True).contaminated
+    assert contaminated(one, two)
+    assert not found([one], [two], equal_only=True)
+    assert copies(found([one], [two, one], equal_only=True))
 
 
-def test_other_numbers_count_only_with_enough_of_the_text_and_the_ledger_says_so():
-    (match,) = found([TRAIN.replace("80", "85")], [TRAIN]).matches
+def test_other_numbers_count_only_with_enough_of_the_text_and_the_match_says_so():
+    (match,) = found([TRAIN.replace("80", "85")], [TRAIN])
     assert (match.kind, match.same_numbers) == ("overlap", False)
     short = "Tom buys 3 pens at 4 dollars each and 5 books at 6 dollars each and pays with 100 dollars. What is left?"
     assert not contaminated(re.sub(r"\d+", lambda one: str(int(one[0]) + 1), short), short), "no 13 words in a row"
@@ -94,18 +96,14 @@ def test_a_shared_run_within_another_problem_is_a_near_miss_and_kept():
     story = "in the old wooden box under the bed of the landlord there are many coins"
     one = f"Anna found that {story}. She takes six of them each day. When is it empty?"
     two = f"Every Monday a thief comes, for {story}, and half of what he finds he drops in the street. What remains?"
-    result = found([one, OTHER], [two])
-    (match,) = result.matches
-    assert match.kind == "near miss" and match.containment < 0.6 and match.shared_ngrams == 3
-    assert match.phrase == story
-    assert (result.contaminated, result.near_misses) == (frozenset(), 1)
-    loose = found([one, OTHER], [two], Rules(containment=0.1))
-    assert loose.contaminated == {problem_id(one)}
-    assert found([one, OTHER], [two], Rules(ngram=16)).matches == ()
+    (match,) = found([one, OTHER], [two])
+    assert match.kind == "near miss" and match.containment < 0.6 and not match.contaminated
+    assert copies(found([one, OTHER], [two], containment=0.1)) == {problem_id(one)}
+    assert found([one, OTHER], [two], ngram=16) == []
     exactly = Fraction(match.containment).limit_denominator(60)  # the match has it rounded
     least = exactly.numerator / exactly.denominator
-    assert found([one], [two], Rules(containment=least)).contaminated, "the least share counts"
-    assert not found([one], [two], Rules(containment=least + 1e-9)).contaminated
+    assert copies(found([one], [two], containment=least)), "the least share counts"
+    assert not copies(found([one], [two], containment=least + 1e-9))
 
 
 def test_the_share_is_of_the_evaluation_problem():
@@ -113,42 +111,24 @@ def test_the_share_is_of_the_evaluation_problem():
     assert not contaminated(OTHER, f"{OTHER} {TRAIN} {TRAIN.replace('Bern', 'Basel').replace('train', 'tram')}")
 
 
-def test_the_result_counts_by_set_and_gives_the_clean_training_set():
+def test_every_pair_of_a_copy_is_listed_and_its_nearest_miss_otherwise():
     training = problem_set(TRAIN, OTHER, "5 + 6 =", name="train")
     sets = [EvaluationSet("a", problem_set(OTHER, TRAIN)), EvaluationSet("b", problem_set("5 + 6 =", OTHER, "7 + 1 ="))]
-    result = decontaminate(training, [*sets, EvaluationSet("c", problem_set("9 + 9 ="))])
-    assert result.by_set() == {
-        "a": {"training": 2, "evaluation": 2, "problems": 2},
-        "b": {"training": 2, "evaluation": 2, "problems": 3},
-        "c": {"training": 0, "evaluation": 0, "problems": 1},
-    }
-    assert result.sentence() == "3 of 3 training problems contaminated by a (2), b (2)"
-    assert result.known("b") == {problem_id("5 + 6 ="), problem_id(OTHER)}
-    with pytest.raises(ProblemsError, match=r"all 3 problems are evaluation problems .*decontaminate\.mode"):
-        result.clean(training)
-    only_a = decontaminate(training, sets[:1])
-    clean = only_a.clean(training)
+    matches = find_matches(training, sets)
+    assert [(match.evaluation_set, match.training, match.evaluation) for match in matches] == [
+        ("a", TRAIN, TRAIN), ("a", OTHER, OTHER), ("b", OTHER, OTHER), ("b", "5 + 6 =", "5 + 6 ="),
+    ]  # fmt: skip
+    clean = training.without(copies(find_matches(training, sets[:1])))
     assert [one.problem for one in clean] == ["5 + 6 ="]
-    assert (clean.ledger["contaminated_dropped"], clean.ledger["kept"]) == (2, 1)
-    assert decontaminate(clean, sets[:1]).matches == (), "what is clean stays clean"
-    assert decontaminate(clean, sets[:1]).clean(clean).digest == clean.digest
-    assert decontaminate(clean, sets[:1]).sentence() == "none of 1 training problems contaminated by a"
-
-
-def test_a_result_survives_json():
-    result = found([TRAIN, OTHER], [TRAIN.replace("80", "85"), "\ud800 odd"])
-    assert result.matches
-    assert Decontamination.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert find_matches(clean, sets[:1]) == [], "what is clean stays clean"
 
 
 def test_progress_is_told_and_order_kept_over_many_problems():
     texts = [f"{OTHER} Number {i} of the boxes." for i in range(2500)]
     told = []
     training = problem_set(*texts, TRAIN)
-    result = decontaminate(
-        training, [EvaluationSet("t", problem_set(TRAIN))], on_progress=lambda *place: told.append(place)
-    )
-    assert result.contaminated == {problem_id(TRAIN)}
+    matches = find_matches(training, [EvaluationSet("t", problem_set(TRAIN))], lambda *place: told.append(place))
+    assert copies(matches) == {problem_id(TRAIN)}
     assert told == [(1000, 2501), (2000, 2501), (2501, 2501)]
 
 
@@ -176,8 +156,8 @@ def test_equals_a_reference_that_compares_every_pair(seed, n, share):
     texts = [" ".join(rng.choices(vocabulary, k=rng.randint(1, 14))) for _ in range(16)]
     texts += [f"{rng.choice(texts)} {rng.choice(texts)}" for _ in range(8)]
     training, evaluation = list(dict.fromkeys(texts[::2])), list(dict.fromkeys(texts[1::2]))[:9]  # no common phrase
-    result = found(training, evaluation, Rules(n, share))
-    decided = {(match.training_id, match.evaluation_id) for match in result.matches if match.contaminated}
+    matches = found(training, evaluation, ngram=n, containment=share)
+    decided = {(match.training_id, match.evaluation_id) for match in matches if match.contaminated}
     assert decided == reference(training, evaluation, n, share)
 
 
@@ -200,20 +180,16 @@ def real() -> Callable[[str], ProblemSet]:
     ],
 )
 def test_real_sets_share_what_a_reader_found(real, training, against, pairs, near):
-    result = decontaminate(real(training), [EvaluationSet(against, real(against))])
-    counted: dict[tuple[str, bool], int] = {}
-    for match in result.matches:
-        if match.contaminated:
-            key = (match.kind, match.same_numbers)
-            counted[key] = counted.get(key, 0) + 1
-    assert (counted, result.near_misses) == (pairs, near)
+    matches = find_matches(real(training), [EvaluationSet(against, real(against))])
+    counted = Counter((match.kind, match.same_numbers) for match in matches if match.contaminated)
+    assert (counted, len(matches) - counted.total()) == (pairs, near)
 
 
 def test_a_real_set_hidden_in_a_training_set_is_found_and_nothing_else(real):
     hidden = [render(one.problem.replace("$", " ").upper(), "answer-line") for one in real("aime24")]
     training = problem_set(*(one.problem for one in real("math500")), *hidden)
-    result = decontaminate(training, [EvaluationSet("aime24", real("aime24"))])
-    assert result.contaminated == {problem_id(text) for text in hidden}
+    matches = find_matches(training, [EvaluationSet("aime24", real("aime24"))])
+    assert copies(matches) == {problem_id(text) for text in hidden}
 
 
 def _changed(text: str, change: str, rng: random.Random) -> str:
@@ -244,8 +220,6 @@ def _changed(text: str, change: str, rng: random.Random) -> str:
 def test_changed_copies_of_real_problems_are_found(real, name, change, least):
     rng = random.Random(1)
     problems = tuple(Problem(one.id, _changed(one.problem, change, rng), one.gold, "copy") for one in real(name))
-    result = decontaminate(ProblemSet("copies", problems, {}), [EvaluationSet(name, real(name))])
-    own = {
-        match.training_id for match in result.matches if match.contaminated and match.training_id == match.evaluation_id
-    }
+    matches = find_matches(ProblemSet("copies", problems, {}), [EvaluationSet(name, real(name))])
+    own = copies([match for match in matches if match.training_id == match.evaluation_id])
     assert len(own) >= least * len(problems)
