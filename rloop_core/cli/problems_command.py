@@ -115,7 +115,6 @@ def command(
             "warnings": list(problem_set.warnings),
             "golds_refused": [{"id": row.id, "problem": row.problem, "gold": row.gold} for row in refused],
             "conflicts": [asdict(problem) for problem in problem_set.conflicts],
-            "duplicates": [asdict(problem) for problem in problem_set.duplicates],
             "contaminated": len(contaminated),
             "pairs": [asdict(match) for match in matches],
             "out": str(out) if out else None,
@@ -160,17 +159,12 @@ def _show(problem_set: ProblemSet, refused: list[Problem]) -> None:
     for warning in problem_set.warnings:
         screen.print(Text(f"warning: {warning}"))
     conflicts = [
-        (row.id, row.problem, ", ".join(f"{gold.gold} ({_rows(gold.rows)}, {gold.first})" for gold in row.variants))
+        (row.id, row.problem, ", ".join(f"{gold} ({place})" for gold, place in row.golds.items()))
         for row in problem_set.conflicts
-    ]
-    duplicates = [
-        (row.id, row.problem, f"{_rows(sum(gold.rows for gold in row.variants))}, first {row.variants[0].first}")
-        for row in problem_set.duplicates
     ]
     for title, rows in (
         ("golds that contradict each other", conflicts),
         ("golds that do not verify against themselves", [(row.id, row.problem, row.gold) for row in refused]),
-        ("problems held more than once", duplicates),
     ):
         listed = plain_table("", "", "", title=title)
         for identity, problem, what in rows[:_SHOWN]:
@@ -199,7 +193,3 @@ def _show_matches(matches: list[Match], against: tuple[str, ...], problems: int)
     total = len({match.training_id for match in found}) or "none"
     near = f"{len(matches) - len(found):,} near misses are kept"
     screen.print(Text(f"{total} of {problems:,} problems contaminated by {counts}; {near}"))
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"

@@ -1,19 +1,15 @@
 """Problem sets: hub data sets, files and generators as deduplicated, accounted-for problems with gold answers."""
 
-from __future__ import annotations
-
 from rloop_core.problems.loading import answered_by_copying, load_problems, self_check
 from rloop_core.problems.registry import REGISTRY
 from rloop_core.problems.templates import TEMPLATES, render
-from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, exact_id, problem_id
+from rloop_core.problems.types import Problem, ProblemSet, exact_id, problem_id
 
 __all__ = [
     "REGISTRY",
     "TEMPLATES",
     "Problem",
     "ProblemSet",
-    "Repeated",
-    "Variant",
     "answered_by_copying",
     "exact_id",
     "load_problems",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import registry, sources
 from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
-from rloop_core.problems.types import Problem, ProblemSet, Repeated, Variant, exact_id, problem_id
+from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import MAX_CHARS, unreadable
 from rloop_core.verifier.read.normalise import normalise
@@ -94,40 +94,28 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
     raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))
 
 
+@dataclass(slots=True)
 class _Candidate:
-    """A problem and the golds that its rows give."""
+    """A problem, the golds that its rows give with the place of the first, and the number of its rows."""
 
-    __slots__ = ("conflicting", "first", "golds")
-
-    def __init__(self, first: Problem) -> None:
-        self.first = first
-        self.golds: dict[str, tuple[int, str]] = {}
-        self.conflicting = False
-
-    @property
-    def copies(self) -> int:
-        return sum(rows for rows, _ in self.golds.values())
-
-    def repeated(self) -> Repeated:
-        variants = tuple(Variant(gold, rows, first) for gold, (rows, first) in self.golds.items())
-        return Repeated(self.first.id, self.first.problem, variants)
+    first: Problem
+    golds: dict[str, str] = field(default_factory=dict)
+    rows: int = 0
+    conflicting: bool = False
 
 
 class _Collected:
     """Collects rows into problems.
 
     Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
-
-    Attributes:
-        name: Name of the set.
-        malformed: Number of skipped rows, counted by the caller.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.malformed = 0
-        self._rows = self._without_system = 0
-        self._ambiguous, self._first_ambiguous = 0, ""
+        """Number of skipped rows, counted by the caller."""
+        self._rows = self._without_system = self._ambiguous = 0
+        self._first_ambiguous = ""
         self._by_id: dict[str, _Candidate] = {}
         # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
         self._by_text: dict[str, _Candidate] = {}
@@ -148,10 +136,11 @@ class _Collected:
                 identity = exact_id(text)
             candidate = self._by_id.setdefault(identity, _Candidate(Problem(identity, text, gold, self.name)))
             self._by_text[text] = candidate
-        rows, first = candidate.golds.get(gold, (0, place))
-        candidate.golds[gold] = (rows + 1, first)
-        if rows == 0 and gold != candidate.first.gold and not _is_same_answer(gold, candidate.first.gold):
-            candidate.conflicting = True
+        candidate.rows += 1
+        if gold not in candidate.golds:
+            candidate.golds[gold] = place
+            if gold != candidate.first.gold and not _is_same_answer(gold, candidate.first.gold):
+                candidate.conflicting = True
 
     def problem_set(self, limit: int | None, source: sources.Rows) -> ProblemSet:
         """Return the first `limit` problems without contradictions, and the counts of all rows."""
@@ -161,51 +150,35 @@ class _Collected:
         ledger = {
             "rows_read": self._rows + self.malformed,
             "malformed_skipped": self.malformed,
-            "conflicting_golds_dropped": sum(candidate.copies for candidate in conflicting),
+            "conflicting_golds_dropped": sum(candidate.rows for candidate in conflicting),
             "conflicting_problems": len(conflicting),
-            "duplicates_dropped": sum(candidate.copies - 1 for candidate in consistent),
+            "duplicates_dropped": sum(candidate.rows - 1 for candidate in consistent),
             "beyond_limit": len(consistent) - len(problems),
             "kept": len(problems),
         }
-        problem_set = ProblemSet(
-            self.name,
-            problems,
-            ledger,
-            (
-                *source.warnings,
-                *_conflict_warning(conflicting),
-                *_system_warning(self._without_system),
-                *_ambiguity_warning(self._ambiguous, self._first_ambiguous),
-            ),
-            tuple(candidate.repeated() for candidate in conflicting),
-            tuple(candidate.repeated() for candidate in consistent if candidate.copies > 1),
-        )
+        conflicts = tuple(Conflict(each.first.id, each.first.problem, each.golds) for each in conflicting)
+        problem_set = ProblemSet(self.name, problems, ledger, (*source.warnings, *self._warnings(conflicts)), conflicts)
         if source.digest is None or ledger["beyond_limit"] or problem_set.digest == source.digest:
             return problem_set
         changed = f"the problems or golds of {self.name} differ from those known at its revision"
         return replace(problem_set, warnings=(*problem_set.warnings, changed))
 
-
-def _conflict_warning(conflicting: Sequence[_Candidate]) -> tuple[str, ...]:
-    if not conflicting:
-        return ()
-    first = conflicting[0]
-    golds = " and ".join(repr(gold[:40]) for gold in list(first.golds)[:2])
-    what = "problem is" if len(conflicting) == 1 else "problems are"
-    return (
-        f"{len(conflicting):,} {what} left out, since the golds contradict each other; first {first.first.id}: {golds}",
-    )
-
-
-def _system_warning(rows: int) -> tuple[str, ...]:
-    what = "row has a system message, which is" if rows == 1 else "rows have a system message, which is"
-    return (f"{rows:,} {what} left out: prompt.template writes the instructions",) if rows else ()
+    def _warnings(self, conflicts: Sequence[Conflict]) -> Iterator[str]:
+        if conflicts:
+            golds = " and ".join(repr(gold[:40]) for gold in list(conflicts[0].golds)[:2])
+            what = "left out, since the golds contradict each other; first"
+            yield f"{_counted(len(conflicts), 'problem')} {what} {conflicts[0].id}: {golds}"
+        if self._without_system:
+            what = "left out: prompt.template writes the instructions"
+            yield f"{_counted(self._without_system, 'system message')} {what}"
+        if self._ambiguous:
+            rule = "in boxes or after ####, and the last is the gold (a column `answer` decides)"
+            what = f"with several answers, {rule}; first {self._first_ambiguous}"
+            yield f"{_counted(self._ambiguous, 'solution')} {what}"
 
 
-def _ambiguity_warning(rows: int, first: str) -> tuple[str, ...]:
-    what = "solution gives" if rows == 1 else "solutions give"
-    rule = "in boxes or after ####, and the last is the gold (a column `answer` decides)"
-    return (f"{rows:,} {what} several answers, {rule}; first {first}",) if rows else ()
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _is_same_answer(gold: str, other: str) -> bool:

@@ -31,20 +31,6 @@ _MOST_PACKED = 1000
 _MOST_ENTRIES = 1000
 _MOST_JSON_BYTES = 2**30
 _MOST_LINE_BYTES = 64 * 2**20
-_FORMATS = (
-    (b"\xff\xfe\0\0", "UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
-    (b"\0\0\xfe\xff", "UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
-    (b"\xff\xfe", "UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
-    (b"\xfe\xff", "UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
-    (b"\x1f\x8b", "packed by gzip", "gunzip -c"),
-    (b"(\xb5/\xfd", "packed by zstd", "zstd -dc"),
-    (b"\xfd7zXZ", "packed by xz", "xz -dc"),
-    (b"BZh", "packed by bzip2", "bzip2 -dc"),
-    (b"PK\3\4", "a zip archive or a spreadsheet", "unzip -p"),
-)
-"""How files of other formats begin, what they are, and a command that writes the JSON lines in them."""
-_NAMES = re.compile(r"\b(?:problem|question|prompt|answer|solution)\b", re.IGNORECASE)
-"""A column's name in the first line of a table."""
 
 
 class MalformedLineError(ValueError):
@@ -53,19 +39,15 @@ class MalformedLineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a source.
-
-    Attributes:
-        rows: The rows in order; an iterator.
-        total: Number of rows, if it is known beforehand.
-        warnings: Warnings about the source, for the user.
-        digest: `ProblemSet.digest` of the whole set when it was pinned, if it is known.
-    """
+    """The rows of a source, in order."""
 
     rows: Iterator[Row]
     total: int | None = None
+    """Number of rows, if it is known beforehand."""
     warnings: tuple[str, ...] = ()
+    """Warnings about the source, for the user."""
     digest: str | None = None
+    """`ProblemSet.digest` of the whole set when it was pinned, if it is known."""
 
 
 def file_rows(path: str, columns: Sequence[str] = ()) -> Rows:
@@ -82,43 +64,17 @@ def file_rows(path: str, columns: Sequence[str] = ()) -> Rows:
     if not local.is_file():
         what = "is a folder, not a file" if local.is_dir() else "no such file"
         raise ProblemsError(f"{what}: {path}", field="source", fix="give the path of a JSONL or parquet file")
-    head = _head(local)
+    try:
+        with local.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     if head.startswith(b"PAR1") or (local.suffix == ".parquet" and not head.startswith((b"{", b"["))):
         return _parquet(local, columns)
-    _refuse_other_formats(local, head)
+    if b"\0" in head:
+        what = f"{path} is packed, or no text in UTF-8"
+        raise ProblemsError(what, field="source", fix="unpack or convert it: JSON lines in UTF-8, or parquet")
     return Rows(_explained(_json_rows(local) if local.suffix == ".json" else _jsonl_rows(local), path))
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError as error:
-        raise _unreadable(str(path), error) from error
-
-
-def _refuse_other_formats(path: Path, head: bytes) -> None:
-    """Refuse a file none of whose lines could be read, and say how to write it as JSON lines.
-
-    Raises:
-        ProblemsError: The file is in another encoding, packed, or a table of text.
-    """
-    what = command = None
-    for start, kind, unpack in _FORMATS:
-        if head.startswith(start):
-            what, command = kind, f"{unpack} {path} > problems.jsonl"
-            break
-    else:
-        first = head.decode("utf-8-sig", errors="replace").strip().partition("\n")[0]
-        table = not first.startswith(("{", "[")) and re.search(r"[,;\t]", first)
-        if table and (path.suffix in (".csv", ".tsv") or _NAMES.search(first)):
-            read = f"read_csv({str(path)!r}, sep={table[0]!r})"
-            what, command = "a table (CSV)", f"pandas.{read}.to_json('problems.jsonl', orient='records', lines=True)"
-        elif "\r" in first.rstrip("\r"):
-            what, command = "text whose lines end in CR alone", f"tr '\\r' '\\n' < {path} > problems.jsonl"
-    if what:
-        fix = f"write it as JSON lines in UTF-8: {command}"
-        raise ProblemsError(f"{path} is {what}, which is not read", field="source", fix=fix)
 
 
 def _explained(rows: Iterator[Row], path: str) -> Iterator[Row]:
@@ -166,17 +122,14 @@ def _parquet(path: Path, columns: Sequence[str]) -> Rows:
     import pyarrow.parquet as pq
 
     with _parquet_errors(path), pq.ParquetFile(path) as table:
-        total = table.metadata.num_rows
-        wanted = top_level(columns, table.schema_arrow.names)
-    return Rows(_parquet_rows(path, wanted), total)
+        total, wanted = table.metadata.num_rows, top_level(columns, table.schema_arrow.names)
 
+    def rows() -> Iterator[Row]:
+        # Without pre-buffering, a file with one huge row group takes no more memory than one with many.
+        with _parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as table:
+            yield from batch_rows(_batches(table, wanted))
 
-def _parquet_rows(path: Path, columns: list[str] | None) -> Iterator[Row]:
-    import pyarrow.parquet as pq
-
-    # Without pre-buffering, a file with one huge row group takes no more memory than one with many.
-    with _parquet_errors(path), pq.ParquetFile(path, pre_buffer=False) as table:
-        yield from batch_rows(_batches(table, columns))
+    return Rows(rows(), total)
 
 
 def _batches(table: Any, columns: list[str] | None) -> Iterator[Any]:
@@ -207,15 +160,11 @@ def _parquet_errors(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise _damaged(path, error) from error
-    except OSError as error:
-        raise (_unreadable(str(path), error) if error.errno else _damaged(path, error)) from error  # not Arrow's
-
-
-def _damaged(path: Path, error: Exception) -> ProblemsError:
-    reason = str(error).splitlines()[0][:160]
-    return ProblemsError(f"{path} is not readable parquet: {reason}", field="source", fix="write the file again")
+    except (pa.ArrowException, ValueError, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # not Arrow's
+            raise _unreadable(str(path), error) from error
+        what = f"{path} is not readable parquet: {str(error).partition(chr(10))[0][:160]}"
+        raise ProblemsError(what, field="source", fix="write the file again") from error
 
 
 def batch_rows(batches: Iterator[Any]) -> Iterator[Row]:
@@ -247,19 +196,16 @@ def looks_like_hub_id(source: str) -> bool:
 
 
 class Found(NamedTuple):
-    """The problem and the gold answer in a row.
-
-    Attributes:
-        problem: The text without DAPO's instructions; of a chat prompt the user message.
-        gold: The gold answer; several acceptable ones are `$a$ OR $b$`, sorted, of which the verifier accepts each.
-        system: The chat prompt's system message was left out.
-        others: Answers that the gold's text gives before the gold, in boxes or after `####`.
-    """
+    """The problem and the gold answer in a row."""
 
     problem: str
+    """The text without DAPO's instructions; of a chat prompt the user message."""
     gold: str
+    """The gold answer; several acceptable ones are `$a$ OR $b$`, sorted, of which the verifier accepts each."""
     system: bool
+    """The chat prompt's system message was left out."""
     others: tuple[str, ...]
+    """Answers that the gold's text gives before the gold, in boxes or after `####`."""
 
 
 def problem_and_gold(

@@ -55,65 +55,42 @@ def _hash(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem text with its gold answer.
-
-    Attributes:
-        id: Hash of the normalised text; equal problems from different sources share it.
-        problem: The text of the source, without a prompt template.
-        gold: The gold answer as text, with leading zeros and LaTeX.
-        source: Name of the problem set it came from.
-    """
+    """A problem text with its gold answer."""
 
     id: str
+    """Hash of the normalised text; equal problems from different sources share it."""
     problem: str
+    """The text of the source, without a prompt template."""
     gold: str
+    """The gold answer as text, with leading zeros and LaTeX."""
     source: str
+    """Name of the problem set it came from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A gold answer that a source gives to a problem, the number of rows with it, and the place of the first row."""
-
-    gold: str
-    rows: int
-    first: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """A problem that a source holds more than once.
-
-    Attributes:
-        id: The problem's id.
-        problem: The text in its first row.
-        variants: The different golds, in the order of appearance; one when all rows agree.
-    """
+class Conflict:
+    """A problem that is left out, since its golds contradict each other."""
 
     id: str
     problem: str
-    variants: tuple[Variant, ...]
+    golds: dict[str, str]
+    """Each gold with the place of its first row, such as "line 12"."""
 
 
 @dataclass(frozen=True)
 class ProblemSet:
-    """Problems in the order of their source, each id once.
-
-    Attributes:
-        name: Name for reports.
-        problems: The problems kept.
-        ledger: Counts that account for all rows. `rows_read` is the sum of `kept`, `duplicates_dropped`,
-            `conflicting_golds_dropped`, `malformed_skipped` and `beyond_limit`.
-        warnings: Warnings for the user, one sentence each.
-        conflicts: Problems dropped because their golds contradict each other.
-        duplicates: Problems that the source repeats; empty for a set read from a store, which keeps only their number.
-    """
+    """Problems in the order of their source, each id once."""
 
     name: str
     problems: tuple[Problem, ...]
     ledger: dict[str, int]
+    """Counts that account for all rows. `rows_read` is the sum of `kept`, `duplicates_dropped`, `malformed_skipped`,
+    `conflicting_golds_dropped`, `beyond_limit` and, if the set was compared with evaluation sets,
+    `contaminated_dropped`."""
     warnings: tuple[str, ...] = ()
-    conflicts: tuple[Repeated, ...] = ()
-    duplicates: tuple[Repeated, ...] = field(default=(), compare=False)
+    """Warnings for the user, one sentence each."""
+    conflicts: tuple[Conflict, ...] = field(default=(), compare=False)
+    """Empty for a set read from a store, which keeps only their number."""
 
     @cached_property
     def digest(self) -> str:

@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Callable, Set
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, ProblemsError, RLoopError
-from rloop_core.problems import Problem, ProblemSet, Repeated, Variant, exact_id, load_problems, problem_id
+from rloop_core.problems import Problem, ProblemSet, exact_id, load_problems, problem_id
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
@@ -93,7 +92,6 @@ def dump_problems(problem_set: ProblemSet) -> bytes:
         "digest": problem_set.digest,
         "ledger": problem_set.ledger,
         "warnings": problem_set.warnings,
-        "conflicts": [dataclasses.asdict(conflict) for conflict in problem_set.conflicts],
         "problems": rows,
     }
     return dump_checksummed(content)
@@ -137,7 +135,6 @@ def _parse_set(text: bytes, uri: str, digest: str) -> ProblemSet:
             tuple(Problem(*row) for row in content["problems"]),
             content["ledger"],
             tuple(content.get("warnings", ())),
-            tuple(_repeated(conflict) for conflict in content.get("conflicts", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ArtifactDamaged(f"cannot be read: {error}", field=uri, fix="start the run again") from error
@@ -146,11 +143,6 @@ def _parse_set(text: bytes, uri: str, digest: str) -> ProblemSet:
     if problem_set.digest != digest or any(key not in (problem_id(text), exact_id(text)) for key, text in texts):
         raise ArtifactDamaged("was altered: its digest differs", field=uri, fix="start the run again")
     return problem_set
-
-
-def _repeated(content: dict[str, Any]) -> Repeated:
-    variants = tuple(Variant(**variant) for variant in content["variants"])
-    return Repeated(content["id"], content["problem"], variants)
 
 
 def _is_generated(source: ProblemSource) -> bool:

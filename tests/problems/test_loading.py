@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +134,7 @@ def test_a_system_message_is_left_out_with_a_warning_and_a_reply_is_no_problem(t
     chats = [[ASKED], [SYSTEM, ASKED], [SYSTEM, ASKED, {"role": "assistant", "content": "11"}]]
     loaded = load_problems(write(tmp_path / "p.jsonl", *[{"prompt": chat, "answer": "11"} for chat in chats]))
     assert [problem.problem for problem in loaded] == ["5 + 6"]
-    assert loaded.warnings == (
-        "2 rows have a system message, which is left out: prompt.template writes the instructions",
-    )
+    assert loaded.warnings == ("2 system messages left out: prompt.template writes the instructions",)
 
 
 def test_a_chat_with_earlier_turns_is_refused_or_skipped_and_counted(tmp_path: Path) -> None:
@@ -155,31 +151,14 @@ def test_a_set_of_bad_rows_alone_says_how_to_see_them(tmp_path: Path) -> None:
 
 
 LINES = '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "2"}\n'
-OTHER_FORMATS = {
-    "utf-16.jsonl": (LINES.encode("utf-16"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
-    "big-endian.jsonl": (b"\xfe\xff" + LINES.encode("utf-16-be"), "is UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
-    "utf-32.jsonl": (LINES.encode("utf-32"), "is UTF-32 text", "iconv -f UTF-32 -t UTF-8"),
-    "p.jsonl.gz": (gzip.compress(LINES.encode()), "is packed by gzip", "gunzip -c"),
-    "without-its-name.jsonl": (gzip.compress(LINES.encode()), "is packed by gzip", "gunzip -c"),
-    "p.json": (bz2.compress(LINES.encode()), "is packed by bzip2", "bzip2 -dc"),
-    "p.xz": (lzma.compress(LINES.encode()), "is packed by xz", "xz -dc"),
-    "p.zip": (b"PK\3\4 and more", "is a zip archive", "unzip -p"),
-    "p.csv": (b"task,result\na,1\n", "is a table (CSV)", "p.csv', sep=',').to_json("),
-    "named.jsonl": (b'"id";"Question";"answer"\n', "is a table (CSV)", "sep=';'"),
-    "p.tsv": (b"\xef\xbb\xbfproblem\tanswer\na\t1\n", "is a table (CSV)", "sep='\\t'"),
-    "cr.jsonl": (LINES.replace("\n", "\r").encode(), "end in CR alone", "tr '\\r' '\\n' <"),
-}
 
 
-@pytest.mark.parametrize("name", OTHER_FORMATS)
+@pytest.mark.parametrize("content", [gzip.compress(LINES.encode()), *(LINES.encode(f"utf-{n}") for n in (16, 32))])
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_file_of_another_format_is_named_with_the_command_that_converts_it(
-    tmp_path: Path, name: str, skip: bool
-) -> None:
-    content, what, command = OTHER_FORMATS[name]
-    (tmp_path / name).write_bytes(content)
-    line = refusal(ProblemSource(source=str(tmp_path / name), skip_malformed=skip))
-    assert what in line and command in line and "skip_malformed" not in line
+def test_a_file_that_is_no_text_in_utf_8_is_refused_whole(tmp_path: Path, content: bytes, skip: bool) -> None:
+    (tmp_path / "p.jsonl").write_bytes(content)
+    line = refusal(ProblemSource(source=str(tmp_path / "p.jsonl"), skip_malformed=skip))
+    assert "is packed, or no text in UTF-8" in line and "skip_malformed" not in line
 
 
 def test_the_content_and_not_the_name_decides(tmp_path: Path) -> None:
@@ -242,7 +221,6 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
         ({"problem": "a", "answer": ["1", " "]}, "line 2 field answer: the gold answer is empty"),
         ({"problem": "a", "answer": ["1", ["2"]]}, "line 2 field answer: a gold answer cannot be of type list"),
         ({"problem": "a", "answer": ["1", {"b": "2"}]}, "line 2 field answer: a gold answer cannot be of type dict"),
-        ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
         ({"problem": "a", "answer": ["1", "2 OR 3"]}, "line 2 field answer: a list of gold answers with $ or OR"),
         ({"problem": "a", "solution": "it is 7"}, "line 2 field solution: the solution has neither"),
         ({"problem": "a", "solution": "\\boxed{7"}, "line 2 field solution: the solution has neither"),
