@@ -31,50 +31,55 @@ def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config:
     subset = config or hub.config
     commit = revision or hub.revision
     table = _load(hub.hub_id, subset, split, commit)
-    read = _commit_read(table)
-    if commit and _COMMIT.fullmatch(commit) and read and read != commit:
-        # Offline, `datasets` takes any version of a data set from its cache.
+    # In the cache, a data set is a folder of its files, named by the commit.
+    folders = [part for file in table.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)]
+    read = folders[-1] if folders else None
+    is_pinned = bool(commit and _COMMIT.fullmatch(commit))
+    if is_pinned and read and read != commit:  # offline, `datasets` takes any version of a data set from its cache
         what = f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}"
         fix = "connect to the network once, or set revision to the commit that is in the cache"
         raise ProblemsError(what, field="revision", fix=fix)
-    pinned = revision is None and subset == hub.config
-    expected = hub.rows.get(split) if pinned else None
+    is_known = revision is None and subset == hub.config
+    expected = hub.rows.get(split) if is_known else None
     if expected is not None and table.num_rows != expected:
         at = f" at {commit[:8]}" if commit else ""
         what = f"{hub.hub_id}{at} gives {table.num_rows:,} rows of {split}, expected are {expected:,}"
         fix = "set revision (main is the newest) to accept what the hub has now"
         raise ProblemsError(what, field="revision", fix=fix)
+    such_as = f", such as revision: {read}, which was read" if read else ""
+    warning = f"{hub.hub_id} may change on the hub: {commit or 'no revision'} is not a commit{such_as}"
     wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
-    if wanted:
-        table = table.select_columns(wanted)
+    table = table.select_columns(wanted) if wanted else table
     rows = batch_rows(table.with_format("arrow").iter(batch_size=_BATCH))
-    digest = hub.digests.get(split) if pinned else None
-    return Rows(rows, table.num_rows, _pin_warning(hub.hub_id, commit, read), digest)
+    digest = hub.digests.get(split) if is_known else None
+    return Rows(rows, table.num_rows, () if is_pinned else (warning,), digest)
 
 
 def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
     import datasets
+    from huggingface_hub.errors import RevisionNotFoundError
 
     reachable = _hub_answers()
     try:
         with _offline(not reachable):
             return datasets.load_dataset(hub_id, config, split=split, revision=revision)
-    except datasets.exceptions.DatasetNotFoundError as error:
-        if str(error).startswith("Revision"):
-            what = f"data set {hub_id} has no revision {revision}"
-            raise ProblemsError(what, field="revision", fix="name a commit, branch or tag that exists") from error
-        what = f"the hub has no data set {hub_id}, or it needs a login"
-        raise ProblemsError(what, field="source", fix="check the name, or run `hf auth login`") from error
-    except ValueError as error:
-        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
-        raise ProblemsError(what, field="split", fix="check split, revision and params.config") from error
-    except Exception as error:  # the library's errors: a damaged cache, a full disk, a script-based data set
-        if not reachable or isinstance(error, ConnectionError | TimeoutError):
+    except Exception as error:  # the library's own, a damaged cache, a full disk, a script-based data set
+        what, field = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}", "source"
+        fix = "check source, revision and the disk of HF_HOME"
+        if isinstance(error, datasets.exceptions.DatasetNotFoundError):
+            what, fix = (
+                f"the hub has no data set {hub_id}, or it needs a login",
+                "check the name, or run `hf auth login`",
+            )
+            if isinstance(error.__cause__, RevisionNotFoundError):
+                what, field = f"data set {hub_id} has no revision {revision}", "revision"
+                fix = "name a commit, branch or tag that exists"
+        elif isinstance(error, ValueError):
+            field, fix = "split", "check split, revision and params.config"
+        elif not reachable or isinstance(error, ConnectionError | TimeoutError):
             what = f"the Hugging Face hub is unreachable, and {hub_id} is not in the local cache"
             fix = "check the network, or give the path of a JSONL or parquet file"
-            raise ProblemsError(what, field="source", fix=fix) from error
-        what = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}"
-        raise ProblemsError(what, field="source", fix="check source, revision and the disk of HF_HOME") from error
+        raise ProblemsError(what, field=field, fix=fix) from error
 
 
 def _hub_answers() -> bool:
@@ -107,17 +112,3 @@ def _offline(yes: bool) -> Iterator[None]:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
-
-
-def _commit_read(table: Any) -> str | None:
-    """Return the commit of a loaded data set, which is a folder of its files in the cache."""
-    folders = [part for file in table.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)]
-    return folders[-1] if folders else None
-
-
-def _pin_warning(hub_id: str, revision: str | None, read: str | None) -> tuple[str, ...]:
-    """Warn unless the revision is a commit: a branch or tag may change."""
-    if revision and _COMMIT.fullmatch(revision):
-        return ()
-    commit = f", such as revision: {read}, which was read" if read else ""
-    return (f"{hub_id} may change on the hub: {revision or 'no revision'} is not a commit{commit}",)

@@ -98,14 +98,6 @@ _BOILERPLATE = re.compile(
             rf"(?:\. )*(?:{_ASK})?",
             rf"(?:please )?(?:express|enter|format|give|write|round|provide|leave|report|submit|input|put|box) "
             rf"{_ANSWER}(?:{_WORD})*",
-            rf"(?:and )?(?:please )?(?:express|give|write) (?:it|this|them) (?:as|in) (?:{_WORD})*",
-            rf"(?:do not |don't )(?:include|round|simplify) (?:{_WORD})*",
-            r"(?:and )?(?:(?:express|written|give|write|rounded|round|correct) (?:it |your answer |the answer |as )*)?"
-            r"(?:as an? (?:(?:common|improper|simplified|reduced) fraction|decimal|mixed number|percentage|integer)"
-            r"|in (?:simplest|lowest|exact|reduced|simplified) (?:radical |fractional )?(?:form|terms)"
-            r"|in interval notation"
-            r"|to the nearest (?:whole|integer|ten(?:th)?|hundred(?:th)?|thousand(?:th)?|cent|dollar|percent|degree)"
-            r"(?: number| percent| of an? \w+)?) ",
         )
     )
 )
@@ -115,7 +107,6 @@ _KNOWN_WRAPPERS = (
     "Solve the following problem.",
     "Let's think step by step and output the final answer within \\boxed{}.",
     "Let's think step by step.",
-    "Think step by step.",
     "Please think step by step.",
     "Please reason step by step.",
     "The following is a math problem.",

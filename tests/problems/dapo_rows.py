@@ -33,21 +33,14 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Dapo:
-    """Rows, and what is in them.
-
-    Attributes:
-        rows: In the hub's schema, shuffled.
-        problems: The texts without the instruction, one of each.
-        contradicted: Those of them that have two golds.
-    """
+    """Rows in the hub's schema, shuffled, and the problems among them that have two golds."""
 
     rows: list[dict[str, object]]
-    problems: list[str]
     contradicted: list[str]
 
 
 def dapo(problems: int = 120, copies: int = 100, seed: int = 0) -> Dapo:
-    """Some problems, each about `copies` times.
+    """Make some problems, each about `copies` times.
 
     Every tenth stands under two indices, every fifteenth is typed in two ways; every thirtieth, among the latter, has
     another gold when it is typed the second way.
@@ -63,7 +56,7 @@ def dapo(problems: int = 120, copies: int = 100, seed: int = 0) -> Dapo:
             entries.append((f"typed-{n}", _typed_otherwise(text), str(n + 1 if n % 30 == 0 else n)))
     rows = [_row(*entry) for entry in entries for _ in range(copies + rng.randrange(-2, 3))]
     rng.shuffle(rows)
-    return Dapo(rows, texts, texts[::30])
+    return Dapo(rows, texts[::30])
 
 
 def _typed_otherwise(text: str) -> str:

@@ -49,15 +49,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
     def log_message(self, format: str, *args: object) -> None:
         pass
 
@@ -73,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._api(match, body)
         else:
             self._send(404, b"{}")
+
+    do_HEAD = do_GET = do_POST = _answer  # noqa: N815
 
     def _repository(self, match: re.Match[str]) -> Repository | None:
         repository = self.hub.repositories.get(match["repo"])
@@ -117,9 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json([one for one in entries if one["path"] in wanted])
         else:
             siblings = [{"rfilename": path} for path in repository.files]
-            self._json(
-                {"id": match["repo"], "sha": repository.commit, "siblings": siblings, "private": False, "tags": []}
-            )
+            self._json({"id": match["repo"], "sha": repository.commit, "siblings": siblings, "tags": []})
 
     def _json(self, value: object) -> None:
         self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})

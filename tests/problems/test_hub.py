@@ -89,57 +89,35 @@ def commit(source: HubSource) -> str:
 def math500() -> bytes:
     if DATA.is_dir():
         return (DATA / "math500.jsonl").read_bytes()
-    return jsonl([{"problem": f"p{n}?", "solution": "", "answer": str(n), "unique_id": str(n)} for n in range(500)])
+    return jsonl([{"problem": f"p{n}?", "solution": "", "answer": str(n)} for n in range(500)])
+
+
+def _processed(n: int) -> dict[str, Any]:
+    prompt = [{"content": f"Solve d{n}?", "role": "user"}]
+    return {"prompt": f"d{n}?", "solution": str(n), "source_prompt": prompt, "reward_model": {"ground_truth": str(n)}}
 
 
 def repositories() -> dict[str, Repository]:
     """The known data sets in the hub's schemas: real rows where they are at hand, made ones elsewhere."""
     shard = "-00000-of-00001.parquet"
-    aime = [
-        {"id": n, "problem": f"a{n}?", "solution": "", "answer": f"{n:03}", "url": "u", "year": "2024"}
-        for n in range(30)
-    ]
-    minerva = [{"question": f"m{n}?", "answer": f"{n}e-7"} for n in range(272)]
-    omni = [
-        {
-            "domain": ["d"],
-            "difficulty": 5.0,
-            "problem": f"o{n}?",
-            "solution": "s",
-            "answer": f"\\sqrt{{{n}}}",
-            "source": "x",
-        }
-        for n in range(500)
-    ]
+    aime = [{"id": n, "problem": f"a{n}?", "solution": "", "answer": f"{n:03}"} for n in range(30)]
+    omni = [{"domain": ["d"], "problem": f"o{n}?", "solution": "s", "answer": f"\\sqrt{{{n}}}"} for n in range(500)]
     school = [{"question": f"g{n}?", "answer": f"1+1=<<1+1=2>>2\n#### {n:,}"} for n in range(7473)]
-    processed = [
-        {
-            "prompt": f"d{n}?",
-            "solution": str(n),
-            "data_source": "math_dapo",
-            "source_prompt": [{"content": f"Solve d{n}?", "role": "user"}],
-            "ability": "MATH",
-            "reward_model": {"ground_truth": str(n), "style": "rule"},
-            "extra_info": {"index": str(n)},
-        }
-        for n in range(17_398)
-    ]
+    processed = [_processed(n) for n in range(17_398)]
     files: dict[str, dict[str, bytes]] = {
         "aime24": {f"data/train{shard}": parquet(aime)},
-        "minerva_math": {"test.jsonl": jsonl(minerva)},
+        "minerva_math": {"test.jsonl": jsonl([{"question": f"m{n}?", "answer": f"{n}e-7"} for n in range(272)])},
         "omni_math": {f"data/test{shard}": parquet(omni)},
         "math500": {"README.md": b"---\nlicense: mit\n---\n", "test.jsonl": math500()},
         "dapo17k": {
-            "README.md": card(all="train", cn="train", en="train"),
+            "README.md": card(all="train", en="train"),
             f"all/train{shard}": parquet(processed),
             f"en/train{shard}": parquet(processed[:50]),
-            f"cn/train{shard}": parquet(processed[50:60]),
         },
         "gsm8k": {
-            "README.md": card(main="train test", socratic="train test"),
+            "README.md": card(main="train test", socratic="test"),
             f"main/train{shard}": parquet(school),
             f"main/test{shard}": parquet(school[:1319]),
-            f"socratic/train{shard}": parquet(school[:5]),
             f"socratic/test{shard}": parquet(school[:5]),
         },
     }

@@ -60,7 +60,6 @@ def test_numbers_operators_and_brackets_tell_problems_apart(one: str, other: str
         "Enter your answer in interval notation.",
         "Please give your final answer as a decimal, rounded to two places.",
         "Round your answer to the nearest tenth.",
-        "Do not include units in your answer.",
         "The original answer is in the form $\\frac{m}{n}$, where gcd(m, n) = 1. Please find the value of $m + n$.",
         "Please format your answer as $n \\times 10^x$, where $n$ is to 2 decimal places.",
         "Please reason step by step, and put your final answer within \\boxed{}.",
