@@ -38,7 +38,7 @@ class _ManyAgainst(click.Command):
         for arg in args:
             if arg.startswith("-"):
                 option = arg
-            elif option == "--against" != spread[-1]:
+            elif option == "--against" and spread[-1] != option:
                 spread.append(option)
             spread.append(arg)
         return super().parse_args(ctx, spread)
@@ -95,7 +95,7 @@ def command(
     source = ProblemSource(**fields, params={"config": subset} if subset else {})
     with progress_bar(source.source, "rows") as show:
         problem_set = load_problems(source, show)
-    matches = _matches(source.source, problem_set, against)
+    matches = _matches(source.source, problem_set, against) if against else []
     contaminated = {match.training_id for match in matches if match.contaminated}
     with Verifier(workers=workers) as verifier:
         refused = self_check(problem_set, verifier)

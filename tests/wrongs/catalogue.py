@@ -568,6 +568,13 @@ _PROBLEMS = (
         "Of a list of acceptable answers only one is accepted.",
     ),
     Wrong(
+        "evaluation-problems-are-trained-on",
+        "rloop_core/stages/inputs.py",
+        "if repeats else training",
+        "if False else training",
+        "A problem of an evaluation set is trained on, and its pass@k measures memory.",
+    ),
+    Wrong(
         "overlap-above-the-threshold",
         "rloop_core/problems/contamination.py",
         "share >= self._containment",
