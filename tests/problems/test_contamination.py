@@ -44,8 +44,8 @@ def copies(matches: list[Match]) -> set[str]:
     return {match.training_id for match in matches if match.contaminated}
 
 
-def contaminated(training: str, evaluation: str, equal_only: bool = False) -> bool:
-    return bool(copies(found([training], [evaluation], equal_only)))
+def contaminated(training: str, evaluation: str) -> bool:
+    return bool(copies(found([training], [evaluation])))
 
 
 def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found():
@@ -71,17 +71,13 @@ def test_a_phrase_of_many_evaluation_problems_contaminates_nothing():
     assert copies(found([evaluation[3]], evaluation))
 
 
-def test_short_problems_must_be_equal():
+def test_short_problems_and_those_of_generators_must_be_equal():
     assert contaminated("3 + 4 - 2 =", "State the final answer to the following arithmetic problem: 3 + 4 - 2 =")
     for other in ("3 - 4 + 2 =", "1 + 3 + 4 - 2 =", "3 + 4 - 2 + 1 =", "3 + 4 - 3 ="):
         assert not contaminated("3 + 4 - 2 =", other)
-
-
-def test_problems_of_generators_must_be_equal():
     text = "There are {} red balls and {} green balls in the old wooden box under the bed of the landlord, all alike"
     one, two = text.format(3, 4), text.format(7, 9)
-    assert contaminated(one, two)
-    assert not found([one], [two], equal_only=True)
+    assert contaminated(one, two) and not found([one], [two], equal_only=True)
     assert copies(found([one], [two, one], equal_only=True))
 
 

@@ -116,13 +116,18 @@ def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
     assert accounted(loaded)
 
 
-def test_parquet_and_json_arrays_read_as_json_lines_do(tmp_path: Path) -> None:
+def test_the_content_and_not_the_name_decides_how_a_file_is_read(tmp_path: Path) -> None:
     rows = [{"problem": f"p{i}", "answer": str(i)} for i in range(5)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    lines = load_problems(write(tmp_path / "lines.jsonl", *rows))
+    for name in ("p.parquet", "p.jsonl.gz", "p.txt", "p.csv", "lines.json"):
+        assert load_problems(write(tmp_path / name, *rows)).digest == lines.digest
     (tmp_path / "p.json").write_text(json.dumps(rows, indent=1))
-    lines = load_problems(write(tmp_path / "p.jsonl", *rows))
-    assert load_problems(at(str(tmp_path / "p.parquet"))).digest == lines.digest
-    assert load_problems(at(str(tmp_path / "p.json"))).digest == lines.digest
+    for name in ("p.jsonl", "q.parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    for name in ("p.json", "p.jsonl", "q.parquet"):
+        assert load_problems(at(str(tmp_path / name))).digest == lines.digest
+    pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "q.parquet")
+    assert [problem.gold for problem in load_problems(at(str(tmp_path / "q.parquet")))] == ["7", "0.5"]
 
 
 SYSTEM = {"role": "system", "content": "Answer in base 7."}
@@ -145,11 +150,6 @@ def test_a_chat_with_earlier_turns_is_refused_or_skipped_and_counted(tmp_path: P
     assert (len(loaded), loaded.ledger["malformed_skipped"], loaded.warnings) == (1, 1, ())
 
 
-def test_a_set_of_bad_rows_alone_says_how_to_see_them(tmp_path: Path) -> None:
-    source = write(tmp_path / "p.jsonl", "{broken", "{too").model_copy(update={"skip_malformed": True})
-    assert "malformed_skipped 2" in refusal(source) and "leave skip_malformed out" in refusal(source)
-
-
 LINES = '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "2"}\n'
 
 
@@ -159,20 +159,6 @@ def test_a_file_that_is_no_text_in_utf_8_is_refused_whole(tmp_path: Path, conten
     (tmp_path / "p.jsonl").write_bytes(content)
     line = refusal(ProblemSource(source=str(tmp_path / "p.jsonl"), skip_malformed=skip))
     assert "is packed, or no text in UTF-8" in line and "skip_malformed" not in line
-
-
-def test_the_content_and_not_the_name_decides(tmp_path: Path) -> None:
-    rows = [json.loads(line) for line in LINES.splitlines()]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.jsonl")
-    for name in ("p.parquet", "p.jsonl.gz", "p.txt", "p.csv"):
-        (tmp_path / name).write_text(LINES)
-        assert len(load_problems(at(str(tmp_path / name)))) == 2
-    assert len(load_problems(at(str(tmp_path / "p.jsonl")))) == 2
-
-
-def test_integer_columns_with_gaps_come_as_floats_and_stay_whole(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "p.parquet")
-    assert [problem.gold for problem in load_problems(at(str(tmp_path / "p.parquet")))] == ["7", "0.5"]
 
 
 def test_the_digest_follows_ids_golds_and_order(tmp_path: Path) -> None:
@@ -205,6 +191,8 @@ def test_malformed_lines_are_named_by_number_and_skipped_only_by_option(tmp_path
     assert len(loaded) == 2
     assert loaded.ledger["malformed_skipped"] == 3
     assert accounted(loaded)
+    bad = refusal(write(tmp_path / "p.jsonl", "{broken", "{too").model_copy(update={"skip_malformed": True}))
+    assert "malformed_skipped 2" in bad and "leave skip_malformed out" in bad
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,12 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-def test_plain_is_the_problem_and_a_newline() -> None:
-    assert render("1+1=", "plain") == "1+1=\n"
-
-
 def test_templates_hold_the_problem_and_ask_for_a_readable_answer() -> None:
     problem = "What is {x} + \\frac{1}{2}?"
     for template in ("boxed", "answer-line", "plain"):
         assert problem in render(problem, template)
         assert template in TEMPLATES
+    assert render(problem, "plain") == f"{problem}\n"
     assert "\\boxed{}" in render(problem, "boxed")
     assert "Answer: $Answer" in render(problem, "answer-line")
     assert judge("steps\nAnswer: 7", "7").verdict == judge("steps \\boxed{7}", "7").verdict == "correct"
@@ -47,6 +44,8 @@ def test_chat_uses_the_tokenizers_own_format() -> None:
         render("1+1?", "chat", tokenizer)
     with pytest.raises(ProblemsError, match="has none"):
         render("1+1?", "chat")
+    with pytest.raises(ProblemsError, match="did you mean boxed"):
+        render("p", "boxd")
     tokenizer.chat_template = (
         "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[end]{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}"
@@ -96,21 +95,9 @@ def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeyp
     assert prompts[0].prompt == "\n26 Jul 2024, July 26, 2024, 2024-07-26 00:00:00.000000"
 
 
-def test_an_unknown_template_gets_a_suggestion() -> None:
-    with pytest.raises(ProblemsError, match="did you mean boxed"):
-        render("p", "boxd")
-
-
 @pytest.mark.process
 def test_self_check_names_golds_that_no_answer_could_match() -> None:
-    fine = [
-        ("a", "7"),
-        ("b", "025"),
-        ("c", "\\frac{1}{2}"),
-        ("d", "x^2+1"),
-        ("e", "\\{1,2\\}"),
-        ("f", "\\text{Tuesday}"),
-    ]
+    fine = list(zip("abcdef", ("7", "025", "\\frac{1}{2}", "x^2+1", "\\{1,2\\}", "\\text{Tuesday}"), strict=True))
     bad = [("g", "\\frac{1}{2"), ("h", "x" * 3000), ("i", "}")]
     with Verifier() as verifier:
         assert [one.problem for one in self_check(problems(*fine, *bad), verifier)] == ["g", "h", "i"]
