@@ -67,10 +67,8 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
         what, field = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}", "source"
         fix = "check source, revision and the disk of HF_HOME"
         if isinstance(error, datasets.exceptions.DatasetNotFoundError):
-            what, fix = (
-                f"the hub has no data set {hub_id}, or it needs a login",
-                "check the name, or run `hf auth login`",
-            )
+            what = f"the hub has no data set {hub_id}, or it needs a login"
+            fix = "check the name, or run `hf auth login`"
             if isinstance(error.__cause__, RevisionNotFoundError):
                 what, field = f"data set {hub_id} has no revision {revision}", "revision"
                 fix = "name a commit, branch or tag that exists"
@@ -85,7 +83,8 @@ def _load(hub_id: str, config: str | None, split: str, revision: str | None) -> 
 def _hub_answers() -> bool:
     """Return True if the hub's address answers, with any status.
 
-    The libraries try for 23 s before they give up. One connection of up to 5 s, enough for two lost packets, is faster.
+    The libraries try for 23 s before they give up, and for minutes where packets are dropped. One connection of up to
+    5 s, enough for two lost packets, is faster.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session, httpx  # type: ignore[attr-defined]
