@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -25,7 +24,7 @@ from tests.flows.server import PASSWORD, Server, _running
 RUN = "disturbed"
 OVERRIDES = ["explore.steps=5", "evaluate.samples=2", "evaluate.k=[1, 2]"]
 GPU, CPU = "rloop-gpu", "rloop-cpu"
-SILENCE = "35"
+SILENT = "rloop: silent runs crash"
 
 _SLEEPER = '''"""Loaded by every Python of a worker: exploration starts a process in a session of its own."""
 
@@ -123,10 +122,12 @@ class Disturbed:
         for file in (self.folder / "server").glob("prefect.db*"):
             file.unlink()
 
-    def deploy(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """Run `rloop deploy` and return its changes, by name."""
-        done = self.server.deploy("--json", *arguments)
-        return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
+    def shorten_silence(self, seconds: int) -> None:
+        """Have a run without a heartbeat for so long be Crashed."""
+        (found,) = self.server.post("/automations/filter", {"automations": {"name": {"any_": [SILENT]}}}).json()
+        found["trigger"]["within"] = seconds
+        kept = ("name", "description", "tags", "trigger", "actions")
+        self.server.put(f"/automations/{found['id']}", {field: found[field] for field in kept})
 
     def start_worker(self, pool: str = GPU) -> psutil.Process:
         """Start a worker, whose flows and stages are its descendants."""

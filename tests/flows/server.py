@@ -22,7 +22,7 @@ from prefect.settings import temporary_settings
 
 from flows.embedded_server import EmptyDatabase
 from rloop_core.runtime.orphans import unmarked_environment
-from tests.conftest import ROOT, call_rloop
+from tests.conftest import ROOT
 
 PASSWORD = "admin:not-a-secret"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -85,10 +85,10 @@ class Server:
         with temporary_settings(updates={getattr(prefect.settings, name): value for name, value in given.items()}):
             yield
 
-    def deploy(self, *arguments: str, check: bool = True, **settings: Any) -> subprocess.CompletedProcess[str]:
-        """Run `rloop deploy` in this process."""
-        with self.client(**settings):
-            return call_rloop("deploy", *arguments, check=check)
+    def deploy(self, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run `rloop deploy`, for a store in `folder` unless the arguments name one."""
+        store = [] if "--store" in arguments else ["--store", str(self.folder / "store")]
+        return self.call("rloop_core", "deploy", *store, *arguments, check=check, **more)
 
     def post(self, path: str, content: Any) -> httpx.Response:
         """What the UI does."""

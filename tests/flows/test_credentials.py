@@ -36,13 +36,13 @@ def test_a_worker_without_keys_takes_them_from_the_block_that_its_deployment_nam
         server.deploy()
         subprocess.run([sys.executable, "-c", _SAVE, *keys], env=server.environment(), check=True, timeout=120)
         with server.worker("rloop-cpu", **place):
-            asked = {"run": "one", "vanilla": "other", "store": f"{swift.uri}/none"}
-            without = server.wait(server.start("compare/arms", **asked))
-            deployment = server.get("/deployments/name/compare/arms")
+            asked = {"config_file": "smoke", "overrides": ["policy.path=/none"], "store": f"{swift.uri}/none"}
+            without = server.wait(server.start("rloop/iterate-cpu", **asked))
+            deployment = server.get("/deployments/name/rloop/iterate-cpu")
             server.patch(f"/deployments/{deployment['id']}", {"job_variables": {"env": {BLOCK: "store-keys"}}})
-            having = server.wait(server.start("compare/arms", **asked))
+            having = server.wait(server.start("rloop/iterate-cpu", **asked))
         assert "credentials" in without["state"]["message"]
-        assert "there is no run 'one' here" in having["state"]["message"]
+        assert "there is no model at '/none'" in having["state"]["message"]
     secret = keys[1].encode()
     assert [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()] == []
 

@@ -1,59 +1,65 @@
-"""`rloop deploy` on a real server: what it creates once, what it leaves to the operator, and a run through a worker."""
+"""`rloop deploy` on a real server: it holds what the files say, whatever was changed; and a run through a worker."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-import socket
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import rloop_core
 from rloop_core.config import load_config
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SMOKE, call_rloop
+from tests.faults.conftest import wait_until
+from tests.flows.disturbed import receiver
+from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import Server, prefect_server
-from tests.flows.turns import all_slots_taken, spans_held
 
 pytestmark = pytest.mark.process
 
-RUNS = {"rloop/iterate", "rloop/iterate-cpu", "rloop/nightly", "vanilla-rl/control"}
-DEPLOYMENTS = RUNS | {"compare/arms", "evaluate/model"}
-AUTOMATIONS = {
-    f"rloop: {what}"
-    for what in ("silent runs crash", "cancelled runs end", "crashed runs may go on", "resumable runs go on")
-}
+FOLDER = ROOT / "deployments"
+FLOWS = {"iterate": "rloop", "iterate-cpu": "rloop", "nightly": "rloop", "control": "vanilla-rl", "model": "evaluate"}
+DEPLOYMENTS = [f"{flow}/{name}" for name, flow in FLOWS.items()]
+TELL, GO = "rloop: tell of trouble", "rloop: resumable runs go on"
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(empty: Server) -> Server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with everything deployed."""
-    _deploy(empty)
-    return empty
-
-
-def _deploy(server: Server, *arguments: str) -> dict[str, dict[str, Any]]:
-    """Return the changes, by name."""
-    done = server.deploy("--json", *arguments)
-    return {change["name"]: change for change in json.loads(done.stdout)["changes"]}
-
-
-def _actions(changes: dict[str, dict[str, Any]]) -> set[str]:
-    return {change["action"] for change in changes.values()}
+    with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
+        running.deploy()
+        yield running
 
 
 def _deployment(server: Server, name: str) -> Any:
     return server.get(f"/deployments/name/{name}")
+
+
+def _automations(server: Server) -> list[dict[str, Any]]:
+    return server.post("/automations/filter", {}).json()  # type: ignore[no-any-return]
+
+
+def _held(server: Server) -> Any:
+    """Return all that `rloop deploy` sets on a server, without ids and times."""
+    kinds = ("work_pools", "deployments", "automations", "v2/concurrency_limits")
+    found = [one for kind in kinds for one in server.post(f"/{kind}/filter", {}).json()]
+    return _without_ids(sorted(found, key=lambda one: str(one["name"])))
+
+
+def _without_ids(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_ids(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    left_out = {"id", "created", "updated", "last_polled", "status"}
+    return {name: _without_ids(one) for name, one in value.items() if name not in left_out}
 
 
 def _start(server: Server, name: str, parameters: dict[str, Any], **more: Any) -> int:
@@ -63,52 +69,43 @@ def _start(server: Server, name: str, parameters: dict[str, Any], **more: Any) -
     return server.post(path, {"parameters": parameters, "state": state, **more}).status_code
 
 
-def test_a_dry_run_makes_nothing_the_first_call_all_and_the_second_nothing(empty: Server) -> None:
-    server = empty
-    needs = server.deploy("--pool-type", "kubernetes", check=False)
-    assert needs.returncode == 2 and "outlives it" in needs.stderr
-    assert _actions(_deploy(server, "--dry-run")) == {"created"}
-    assert server.post("/work_pools/filter", {}).json() == []
-    first = _deploy(server, "--store", "s3://bucket/runs")
-    assert set(first) == DEPLOYMENTS | AUTOMATIONS | {"rloop-cpu", "rloop-gpu"} and _actions(first) == {"created"}
-    assert _actions(_deploy(server, "--store", "s3://bucket/runs")) == {"left"}
-    words = server.deploy().stdout.splitlines()
-    assert words[-1] == "nothing to change: the server has it all"
-    assert "left     deployment  rloop/iterate  (kept: store s3://bucket/runs)" in words
+def test_the_server_holds_what_the_files_say_and_no_path_of_this_machine(server: Server) -> None:
+    for entry in yaml.safe_load((FOLDER / "prefect.yaml").read_text())["deployments"]:
+        one = _deployment(server, f"{FLOWS[entry['name']]}/{entry['name']}")
+        assert str(ROOT) not in json.dumps(one).replace(str(server.folder), "")
+        assert one["parameters"] == entry["parameters"] | {"store": str(server.folder / "store")}
+        assert one["work_pool_name"] == entry["work_pool"]["name"] and one["tags"] == entry["tags"] == ["rloop"]
+        assert one["version"] == rloop_core.__version__ and one["enforce_parameter_schema"] and not one["paused"]
+        limit = one["concurrency_options"] | {"limit": one["global_concurrency_limit"]["limit"]}
+        assert limit.items() >= entry["concurrency_limit"].items()
+        schedules = [{"slug": set_["slug"], "active": set_["active"], **set_["schedule"]} for set_ in one["schedules"]]
+        assert all(
+            made.items() >= wanted.items() for made, wanted in zip(schedules, entry.get("schedules", []), strict=True)
+        )
+    for name, pool in yaml.safe_load((FOLDER / "pools/pools.yaml").read_text()).items():
+        template = json.loads((FOLDER / f"pools/{pool['type']}.json").read_text())
+        assert server.get(f"/work_pools/{name}").items() >= (pool | {"base_job_template": template}).items()
+    automations = yaml.safe_load((FOLDER / "automations.yaml").read_text())["automations"]
+    assert sorted(one["name"] for one in _automations(server)) == sorted({one["name"] for one in automations} - {TELL})
 
 
-def test_the_operators_settings_stay_and_everything_else_is_put_right(server: Server) -> None:
+def test_a_second_call_changes_only_what_somebody_changed(server: Server) -> None:
+    before, automations = _held(server), _automations(server)
     nightly = _deployment(server, "rloop/nightly")
-    assert not nightly["schedules"][0]["active"]
     server.patch(f"/deployments/{nightly['id']}/schedules/{nightly['schedules'][0]['id']}", {"active": True})
-    server.patch(f"/deployments/{nightly['id']}", {"tags": ["somebody's"]})
-    server.patch("/work_pools/rloop-gpu", {"concurrency_limit": 7, "description": "somebody's"})
-    changes = _deploy(server)
-    assert changes["rloop-gpu"]["details"] == ["description", "kept: limit 7"]
-    assert changes["rloop/nightly"]["details"] == [
-        "tags",
-        "kept: store s3://bucket/runs",
-        "kept: schedule nightly is on",
-    ]
-    assert {name for name, one in changes.items() if one["action"] == "changed"} == {"rloop-gpu", "rloop/nightly"}
-    assert server.get("/work_pools/rloop-gpu")["concurrency_limit"] == 7
-    nightly = _deployment(server, "rloop/nightly")
-    assert nightly["schedules"][0]["active"] and nightly["tags"] == ["rloop"]
-    assert nightly["parameters"] == {
-        "store": "s3://bucket/runs",
-        "config_file": "qwen2.5-math-7b",
-        "name": "nightly-{date}",
-    }
-    server.patch(f"/deployments/{nightly['id']}/schedules/{nightly['schedules'][0]['id']}", {"active": False})
+    server.patch(f"/deployments/{nightly['id']}", {"tags": ["somebody's"], "concurrency_limit": 3})
+    server.patch("/work_pools/rloop-gpu", {"concurrency_limit": 7, "description": "somebody's", "is_paused": True})
+    (changed,) = (one for one in automations if one["name"] == GO)
+    server.patch(f"/automations/{changed['id']}", {"enabled": False})
+    again = {field: changed[field] for field in ("name", "description", "tags", "trigger", "actions")}
+    server.post("/automations/", again).raise_for_status()  # as Prefect's client does if an answer is lost
 
-
-def test_the_server_holds_no_path_of_this_machine(server: Server) -> None:
-    for name in DEPLOYMENTS:
-        one = _deployment(server, name)
-        assert str(ROOT) not in json.dumps(one)
-        strategy = "CANCEL_NEW" if name == "rloop/nightly" else "ENQUEUE"
-        assert one["enforce_parameter_schema"] and one["concurrency_options"]["collision_strategy"] == strategy
-        assert one["version"] == rloop_core.__version__
+    server.deploy()
+    assert server.get("/work_pools/rloop-gpu")["is_paused"], "only a pause is left as it is"
+    server.patch("/work_pools/rloop-gpu", {"is_paused": False})
+    assert _held(server) == before
+    left = [one for one in automations if one["name"] != GO]
+    assert [one for one in _automations(server) if one["name"] != GO] == left, "an update forgets the runs under way"
 
 
 def test_every_field_of_a_form_says_what_it_is(server: Server) -> None:
@@ -134,7 +131,6 @@ def test_few_fields_are_enough(server: Server) -> None:
     assert _start(server, "rloop/iterate", {}) == 201
     assert _start(server, "rloop/iterate", {"config": {"problems": {"source": "dapo17k"}}}) == 201
     assert _start(server, "evaluate/model", {"problems": "math500", "limit": 3, "verifier": {"units": "ignore"}}) == 201
-    assert _start(server, "compare/arms", {"run": "demo", "vanilla": "demo-vanilla-rl"}) == 201
 
 
 @pytest.mark.parametrize(
@@ -152,9 +148,8 @@ def test_few_fields_are_enough(server: Server) -> None:
         ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
         ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
         ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
-        ("compare/arms", {"run": "demo", "vanilla": "demo-vanilla-rl", "store": "s3://b/x?secret=word"}),
+        ("evaluate/model", {"store": "s3://b/x?secret=word"}),
         ("vanilla-rl/control", {"config_file": "no-such-config"}),
-        ("compare/arms", {"run": "demo"}),
         ("evaluate/model", {"samples": 0}),
         ("evaluate/model", {"template": "sonnet"}),
         ("evaluate/model", {"verifier": {"units": "sometimes"}}),
@@ -177,31 +172,35 @@ def test_prefects_command_refuses_a_field_that_the_form_has_not(server: Server) 
     assert refused.returncode and "iterations" in refused.stdout + refused.stderr
 
 
-def test_a_pools_type_is_fixed(server: Server) -> None:
-    refused = server.deploy("--pool-type", "docker", "--store", "s3://b/p", check=False)
-    assert refused.returncode == 2 and "prefect work-pool delete rloop-gpu" in refused.stderr
+@pytest.mark.parametrize(
+    ("store", "settings", "words"),
+    [
+        ("s3://b/x", {"PREFECT_API_URL": None}, "it names no Prefect server"),
+        ("s3://b/x", {"PREFECT_API_URL": "http://127.0.0.1:9/api"}, "Connection refused"),
+        ("s3://b/x", {"PREFECT_API_AUTH_STRING": "a:b"}, "401 Unauthorized"),
+        ("s3://key:word@bucket/x", {}, "credentials do not belong"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(server: Server, store: str, settings: dict[str, Any], words: str) -> None:
+    with server.client(**settings):
+        done = call_rloop("deploy", "--store", store, check=False)
+    assert done.returncode == 2 and words in done.stderr and "(fix: " in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_what_goes_wrong_is_said_in_one_line(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = f"http://127.0.0.1:{taken.getsockname()[1] + 1}/api"
-    cases = {
-        "no Prefect server is named": server.deploy(check=False, PREFECT_API_URL=None),
-        "no Prefect server answers": server.deploy("--api", nobody, check=False),
-        "PREFECT_API_AUTH_STRING": server.deploy(check=False, PREFECT_API_AUTH_STRING="a:b"),
-        "credentials from": server.deploy("--store", "s3://key:word@bucket/x", check=False),
-    }
-    for words, done in cases.items():
-        assert done.returncode == 2 and words in done.stderr, done.stderr
-        assert len(done.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.long
-def test_prefects_own_command_makes_the_same_deployments(server: Server) -> None:
-    file = "deployments/prefect.yaml"
-    done = server.call("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file, COLUMNS="200")
-    assert done.stdout.count("successfully created") == len(DEPLOYMENTS)
-    assert _actions(_deploy(server)) == {"left"}
+@pytest.mark.parametrize(
+    ("store", "words"), [("/data/store", "ends with its container"), ("s3://b/x", "prefect work-pool delete rloop-gpu")]
+)
+def test_a_pool_of_containers_needs_another_store_and_a_pool_of_its_own(
+    server: Server, store: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(FOLDER / "pools", tmp_path / "pools")
+    pools = yaml.safe_load((FOLDER / "pools/pools.yaml").read_text())
+    (tmp_path / "pools/pools.yaml").write_text(yaml.safe_dump({"rloop-gpu": pools["rloop-gpu"] | {"type": "docker"}}))
+    monkeypatch.setattr("flows.deploy._FOLDER", tmp_path)
+    with server.client():
+        done = call_rloop("deploy", "--store", store, check=False)
+    assert done.returncode == 2 and words in done.stderr
 
 
 SMALL = ["explore.steps=2", "evaluate.samples=2", "evaluate.k=[1, 2]"]
@@ -251,18 +250,15 @@ ASKED = {
     "config_file": "smoke",
     "name": "first",
     "iterations": 1,
-    "overrides": [*SMALL, "placement.concurrency_limit=rloop-gpu"],
+    "overrides": SMALL,
 }
 STAGES = {"explore-000", "harvest-000", "filter-000", "rft-000", "evaluate-base", "evaluate-000"}
 
 
 @pytest.fixture(scope="module")
 def first(worked: Server) -> dict[str, Any]:
-    """A finished run, which had to wait for its turn."""
-    with all_slots_taken(worked, "rloop-gpu"):
-        number = worked.start("rloop/iterate", store=str(worked.folder / "store"), **ASKED)
-        _wait_for_a_slot(worked, number)
-    return worked.wait(number)
+    """A finished run."""
+    return worked.wait(worked.start("rloop/iterate", store=str(worked.folder / "store"), **ASKED))
 
 
 def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict[str, Any]) -> None:
@@ -275,35 +271,16 @@ def test_a_deployed_run_completes_through_the_worker(server: Server, first: dict
     _check_what_the_ui_shows(server, first)
 
 
-def test_a_schedule_that_is_switched_on_starts_the_same_run_again_which_is_cached_and_needs_no_slot(
+def test_a_schedule_that_is_switched_on_starts_the_same_run_again_which_is_cached(
     worked: Server, first: dict[str, Any]
 ) -> None:
-    with all_slots_taken(worked, "rloop-gpu"):
-        second = worked.scheduled("rloop/nightly", {**ASKED, "store": str(worked.folder / "store")})
+    second = worked.scheduled("rloop/nightly", {**ASKED, "store": str(worked.folder / "store")})
     assert (second["state_name"], second["name"]) == ("Completed", "first"), second["state"]["message"]
     again = _states(worked, second)
     assert {again[stage] for stage in STAGES} == {"Cached"}
     assert second["state"]["message"] == first["state"]["message"]
     drawn = {artifact["key"] for artifact in _artifacts(worked, second)}
     assert "first-report" in drawn and not any(key.endswith("-figure") for key in drawn)
-
-
-def _wait_for_a_slot(server: Server, number: str) -> None:
-    """Wait until a run's first stages log that they wait for a slot; nothing is computed meanwhile."""
-    deadline = time.monotonic() + 240
-    waiting = "waiting for a slot of the concurrency limit rloop-gpu: other stages hold them all"
-    while not any(line.endswith(waiting) for line in _log(server, {"id": number})):
-        assert time.monotonic() < deadline, (server.folder / "rloop-gpu.log").read_text()[-4000:]
-        time.sleep(0.5)
-    assert not list((server.folder / "store").rglob("stage.log")), "no stage may start before its turn"
-
-
-def test_stages_that_share_a_slot_take_turns(server: Server) -> None:
-    with all_slots_taken(server, "rloop-gpu"):
-        pass
-    spans = spans_held(server, "rloop-gpu", 3, 0.5)
-    assert len(spans) == 3 and all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
-    assert spans_held(server, "no-such-limit", 2, 0.1), "a limit that nobody made holds nobody up"
 
 
 def _check_what_the_ui_shows(server: Server, run: dict[str, Any]) -> None:
@@ -375,3 +352,45 @@ def test_a_deployed_evaluation_says_where_its_samples_are(worked: Server) -> Non
     assert json.loads((out / "metrics.json").read_text())["samples"] == 6
     (table,) = server.post("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}}).json()
     assert {"avg@2", "pass@1", "majority@2"} == {row["metric"] for row in json.loads(table["data"])}
+
+
+@pytest.mark.long
+def test_a_failure_and_an_empty_expert_set_are_told_to_the_block_that_was_named(tmp_path: Path) -> None:
+    told: list[dict[str, str]] = []
+    database = postgres_server(tmp_path / "postgres.log") if is_installed() else nullcontext(None)
+    act = {"PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true"}
+    with receiver(told) as address, database as postgres, prefect_server(tmp_path, postgres, **act) as server:
+        refused = server.deploy("--notify", "custom-webhook/team", check=False)
+        assert refused.returncode == 2 and "has no block 'custom-webhook/team'" in refused.stderr
+        _save_webhook(server, address)
+        for notify in (["--notify", "custom-webhook/team"], []):
+            server.deploy(*notify)
+            assert [one["name"] for one in _automations(server)].count(TELL) == 1
+
+        deployment = _deployment(server, "rloop/iterate")["id"]
+        run = server.post(f"/deployments/{deployment}/create_flow_run", {"name": "third"}).json()
+        failed = {"type": "FAILED", "message": "the fix is to do it otherwise"}
+        server.post(f"/flow_runs/{run['id']}/set_state", {"state": failed, "force": True})
+        wait_until(lambda: told, "word of the failure", every=0.2)
+        assert "prefect.flow-run.Failed" in told[0]["subject"]
+        assert "the fix is to do it otherwise" in told[0]["body"] and run["id"] in told[0]["body"]
+
+        nothing = ["filter.min_successes=1000", "explore.steps=1", "iterations=1", "evaluate.sets=[]"]
+        given = [part for one in nothing for part in ("--set", one)]
+        server.call(
+            "rloop_core", "run", "--config", str(SMOKE), "--name", "poor", "--store", str(tmp_path / "s"), *given
+        )
+        wait_until(lambda: len(told) > 1, "word of the empty expert set", every=0.2)
+        assert told[1]["subject"] == "rloop: poor: rloop.expert-set.empty"
+        assert "iteration 0 of poor has an empty expert set" in told[1]["body"]
+
+
+def _save_webhook(server: Server, address: str) -> None:
+    """Save a notification block, as an operator does in the UI."""
+    kind = server.get("/block_types/slug/custom-webhook")
+    schemas = server.post("/block_schemas/filter", {"block_schemas": {"block_type_id": {"any_": [kind["id"]]}}}).json()
+    data = {"name": "team", "url": address, "json_data": {"subject": "{{subject}}", "body": "{{body}}"}}
+    block = {
+        "name": "team", "data": data, "block_type_id": kind["id"], "block_schema_id": schemas[0]["id"],
+    }  # fmt: skip
+    server.post("/block_documents/", block).raise_for_status()

@@ -25,7 +25,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def server(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("prefect")
     with prefect_server(folder, database) as running:
-        running.deploy("--store", str(folder / "store"))
+        running.deploy()
         with running.worker("rloop-gpu"):
             yield running
 
