@@ -56,7 +56,7 @@ def ui(page: object, team: Team) -> Ui:
 def test_a_run_from_login_to_artifacts(ui: Ui, team: Team) -> None:
     _log_in(ui)
     ui.go("Deployments")
-    for name in ("iterate", "iterate-cpu", "nightly", "control", "arms", "model"):
+    for name in ("iterate", "iterate-cpu", "nightly", "control", "model"):
         ui.sees(name)
     ui.screenshot("deployments", 860)
 
