@@ -3,7 +3,6 @@
 - `UntaggedTask`: a task run with tags asks the server for concurrency slots once, and fails without an answer.
 - `survive_worker`: a flow run ends with its worker, and without one it cannot be cancelled.
 - `OneLineErrors`: an expected error fills a run's log with tracebacks, its own sentence at the end.
-- `send_once`: the client repeats a request that got no answer, and so creates things twice.
 
 Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`.
 """
@@ -23,29 +22,20 @@ from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
-import httpx
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TagsContext
-from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled
 
-from rloop_core.errors import ConfigError, RLoopError, cause_of
+from rloop_core.errors import RLoopError, cause_of
 from rloop_core.printable import printable_line
 
 _PARENT_SECONDS = 2.0
 _ASK_SECONDS = 8.0
 _CHUNK = 1 << 16
 _DRAIN_SECONDS = 10.0
-_TRIES = 5
-_BUSY = (408, 429, 502, 503)
-_LOCKED_UP = (
-    "end the server (kill -9), start it again and give the same command again; Prefect before 3.8.6 can lock itself "
-    "up so on SQLite (PrefectHQ/prefect issue 23055), on Postgres it does not"
-)
 
 
 class UntaggedTask(Task[..., Any]):
@@ -185,40 +175,3 @@ class _Relay(threading.Thread):
             if not waiting:
                 return
             time.sleep(0.01)
-
-
-def send_once(client: SyncPrefectClient, what: str, send: Callable[[], object], is_done: Callable[[], bool]) -> None:
-    """Send a change; if no answer comes, look whether it was made before sending it again.
-
-    Prefect's client repeats a request that got no answer. A repeated "create an automation" leaves two of one name,
-    and both act.
-
-    Args:
-        client: A client of the server.
-        what: The thing that is changed, for the error.
-        send: Sends the change.
-        is_done: Returns True if the server has it.
-
-    Raises:
-        ConfigError: The server has stopped answering.
-    """
-    for attempt in range(1, _TRIES + 1):
-        try:
-            with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
-                send()
-            return
-        except (httpx.TransportError, PrefectHTTPStatusError) as error:
-            refused = isinstance(error, PrefectHTTPStatusError) and error.response.status_code not in _BUSY
-            if refused or attempt == _TRIES:
-                raise
-        with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 0}):
-            health_error = client.api_healthcheck()
-        try:
-            if isinstance(health_error, httpx.TimeoutException):
-                raise health_error
-            with temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 2}):
-                if is_done():
-                    return
-        except httpx.TimeoutException as error:
-            what_failed = f"the server stopped answering while it made {what}"
-            raise ConfigError(what_failed, field="--api", fix=_LOCKED_UP) from error
