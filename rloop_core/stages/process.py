@@ -25,7 +25,6 @@ from rloop_core.printable import printable_line
 from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
-from rloop_core.runtime.rank_watchdog import stalled_ranks
 from rloop_core.runtime.supervisor import supervise
 from rloop_core.stages.failure import FREE_SPACE, explain_sigkill, failure_of, is_full, kernel_kills
 from rloop_core.stages.job import StageJob, StageOutcome
@@ -126,8 +125,6 @@ def run_in_process(
         if process.exitcode is not None and process.exitcode < 0:
             end_orphans()  # the supervisor itself was killed
     if reason:
-        if kind is StageCrashed and (stalled := stalled_ranks(job.ranks_folder)):
-            reason = f"{reason}; {stalled}"
         raise kind(reason, field=job.name, fix=RESUMES)
     return _outcome(job, process.exitcode, kills)
 

@@ -31,7 +31,6 @@ from rloop_core.files import replace_text
 from rloop_core.plan.sharding import sharding_named
 from rloop_core.runtime.events import Event, OnEvent, ignore_event
 from rloop_core.runtime.lifetime import die_with_parent
-from rloop_core.runtime.rank_watchdog import heartbeat, stalled_ranks
 from rloop_core.runtime.supervisor import GRACE_SECONDS
 from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
 from rloop_core.stages.job import STAGES_WITH_RANKS, StageJob, StageOutcome
@@ -91,11 +90,10 @@ def run_rank(job: StageJob, on_event: OnEvent) -> None:
 
     rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))  # not set for a single rank
     try:
-        with heartbeat(job.ranks_folder, rank):
-            outcome = execute(job, on_event if rank == 0 else ignore_event, rank, ranks)
-            if rank == 0:
-                replace_text(job.ranks_folder / "outcome.json", json.dumps(asdict(outcome)))
-            _leave_process_group()
+        outcome = execute(job, on_event if rank == 0 else ignore_event, rank, ranks)
+        if rank == 0:
+            replace_text(job.ranks_folder / "outcome.json", json.dumps(asdict(outcome)))
+        _leave_process_group()
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
@@ -230,9 +228,7 @@ def _error_of_rank(job: StageJob, rank: int, how: str, kills: int | None = None)
         what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
         return StageCrashed(what, field=job.stage, fix=fix)
     if data["kind"] == PeerLost.__name__:
-        stalled = stalled_ranks(job.ranks_folder)
-        what = f"rank {rank} lost another: {f'{stalled}; ' if stalled else ''}{data['what'][:200]}"
-        return PeerLost(what, field=job.stage, fix=RESUMES)
+        return PeerLost(f"rank {rank} lost another: {data['what'][:200]}", field=job.stage, fix=RESUMES)
     return error_from_data({**data, "what": f"rank {rank}: {data['what']}"}, job.stage, "see the stage's log")
 
 
