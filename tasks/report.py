@@ -11,7 +11,7 @@ from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows,
 from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
-from rloop_core.stages.job import STAGES
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Store
 from tasks.artifacts import Origin, artifact_key, code_markdown, escape_markdown
 from tasks.prefect_workarounds import untagged_task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -73,42 +73,6 @@ class Config(Section):
     def evaluation_tokens_of(self, label: str) -> int:
         """Return the completion budget of one evaluation set, in tokens."""
         return self.evaluate.of(label).max_completion_tokens or self.explore.max_completion_tokens
-
-    def stage_identity(self, stage: str) -> dict[str, Any]:
-        """Return the config's part of a stage's fingerprint; the stage adds inputs and code versions.
-
-        A field appears under every stage that reads it directly. Results of earlier stages and problem sets enter by
-        their digests instead, so equal inputs are equal wherever they come from.
-        """
-        model = {"dtype": self.policy.dtype, "trust_remote_code": self.policy.trust_remote_code}
-        shape = {"steps": self.explore.steps, "group_size": self.explore.group_size}  # harvest checks the record by it
-        shared = {
-            "prompt": self.prompt.identity(),
-            "policy": model,
-            "verifier": self.verifier.model_dump(mode="json"),
-            "seed": self.seed,
-        }
-        sections: dict[str, dict[str, Any]] = {
-            "explore": {**shared, "explore": self.explore.identity(), **self.lora.identity_of("explore")},
-            "harvest": {"harvest": self.harvest.identity(), "shape": shape},
-            "filter": {"filter": self.filter.identity(), "seed": self.seed},
-            "rft": {"rft": self.rft.identity(), "policy": model, "seed": self.seed, **self.lora.identity_of("rft")},
-            "evaluate": {
-                **shared,
-                "evaluate": self._evaluation_identity(),
-                "max_completion_tokens": self.evaluation_tokens,
-            },
-        }
-        if self.harvest.snapshot_samples:
-            sampling = {"temperature": self.explore.temperature, "tokens": self.explore.max_completion_tokens}
-            sections["harvest"] |= {**shared, "sampling": sampling}
-        return sections[stage]
-
-    def _evaluation_identity(self) -> dict[str, Any]:
-        """Return how sets are sampled and summarised; a set appears only if it has its own settings."""
-        shared = self.evaluate.model_dump(mode="json", exclude={"base", "sets", "snapshots", "select_on", "select_by"})
-        by_set = {each.label: each.own for each in self.evaluate.sets if each.own}
-        return {**shared, "sets": by_set} if by_set else shared
 
     @model_validator(mode="after")
     def _possible(self) -> Config:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rloop_core.evaluation.metrics import metric_order
 from rloop_core.results.tables import duration as duration
 from rloop_core.runtime.events import Event
-from rloop_core.stages.job import STAGES
+from rloop_core.stages.registry import STAGES
 
 Key = tuple[str, int]
 """A stage and its iteration."""
@@ -117,46 +116,6 @@ def _step_text(metrics: Mapping[str, Any]) -> str:
 def result_text(stage: str, metrics: Mapping[str, Any]) -> str:
     """Return a stage's result in a few words, from its manifest or its last event; empty if figures are missing."""
     try:
-        return _RESULTS[stage](metrics)
+        return STAGES[stage].result(metrics)
     except (LookupError, AttributeError, TypeError, ValueError):
         return ""
-
-
-def _explore(metrics: Mapping[str, Any]) -> str:
-    reward = f"reward {metrics['reward_first']:+.2f} to {metrics['reward_last']:+.2f}"
-    return f"{reward}, accuracy {metrics['accuracy_first']:.0%} to {metrics['accuracy_last']:.0%}"
-
-
-def _harvest(metrics: Mapping[str, Any]) -> str:
-    return f"mean success rate {metrics['mean_success_rate']:.0%}"
-
-
-def _filter(metrics: Mapping[str, Any]) -> str:
-    status = "" if metrics["status"] == "filtered" else f", {metrics['status']}"
-    counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,} hard problems"
-    return f"{counts} (threshold {metrics['threshold']:g}{status})"
-
-
-def _rft(metrics: Mapping[str, Any]) -> str:
-    if metrics["status"] == "carried":
-        return "empty expert set: theta_i carried forward"
-    figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if isinstance(value, float)]
-    return ", ".join(figures[:2]) or str(metrics["status"])
-
-
-def _evaluate(metrics: Mapping[str, Any]) -> str:
-    parts = []
-    for label, summary in metrics.items():
-        names = sorted((name for name in summary if name.startswith(("avg@", "pass@"))), key=metric_order)
-        first_and_last = dict.fromkeys([names[0], names[-1]])
-        parts.append(f"{label}: " + ", ".join(f"{name} {summary[name]['value']:.1%}" for name in first_and_last))
-    return "; ".join(parts)
-
-
-_RESULTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "explore": _explore,
-    "harvest": _harvest,
-    "filter": _filter,
-    "rft": _rft,
-    "evaluate": _evaluate,
-}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.rollout.available import engine_name
-from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.recording import Sampling
+from rloop_core.config import Config
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories.shards import consolidate
+from rloop_core.stages.stage import Source, Stage, sampling_identity
+
+if TYPE_CHECKING:
+    from rloop_core.rollout.engine import SamplingSettings
 
 _SET = "problems:"
 
@@ -25,6 +26,11 @@ def run(context: StageContext) -> StageOutcome:
     Batches that an earlier attempt finished are not sampled again. The artifact holds the final policy's samples in
     `set-00/` and so on, a snapshot's in `step-000001/set-00/`.
     """
+    from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+    from rloop_core.rollout.available import engine_name
+    from rloop_core.rollout.recording import Sampling
+    from rloop_core.trajectories.shards import consolidate
+
     config = context.config
     sets = {role.removeprefix(_SET): context.problems(role) for role in context.roles(_SET)}
     folders = {label: f"set-{index:02d}" for index, label in enumerate(sets)}
@@ -76,6 +82,8 @@ def _snapshots(context: StageContext) -> dict[int, Path]:
 
 def _settings(context: StageContext, label: str, step: int) -> SamplingSettings:
     """Return a set's settings; each policy has its own seed, or equal policies would agree by more than chance."""
+    from rloop_core.rollout.engine import SamplingSettings
+
     config = context.config
     settings = config.evaluate.of(label)
     return SamplingSettings(
@@ -86,3 +94,46 @@ def _settings(context: StageContext, label: str, step: int) -> SamplingSettings:
         batch=config.placement.generation_batch,
         seed=derive_seed(config.seed, "evaluate", label, context.job.iteration, step),
     )
+
+
+def _sources(config: Config, iteration: int) -> list[Source]:
+    snapshots = [Source("explored", iteration, "explore")] if iteration >= 0 and config.evaluate.snapshots else []
+    return [Source("policy", iteration, config.policy_stage), *snapshots]
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    """How sets are sampled and summarised; a set appears only if it has its own settings."""
+    other = {"base", "sets", "snapshots", "select_on", "select_by"}
+    evaluation = config.evaluate.model_dump(mode="json", exclude=other)
+    by_set = {each.label: each.own for each in config.evaluate.sets if each.own}
+    return {
+        **sampling_identity(config),
+        "evaluate": {**evaluation, "sets": by_set} if by_set else evaluation,
+        "max_completion_tokens": config.evaluation_tokens,
+    }
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    from rloop_core.evaluation.metrics import metric_order
+
+    parts = []
+    for label, summary in metrics.items():
+        names = sorted((name for name in summary if name.startswith(("avg@", "pass@"))), key=metric_order)
+        first_and_last = dict.fromkeys([names[0], names[-1]])
+        parts.append(f"{label}: " + ", ".join(f"{name} {summary[name]['value']:.1%}" for name in first_and_last))
+    return "; ".join(parts)
+
+
+EVALUATE = Stage(
+    name="evaluate",
+    version=4,
+    run=run,
+    sources=_sources,
+    identity=_identity,
+    result=_result,
+    colour="#E69F00",
+    problems=lambda config: "evaluation",
+    is_wanted=lambda config: bool(config.evaluate.sets),
+    samples=lambda config: True,
+    judges=True,
+)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from rloop_core.rollout.available import engine_name
-from rloop_core.rollout.policy import load_tokenizer
-from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import make_verifier
-from rloop_core.rollout.vllm_server import asks_server
+from rloop_core.config import Config
 from rloop_core.runtime import events
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.explore import explore, write_artifact
-from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
+from rloop_core.stages.stage import Source, Stage, sampling_identity
 
 
 def run(context: StageContext) -> StageOutcome:
     """Run or resume the RL phase, prove it complete, and lay out its artifact."""
+    from rloop_core.rollout.available import engine_name
+    from rloop_core.rollout.policy import load_tokenizer
+    from rloop_core.rollout.prompts import encode_problems
+    from rloop_core.rollout.recording import make_verifier
+    from rloop_core.rollout.vllm_server import asks_server
+    from rloop_core.training.explore import explore, write_artifact
+    from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
+
     config = context.config
     job = context.training_job()
     tokenizer = load_tokenizer(job.policy, trust_remote_code=config.policy.trust_remote_code)
@@ -54,3 +58,34 @@ def run(context: StageContext) -> StageOutcome:
         **drift_summary(rows),
     }
     return StageOutcome(counts, metrics, sampled_by=engine)
+
+
+def _sources(config: Config, iteration: int) -> list[Source]:
+    """theta_i, except in the ablation that goes on from the RL endpoint."""
+    stage = "explore" if config.explore.start == "rl-endpoint" else config.policy_stage
+    return [Source("policy", iteration - 1, stage)]
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    lora = config.lora.identity_of("explore")
+    return {**sampling_identity(config), "explore": config.explore.identity(), **lora}
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    reward = f"reward {metrics['reward_first']:+.2f} to {metrics['reward_last']:+.2f}"
+    return f"{reward}, accuracy {metrics['accuracy_first']:.0%} to {metrics['accuracy_last']:.0%}"
+
+
+EXPLORE = Stage(
+    name="explore",
+    version=3,
+    run=run,
+    sources=_sources,
+    identity=_identity,
+    result=_result,
+    colour="#0072B2",
+    problems=lambda config: "training",
+    is_wanted=lambda config: True,
+    trains=True,
+    judges=True,
+)

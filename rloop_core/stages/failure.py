@@ -17,7 +17,8 @@ from rloop_core.config import PlacementConfig
 from rloop_core.errors import RESUMES, PeerLost, RLoopError, error_as_data, is_out_of_memory
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
-from rloop_core.stages.job import STAGES_WITH_RANKS, StageJob
+from rloop_core.stages.job import StageJob
+from rloop_core.stages.registry import trains
 
 VMSTAT = Path("/proc/vmstat")
 FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
@@ -107,7 +108,7 @@ def device_advice(job: StageJob) -> str:
     elif job.stage == "rft":
         lower = ["micro_batch_tokens"]
     more = []
-    if job.stage in STAGES_WITH_RANKS:
+    if trains(job):
         if not placement.gradient_checkpointing:
             more.append("set placement.gradient_checkpointing")
         if "offload" not in (placement.accelerate_config or ""):

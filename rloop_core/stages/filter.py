@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
-from rloop_core.stages.execute import StageContext
+from rloop_core.config import Config
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
-from rloop_core.trajectories.filter import filter_experts
+from rloop_core.stages.stage import Source, Stage
 
 
 def run(context: StageContext) -> StageOutcome:
     """Filter, and keep the ledger of how many trajectories each step removed."""
+    from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
+    from rloop_core.trajectories.filter import filter_experts
+
     files = sorted((context.folder("trajectories") / TRAJECTORIES_FOLDER).glob("*.parquet"))
     shutil.rmtree(context.out, ignore_errors=True)
     config = context.config
@@ -20,3 +25,24 @@ def run(context: StageContext) -> StageOutcome:
     content = report.to_dict()
     (context.out / LEDGER_FILE).write_text(json.dumps(content, indent=1, sort_keys=True))
     return StageOutcome({"trajectories": report.trajectories, "problems": report.problems}, content)
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    return {"filter": config.filter.identity(), "seed": config.seed}
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    status = "" if metrics["status"] == "filtered" else f", {metrics['status']}"
+    counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,} hard problems"
+    return f"{counts} (threshold {metrics['threshold']:g}{status})"
+
+
+FILTER = Stage(
+    name="filter",
+    version=1,
+    run=run,
+    sources=lambda config, iteration: [Source("trajectories", iteration, "harvest")],
+    identity=_identity,
+    result=_result,
+    colour="#009E73",
+)

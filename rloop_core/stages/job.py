@@ -11,14 +11,6 @@ from rloop_core.config import Config
 from rloop_core.files import replace_text
 from rloop_core.store import stage_folder
 
-STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
-
-STAGES_WITH_RANKS = ("explore", "rft")
-"""Stages that train; the others run in one process, whatever placement says."""
-
-STAGE_VERSIONS = {"explore": 3, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 4}
-"""Raise a version when the stage's code changes what it computes, so that old artifacts are not reused."""
-
 
 @dataclass(frozen=True)
 class InputRef:
@@ -59,7 +51,7 @@ class StageJob:
     """One stage of one iteration of a run."""
 
     stage: str
-    """One of STAGES, or `preflight`."""
+    """The name of a stage, or `preflight`."""
     run: str
     iteration: int
     """-1 for the evaluation of theta_0."""
@@ -100,22 +92,6 @@ class StageJob:
     def name(self) -> str:
         """`run/iteration-000/explore`, for messages."""
         return stage_folder(self.run, self.iteration, self.stage)
-
-    @property
-    def samples(self) -> bool:
-        """True if the stage spends its time on sampling completions, in batches that any machine may sample."""
-        return self.stage == "evaluate" or (self.stage == "harvest" and self.config.harvest.snapshot_samples > 0)
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks, over all machines."""
-        return self.config.placement.processes if self.stage in STAGES_WITH_RANKS else 1
-
-    @property
-    def machines(self) -> int:
-        """Number of machines that share the stage."""
-        shared = self.stage in STAGES_WITH_RANKS or self.samples
-        return self.config.placement.machines if shared else 1
 
     @property
     def _suffix(self) -> str:

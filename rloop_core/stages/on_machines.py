@@ -17,6 +17,7 @@ from rloop_core.runtime.machines import Cluster, Work
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.ranks import empty_ranks_folder
+from rloop_core.stages.registry import machines_of, samples
 
 
 def check_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
@@ -46,7 +47,7 @@ def run_stage(
     Raises:
         RLoopError: As `run_in_process`; with several machines, the first cause, with the machine's name.
     """
-    if job.machines == 1:
+    if machines_of(job) == 1:
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
 
     note = events.as_notes(on_event)
@@ -54,7 +55,7 @@ def run_stage(
     for outcome_file in Path(job.work).glob("outcome-*.json"):
         outcome_file.unlink(missing_ok=True)
     first, *others = _shares(job, cluster)
-    if job.samples:
+    if samples(job):
         works: list[Work] = [partial(_sample, first, on_event, **limits)]
         works += [partial(_sample, share, events.ignore_event, **limits) for share in others]
         cluster.share_batches(works, note, should_stop)
@@ -77,7 +78,7 @@ def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[],
 
 
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
-    endpoint = "" if job.samples else f"{cluster.address()}:{_free_port()}"
+    endpoint = "" if samples(job) else f"{cluster.address()}:{_free_port()}"
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
 
 

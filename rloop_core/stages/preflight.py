@@ -24,7 +24,7 @@ from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
 from rloop_core.store import Store

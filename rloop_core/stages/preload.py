@@ -20,6 +20,10 @@ _LIBRARIES = (
     "trl.trainer.sft_trainer",
     "rloop_core.stages.process",  # a third of a second, most of it the config's
     "rloop_core.stages.execute",
+    "rloop_core.rollout.recording",
+    "rloop_core.training.explore",
+    "rloop_core.training.rft",
+    "rloop_core.evaluation.outcomes",
 )
 
 with without_collections():

@@ -33,7 +33,8 @@ from rloop_core.runtime.events import Event, OnEvent, ignore_event
 from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.supervisor import GRACE_SECONDS
 from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
-from rloop_core.stages.job import STAGES_WITH_RANKS, StageJob, StageOutcome
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.registry import ranks_of, trains
 
 _LOG_PREFIX = "[rank ${rank}] "
 _EXIT_DELAY_SECONDS = 2.0
@@ -46,8 +47,7 @@ _JOIN_SECONDS = 300
 
 def needs_launcher(job: StageJob) -> bool:
     """Return True if a launcher starts the stage's ranks: several, or one with an accelerate config."""
-    has_config = job.config.placement.accelerate_config is not None
-    return (job.stage in STAGES_WITH_RANKS and has_config) or job.ranks > 1
+    return trains(job) and (ranks_of(job) > 1 or job.config.placement.accelerate_config is not None)
 
 
 def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
@@ -123,7 +123,7 @@ def _launch_by_torchrun(job: StageJob, on_event: OnEvent) -> None:
     launch = LaunchConfig(
         min_nodes=machines,
         max_nodes=machines,
-        nproc_per_node=job.ranks // machines,
+        nproc_per_node=ranks_of(job) // machines,
         run_id=job.stage,
         max_restarts=0,
         start_method="fork",
@@ -194,7 +194,7 @@ def accelerate_command(job: StageJob, logs: Path) -> list[str]:
     command += ["--config_file", str(job.config.placement.accelerate_config)]
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
     command += ["--mixed_precision", "bf16" if job.config.policy.dtype == "bfloat16" else "no"]
-    command += ["--num_processes", str(job.ranks), "--tee", "3", "--log_dir", str(logs)]
+    command += ["--num_processes", str(ranks_of(job)), "--tee", "3", "--log_dir", str(logs)]
     if job.share is None:  # the endpoint of this rendezvous is in `_launch_environment`: no option takes a file
         settings = ",".join(f"{key}={value}" for key, value in _FILE_RENDEZVOUS.items())
         command += ["--num_machines", "1", "--main_process_port", "0"]
@@ -236,7 +236,7 @@ def _first_error(job: StageJob, how: str) -> RLoopError:
     """Return the first error of this machine's ranks; crashes and lost peers only if there is nothing else."""
     files = sorted(job.ranks_folder.glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
     machine, machines = (job.share.machine, job.share.machines) if job.share else (0, 1)
-    each = job.ranks // machines
+    each = ranks_of(job) // machines
     ranks = [int(path.stem.removeprefix("error-")) for path in files]
     errors = [_error_of_rank(job, rank, how) for rank in ranks if rank // each == machine]
     causes = [error for error in errors if not isinstance(error, StageCrashed)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
-from rloop_core.rollout.policy import load_model, save_policy
-from rloop_core.stages.execute import StageContext
+from rloop_core.config import Config
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
-from rloop_core.training.rft import finetune
-from rloop_core.trajectories import EXPERTS_FILE
+from rloop_core.stages.stage import Source, Stage, model_identity
 
 
 def run(context: StageContext) -> StageOutcome:
     """Fine-tune theta_i on the stored token ids; without experts, theta_{i+1} is theta_i (`filter.on_empty: carry`)."""
     import pyarrow.parquet as pq
+
+    from rloop_core.rollout.policy import load_model, save_policy
+    from rloop_core.training.rft import finetune
+    from rloop_core.trajectories import EXPERTS_FILE
 
     config = context.config
     job = context.training_job()
@@ -43,3 +47,35 @@ def run(context: StageContext) -> StageOutcome:
     shutil.copytree(context.work / "policy", context.out / "policy")
     counts = {"trajectories": table.num_rows, "updates": int(metrics.pop("updates"))}
     return StageOutcome(counts, {"status": "trained", **metrics})
+
+
+def _sources(config: Config, iteration: int) -> list[Source]:
+    """theta_i and the expert set; in the ablation that starts from the RL endpoint, that and theta_i as well."""
+    experts = Source("experts", iteration, "filter")
+    if config.rft.start == "rl-endpoint":
+        theta = Source("theta", iteration - 1, config.policy_stage)
+        return [Source("policy", iteration, "explore"), experts, theta]
+    return [Source("policy", iteration - 1, config.policy_stage), experts]
+
+
+def _identity(config: Config) -> dict[str, Any]:
+    return {**model_identity(config), "rft": config.rft.identity(), **config.lora.identity_of("rft")}
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    if metrics["status"] == "carried":
+        return "empty expert set: theta_i carried forward"
+    figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if isinstance(value, float)]
+    return ", ".join(figures[:2]) or str(metrics["status"])
+
+
+RFT = Stage(
+    name="rft",
+    version=2,
+    run=run,
+    sources=_sources,
+    identity=_identity,
+    result=_result,
+    colour="#CC79A7",
+    trains=True,
+)

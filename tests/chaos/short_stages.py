@@ -13,9 +13,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rloop_core.config import load_config
@@ -23,7 +21,7 @@ from rloop_core.evaluation.outcomes import problem_outcomes
 from rloop_core.problems import Problem
 from rloop_core.rollout.policy import copy_policy_files
 from rloop_core.stages import execute
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.trajectories import EXPERTS_FILE
 from rloop_core.trajectories.shards import ShardName, consolidate, write_shard
@@ -187,15 +185,11 @@ def put_in_place(change: Callable[[object, str, object], None] = setattr) -> Non
     Args:
         change: Sets an attribute; pytest's `monkeypatch.setattr` restores it after a test.
     """
-    change(execute, "import_module", _module)
+    body = execute._body
+    short = {"preflight": preflight, "explore": explore, "rft": rft, "evaluate": evaluate}
+    change(execute, "_body", lambda stage: short.get(stage) or body(stage))
     change(execute, "_set_up_libraries", lambda *_: None)
     change(execute, "_device", lambda *_: "cpu")
-
-
-def _module(name: str) -> Any:
-    short = {"preflight": preflight, "explore": explore, "rft": rft, "evaluate": evaluate}
-    body = short.get(name.rpartition(".")[2])
-    return SimpleNamespace(run=body) if body else import_module(name)
 
 
 def short_config(folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rloop_core.stages import execute, harvest
-from rloop_core.stages.execute import StageContext
+from rloop_core.stages.context import StageContext
 from rloop_core.store import Lease, Store, manifest
 from rloop_core.training import checkpoints, rollouts
 from rloop_core.trajectories import shards

@@ -12,9 +12,9 @@ from rloop_core.config import Config, PlacementConfig, ProblemSource, make_confi
 from rloop_core.config.base import Section
 from rloop_core.config.evaluation import SAMPLING
 from rloop_core.errors import ConfigError
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import fingerprint
 
-STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 BASE: dict[str, Any] = {
     "problems": {"source": "gsm8k", "params": {"knob": 1}},
     "explore": {"steps": 12, "snapshot_every": 4, "max_completion_tokens": 64}, "harvest": {"snapshot_samples": 2},
@@ -109,7 +109,7 @@ def variants(path: tuple[str, ...], kind: Any) -> list[Config]:
 
 
 def identities(config: Config) -> dict[str, str]:
-    return {stage: fingerprint(config.stage_identity(stage)) for stage in STAGES}
+    return {name: fingerprint(stage.identity(config)) for name, stage in STAGES.items()}
 
 
 ALL = list(leaves(Config))
@@ -175,7 +175,7 @@ def test_a_sets_own_sampling_affects_only_evaluate(name):
 
 
 def test_sets_without_own_settings_do_not_change_the_fingerprint():
-    assert set(make_config(BASE).stage_identity("evaluate")["evaluate"]) == set(SAMPLING)
+    assert set(STAGES["evaluate"].identity(make_config(BASE))["evaluate"]) == set(SAMPLING)
 
 
 @pytest.mark.parametrize("change", [{"alpha": 3.0}, {"target_modules": ["q_proj"]}])
@@ -186,7 +186,7 @@ def test_adapters_affect_training_stages_and_only_with_a_rank(change):
     assert {stage for stage in STAGES if other[stage] != before[stage]} == {"explore", "rft"}
     none = {**BASE, "lora": {}}
     assert identities(make_config({**none, "lora": change})) == identities(make_config(none))
-    assert "lora" not in make_config(none).stage_identity("explore") | make_config(none).stage_identity("rft")
+    assert not any("lora" in stage.identity(make_config(none)) for stage in STAGES.values())
 
 
 def test_harvest_depends_on_sampling_settings_only_when_it_samples():
@@ -231,7 +231,7 @@ def test_the_importance_cap_counts_with_vllm_only() -> None:
 
 
 def test_the_default_engine_and_objective_keep_the_fingerprints_of_older_runs() -> None:
-    section = make_config(BASE).stage_identity("explore")["explore"]
+    section = STAGES["explore"].identity(make_config(BASE))["explore"]
     assert not {"engine", "importance_cap", "objective"} & section.keys()
     gspo = make_config({**BASE, "explore": {**BASE["explore"], "objective": "gspo"}})
-    assert gspo.stage_identity("explore")["explore"]["objective"] == "gspo"
+    assert STAGES["explore"].identity(gspo)["explore"]["objective"] == "gspo"

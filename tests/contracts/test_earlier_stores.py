@@ -7,6 +7,7 @@ without weights, tokenizers and report.
 from __future__ import annotations
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rloop_core.results.run_reader import read_run
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import find_garbage
 from rloop_core.stages.inputs import stages_of
-from rloop_core.stages.job import STAGE_VERSIONS
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, content_digest, file_sha256, read_manifest
@@ -52,9 +53,9 @@ def test_todays_code_would_compute_nothing_again(store: Store, monkeypatch: pyte
     assert (VERIFIER_VERSION, len(Policies.model_fields)) == ("3", 6)
     monkeypatch.setattr("rloop_core.stages.identity.VERIFIER_VERSION", "2")
     monkeypatch.setattr(Policies, "model_dump", lambda self, **how: {**_POLICIES, **dict(self)})
-    assert STAGE_VERSIONS == {**VERSIONS, "explore": 3, "rft": 2}
+    assert {name: stage.version for name, stage in STAGES.items()} == {**VERSIONS, "explore": 3, "rft": 2}
     for stage, version in VERSIONS.items():
-        monkeypatch.setitem(STAGE_VERSIONS, stage, version)
+        monkeypatch.setitem(STAGES, stage, replace(STAGES[stage], version=version))
     config = read_run_config(store, RUN)
     assert StageRunner(config, store, None).remaining() == []
     status = run_status(store, RUN, store.local_path(".cache"))

@@ -8,7 +8,7 @@ import pytest
 
 from rloop_core import errors
 from rloop_core.config import make_config
-from rloop_core.stages.job import STAGES
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, manifest_key, stage_folder
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA, VERSION_KEY
@@ -46,7 +46,7 @@ def test_manifest_keys(manifest):
 
 
 def test_store_layout(tmp_path):
-    assert STAGES == ("explore", "harvest", "filter", "rft", "evaluate")
+    assert tuple(STAGES) == ("explore", "harvest", "filter", "rft", "evaluate")
     assert manifest_key("run", 0, "explore") == "run/iteration-000/explore/manifest.json"
     assert stage_folder("run", 12, "rft") == "run/iteration-012/rft"
     store = Store(str(tmp_path))

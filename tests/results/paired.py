@@ -10,7 +10,7 @@ from typing import Any
 
 from rloop_core.config import Config, FilterConfig, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.stages.inputs import sources_of
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, read_manifest
 from rloop_core.trajectories.filter import filter_experts
@@ -86,7 +86,7 @@ class ArmRun(FakeRun):
 
     def made_from(self, iteration: int, stage: str) -> dict[str, Any]:
         sources = self._inputs(iteration, stage)
-        identity = {"config": self.config.stage_identity(stage), "inputs": sources, "verifier": self.verifier}
+        identity = {"config": STAGES[stage].identity(self.config), "inputs": sources, "verifier": self.verifier}
         inputs = tuple(InputEntry(uri="u", digest=digest) for _, digest in sources)
         return {"inputs": inputs, "identity": json.loads(json.dumps(identity))}
 
@@ -94,7 +94,7 @@ class ArmRun(FakeRun):
         if stage == "evaluate":
             return [[role, digest] for role, digest in self.digests.items() if role != "problems"]
         found = []
-        for role, i, name in sources_of(self.config, stage, iteration):
+        for role, i, name in STAGES[stage].sources(self.config, iteration):
             made = read_manifest(self.store, self.config.name, i, name) if i >= 0 else None
             found.append([role, made.digest if made else self.digests["policy"]])
         return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]

@@ -19,6 +19,7 @@ from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StoreE
 from rloop_core.problems import load_problems, loading
 from rloop_core.results.page import fill_template
 from rloop_core.results.status import run_status
+from rloop_core.stages.filter import FILTER
 from rloop_core.stages.garbage import delete_garbage, find_garbage
 from rloop_core.stages.run_record import read_run_config, write_run_record
 from rloop_core.store import Store, publish, read_manifest, stage_folder
@@ -106,7 +107,7 @@ def kept_run(root: Path) -> Store:
     write_run_record(store, config)
     work.mkdir()
     (work / "rows").write_text("x")
-    identity = {"config": config.stage_identity("filter")}
+    identity = {"config": FILTER.identity(config)}
     publish(store, work, run="run", iteration=0, stage="filter", fingerprint="f" * 64, inputs=(), identity=identity,
             counts={"problems": 1}, metrics={}, versions={}, seed=0, seconds=1.0)  # fmt: skip
     return store

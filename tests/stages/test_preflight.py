@@ -16,6 +16,7 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.stages import preflight
 from rloop_core.stages.execute import _show_one_gpu
+from rloop_core.stages.job import StageJob
 from rloop_core.stages.preflight import check_memory
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
@@ -86,7 +87,7 @@ def test_a_stage_that_trains_in_one_process_sees_one_gpu(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")  # so that it is restored
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    _show_one_gpu(stage, ranks)
+    _show_one_gpu(StageJob(stage, "small", 0, small_config(), "memory://s", (), "", "", 0), ranks)
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == shown
 
 

@@ -7,11 +7,10 @@ import json
 import os
 import shutil
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +20,12 @@ from rloop_core.errors import ConfigError, LeaseError, RLoopError, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.results.status import run_status
 from rloop_core.stages import identity
-from rloop_core.stages.execute import StageContext, execute
+from rloop_core.stages.context import StageContext
+from rloop_core.stages.execute import execute
 from rloop_core.stages.identity import difference
 from rloop_core.stages.inputs import stages_of
-from rloop_core.stages.job import STAGE_VERSIONS, StageJob, StageOutcome
+from rloop_core.stages.job import StageJob, StageOutcome
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Manifest, Store, manifest_key, read_manifest, stage_folder
@@ -91,7 +92,7 @@ def _other_problems(config: Config, patch: pytest.MonkeyPatch) -> Config:
 
 
 def _other_version(config: Config, patch: pytest.MonkeyPatch) -> Config:
-    patch.setitem(STAGE_VERSIONS, "filter", 99)
+    patch.setitem(STAGES, "filter", replace(STAGES["filter"], version=99))
     return config
 
 
@@ -340,7 +341,7 @@ def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, mo
         return _write(context.job, context.on_event)
 
     for _, stage in stages_of(config):
-        monkeypatch.setitem(sys.modules, f"rloop_core.stages.{stage}", SimpleNamespace(run=run))
+        monkeypatch.setitem(STAGES, stage, replace(STAGES[stage], run=run))
     _run(config, lambda job, on_event, **limits: execute(job, on_event))
     assert len(set(seeds)) == len(stages_of(config))
 

@@ -19,7 +19,7 @@ from rloop_core.config import Config
 from rloop_core.errors import StoreError
 from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
-from rloop_core.stages.job import STAGES
+from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import runs_of, write_data_record, write_run_record
 from rloop_core.store import InputEntry, Lease, Manifest, Store, iteration_folder, manifest_key
 from tests.conftest import small_config

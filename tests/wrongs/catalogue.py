@@ -156,7 +156,7 @@ _STORE = (
         "status-by-config",
         "rloop_core/results/status.py",
         '    if manifest is not None and standing.state == "done":\n',
-        '    if manifest is not None and manifest.identity.get("config") == run.config.stage_identity(stage):\n',
+        "    if manifest is not None:\n",
         "Status says done of what the next start computes again: another policy, problem set or version.",
     ),
     Wrong(
@@ -175,9 +175,9 @@ _STORE = (
     ),
     Wrong(
         "placement-in-fingerprint",
-        "rloop_core/config/tree.py",
-        '            "seed": self.seed,\n        }\n        sections',
-        '            "seed": self.seed,\n            "device": self.placement.device,\n        }\n        sections',
+        "rloop_core/stages/stage.py",
+        '"seed": config.seed}',
+        '"seed": config.seed, "device": config.placement.device}',
         "A finished run is computed again on a machine with a GPU.",
     ),
     Wrong(
@@ -373,7 +373,7 @@ _EXPERTS = (
     ),
     Wrong(
         "rft-from-the-endpoint",
-        "rloop_core/stages/inputs.py",
+        "rloop_core/stages/rft.py",
         'if config.rft.start == "rl-endpoint":',
         'if config.arm == "rloop":',
         "RFT keeps what RL forgot: the method is another one.",

@@ -19,6 +19,7 @@ from rloop_core.results.plotting import (
     styled,
 )
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_tables
+from rloop_core.stages.registry import STAGES
 
 _LEARNING = {"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}
 _ENTROPY = {"entropy": "policy entropy, nats a token"}
@@ -51,7 +52,6 @@ _SHARES = ("accuracy", "truncated", "settled")
 MOST_DRAWN = 12
 """Most iterations that a figure shows side by side. The numbers beside it are of all of them."""
 _MOST_BOUNDARIES = 60
-STAGE_COLOURS = dict(zip(("explore", "harvest", "filter", "rft", "evaluate"), COLOURS, strict=False))
 
 
 @styled
@@ -226,9 +226,11 @@ def seconds(rows: Sequence[tuple[int, str, float]]) -> Picture | None:
     figure, (axis,) = panels(1, height=0.8 + 0.42 * len(iterations))
     total = max(sum(by_iteration[iteration].values()) for iteration in iterations)
     left = [0.0] * len(iterations)
-    for stage, colour in STAGE_COLOURS.items():
+    for stage, facts in STAGES.items():
         width = [by_iteration[iteration].get(stage, 0.0) for iteration in iterations]
-        axis.barh(range(len(iterations)), width, left=left, color=colour, label=stage, height=0.62, edgecolor="white")
+        axis.barh(
+            range(len(iterations)), width, left=left, color=facts.colour, label=stage, height=0.62, edgecolor="white"
+        )
         ink = INK if stage == "evaluate" else "white"
         for index, (start, length) in enumerate(zip(left, width, strict=True)):
             if length > 0.07 * total:

@@ -14,11 +14,12 @@ from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.tables import Table
 from rloop_core.stages.inputs import producers
 from rloop_core.stages.job import stage_name
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Manifest
 from rloop_core.trajectories.shards import ShardName
 
 SCHEMA_VERSION = 1
-_POLICY_STAGES = ("rft", "filter", "harvest", "explore")
+_LATEST_FIRST = tuple(reversed(STAGES))
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _ancestors(run: RunRecord, last: tuple[int, str]) -> list[Manifest]:
         if manifest is not None and key not in reached:
             reached[key] = manifest
             todo += [producer for producer in producers(run.config, stage, iteration) if producer[0] >= 0]
-    return [reached[key] for key in sorted(reached, key=lambda key: (-key[0], _POLICY_STAGES.index(key[1])))]
+    return [reached[key] for key in sorted(reached, key=lambda key: (-key[0], _LATEST_FIRST.index(key[1])))]
 
 
 def artifact_table(run: RunRecord) -> Table:

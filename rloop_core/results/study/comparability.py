@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from rloop_core.results.run_reader import RunRecord
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Manifest
 
 _BY_DESIGN = frozenset({"name", "arm", "iterations", "explore.steps"})
@@ -162,7 +163,7 @@ def _declared(run: RunRecord) -> dict[str, set[str]]:
 
 
 def _stale(run: RunRecord, stage: str, made: Manifest) -> bool:
-    return _changed(made.identity.get("config", {}), json.loads(json.dumps(run.config.stage_identity(stage))))
+    return _changed(made.identity.get("config", {}), json.loads(json.dumps(STAGES[stage].identity(run.config))))
 
 
 def _changed(old: Any, new: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from rloop_core.results.run_reader import stored_evaluation, success_counts
 from rloop_core.results.study.arms import Arm
 from rloop_core.results.tables import Table, duration
-from rloop_core.stages.job import STAGES
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest
 
 _STEPS, _ROLLOUTS, _RL_UPDATES, _RFT_UPDATES = "RL steps", "rollouts of RL", "optimizer updates of RL", "updates of RFT"

@@ -1,0 +1,142 @@
+"""What a stage's `run` is given: its job, config, inputs and store, and how to sample and report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rloop_core.config import Config
+from rloop_core.errors import ArtifactDamaged
+from rloop_core.problems import ProblemSet
+from rloop_core.runtime import events
+from rloop_core.runtime.events import OnEvent
+from rloop_core.stages.job import InputRef, StageJob, StageOutcome
+from rloop_core.stages.problem_store import read_problems
+from rloop_core.store import Cache, Store, fetch, read_manifest
+
+if TYPE_CHECKING:
+    from rloop_core.rollout.recording import Sampling
+    from rloop_core.training.settings import TrainingJob
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """The argument of every stage's `run`: the job, its validated config, the store, and how to compute."""
+
+    job: StageJob
+    config: Config
+    store: Store
+    seed: int
+    """Of this stage of this iteration."""
+    device: str
+    """ "cpu" or "cuda"."""
+    on_event: OnEvent
+    """Sends a progress event to the run."""
+    rank: int = 0
+    """Rank 0 lays out the artifact."""
+    ranks: int = 1
+
+    @property
+    def work(self) -> Path:
+        """Scratch folder; survives crashes."""
+        return Path(self.job.work)
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """(i, n): the i-th of n shares of the batches that the stage samples, counted from 1."""
+        return (self.job.share.machine + 1, self.job.share.machines) if self.job.share else (1, 1)
+
+    @property
+    def out(self) -> Path:
+        """Folder for the artifact's files."""
+        return self.job.out
+
+    def folder(self, role: str) -> Path:
+        """Return an input as a local folder whose files were checked against their digests."""
+        ref = self._ref(role)
+        if ref.kind == "outside":
+            return Path(ref.location)
+        manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
+        if manifest is None or manifest.digest != ref.digest:
+            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
+        root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
+        return root / "policy" if role in ("policy", "theta") else root
+
+    def counts(self, role: str) -> dict[str, Any]:
+        """Return the counts in the manifest of an input."""
+        ref = self._ref(role)
+        manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
+        return manifest.counts if manifest else {}
+
+    def problems(self, role: str) -> ProblemSet:
+        """Return a problem set as it was when the run first read it."""
+        ref = self._ref(role)
+        return read_problems(self.store, ref.location, ref.digest)
+
+    def training_job(self) -> TrainingJob:
+        """Return the inputs of a stage that trains theta_i."""
+        from rloop_core.training.settings import TrainingJob
+
+        return TrainingJob(
+            self.config,
+            self.seed,
+            self.folder("policy"),
+            self.work,
+            self.device,
+            self.rank,
+            self.ranks,
+            self.job.iteration,
+            self.job.attempt,
+            self.folder("theta") if self.roles("theta") else None,
+        )
+
+    def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:
+        """Sample this share of the batches and send progress; return the shards of all batches of each sampling."""
+        from rloop_core.rollout.recording import record_samples
+
+        def on_batch(number: int, done: int, total: int) -> None:
+            self.on_progress(number + done / total, len(samplings))
+
+        return record_samples(
+            self.config,
+            samplings,
+            device=self.device,
+            run=self.job.run,
+            iteration=self.job.iteration,
+            share=self.share,
+            on_batch=on_batch,
+        )
+
+    def share_outcome(self, shards: Sequence[Sequence[Path]]) -> StageOutcome:
+        """Return the outcome of a share of a stage that samples: its number of batches."""
+        from rloop_core.rollout.recording import own_batches
+
+        return StageOutcome({"batches": sum(len(own_batches(len(each), self.share)) for each in shards)}, {})
+
+    def on_progress(self, done: float, total: float, metrics: dict[str, Any] | None = None) -> None:
+        """Send a `step` event: so much of the stage is done."""
+        self.on_event({"kind": "step", "done": done, "total": total, "metrics": metrics or {}})
+
+    def tracked(self) -> AbstractContextManager[Callable[[dict[str, Any]], None]]:
+        """Return a context manager whose function logs rows to placement's trackers, on rank 0 alone."""
+        from rloop_core.trackers import tracked
+
+        if self.rank:
+            return nullcontext(lambda row: None)
+        return tracked(
+            self.config,
+            self.job.stage,
+            self.job.iteration,
+            self.work.name,
+            events.as_notes(self.on_event),
+        )
+
+    def roles(self, prefix: str) -> list[str]:
+        """Return the roles of inputs that start with a prefix, in order."""
+        return [ref.role for ref in self.job.inputs if ref.role.startswith(prefix)]
+
+    def _ref(self, role: str) -> InputRef:
+        return next(ref for ref in self.job.inputs if ref.role == role)

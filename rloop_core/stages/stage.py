@@ -1,0 +1,71 @@
+"""What a stage of an iteration states about itself, in its own file; `registry.STAGES` has all of them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from rloop_core.config import Config
+from rloop_core.stages.context import StageContext
+from rloop_core.stages.job import StageOutcome
+
+
+class Source(NamedTuple):
+    """An artifact that a stage reads."""
+
+    role: str
+    """By which the stage finds it: `context.folder(role)`."""
+    iteration: int
+    """-1 as the source of a policy stands for theta_0."""
+    stage: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of an iteration: what determines its result, what it reads, where it is computed, how it is shown."""
+
+    name: str
+    version: int
+    """Raise it when the stage's code changes what it computes, so that old artifacts are not reused."""
+    run: Callable[[StageContext], StageOutcome]
+    """Computes the stage: leaves at least one file in `context.out`. It imports what is heavy itself."""
+    sources: Callable[[Config, int], list[Source]]
+    """Returns the artifacts that it reads in an iteration, in a fixed order."""
+    identity: Callable[[Config], dict[str, Any]]
+    """Returns the config's part of its fingerprint: the settings that it reads directly.
+
+    Results of earlier stages and problem sets enter by their digests instead."""
+    result: Callable[[Mapping[str, Any]], str]
+    """Returns its result in words, from its metrics."""
+    colour: str
+    """In figures of time."""
+    problems: Callable[[Config], Literal["training", "evaluation"] | None] = lambda config: None
+    """Returns which problem sets it reads after its artifacts."""
+    is_wanted: Callable[[Config], bool] = lambda config: config.arm == "rloop"
+    """Returns True if iterations under this config have it."""
+    trains: bool = False
+    """It runs in `placement.processes` ranks; the others run in one process."""
+    samples: Callable[[Config], bool] = lambda config: False
+    """Returns True if it spends its time on sampling, in batches that any machine may sample (`context.sample`)."""
+    judges: bool = False
+    """The verifier's version is part of its fingerprint."""
+
+    def needs_gpu(self, config: Config) -> bool:
+        """Return True if it computes on a GPU where there is one."""
+        return self.trains or self.samples(config)
+
+
+def model_identity(config: Config) -> dict[str, Any]:
+    """Return the identity of a stage that loads a policy."""
+    policy = {"dtype": config.policy.dtype, "trust_remote_code": config.policy.trust_remote_code}
+    return {"policy": policy, "seed": config.seed}
+
+
+def sampling_identity(config: Config) -> dict[str, Any]:
+    """Return the identity of a stage that samples completions and judges them."""
+    return {
+        **model_identity(config),
+        "prompt": config.prompt.identity(),
+        "verifier": config.verifier.model_dump(mode="json"),
+    }
