@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from prefect.client.schemas.objects import State
@@ -12,6 +13,7 @@ from prefect.states import Completed
 
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Manifest
 from tasks.artifacts import show_result
 from tasks.gpu_concurrency import on_gpu
@@ -55,6 +57,7 @@ def _task_run_name() -> str:
     return f"{parameters['stage']}-{place_of(parameters['iteration'])}"
 
 
+@cache
 def _stage_task(name: str) -> UntaggedTask:
     @untagged_task(name=name, task_run_name=_task_run_name, **_RETRIES)
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
@@ -73,10 +76,13 @@ def _stage_task(name: str) -> UntaggedTask:
     return ensure
 
 
-explore = _stage_task("explore")
-harvest = _stage_task("harvest")
-filter_ = _stage_task("filter")
-rft = _stage_task("rft")
+def __getattr__(name: str) -> UntaggedTask:
+    """Return the task of any stage in `STAGES`, as in `from tasks.stages import explore`; `filter_` is filter's."""
+    if name.rstrip("_") in STAGES:
+        return _stage_task(name.rstrip("_"))
+    raise AttributeError(f"there is no stage {name!r}")
+
+
 evaluate = _stage_task("evaluate")
 
 

@@ -24,6 +24,7 @@ from rloop_core.stages.run_record import write_run_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.stages.stage import Source, Stage
 from rloop_core.store import Lease, Store
+from tasks import stages
 from tests.conftest import small_config
 
 pytestmark = pytest.mark.process
@@ -77,6 +78,7 @@ def test_a_stage_in_the_list_is_computed_found_again_judged_and_shown(
     rows = {row["stage"]: row for row in run_status(store, config.name, tmp_path / "cache")["stages"]}
     assert rows["audit"]["state"] == "done" and rows["audit"]["result"] == "1 files"
     assert result_text("audit", {"files": 2}) == "2 files"
+    assert stages.audit.name == "audit" and stages.audit is stages.audit  # `from tasks.stages import audit`
     assert find_garbage(store, [config.name], older_than=0)[0].items == []
     monkeypatch.setitem(STAGES, AUDIT.name, replace(AUDIT, version=2))
     with pytest.raises(ConfigError, match=r"1 finished stage \(audit of iteration 0\) .* stage_version: 1 -> 2"):

@@ -76,7 +76,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 STAGE = st.fixed_dictionaries(
     {
         "iteration": st.integers(-1, 2),
-        "stage": st.sampled_from(STAGES),
+        "stage": st.sampled_from(list(STAGES)),
         "manifest": st.sampled_from(["whole", "whole", "none", "garbage", "newer"]),
         "extra": st.lists(st.sampled_from(["a", "sub/b", "deep/er/c", ".tmp-d", "sub/.tmp-e"]), unique=True),
         "scratch": st.sampled_from([None, None, "own", "older", "later"]),
