@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import re
 import resource
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from rloop_core.errors import RLoopError, error_as_data, error_from_data
 
 if TYPE_CHECKING:
     import psutil
@@ -107,38 +103,38 @@ def run_limited(function: Callable[[], T], seconds: int, memory: int) -> T:
     A time limit inside the process would have to wait for the C function that runs, such as a power of large numbers.
 
     Args:
-        function: Returns plain values, as JSON has them.
+        function: Returns something that can be pickled.
         seconds: Most time that it computes, all threads together: no slow machine ends it.
         memory: Most bytes beyond what this process has; on Linux alone.
 
     Raises:
         TooMuch: It takes more.
-        RLoopError: Its own error; another one becomes a StageError.
+        Exception: The function's own error.
     """
-    reader, writer = os.pipe()
-    parent, child = os.getpid(), os.fork()
-    if child == 0:
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("fork"), _begin, (function, os.getpid(), seconds, memory)) as pool:
         try:
-            os.close(reader)
-            die_with_parent(parent)
-            _limit(seconds, memory)
-            text = json.dumps(_call(function))
-            with open(writer, "w", encoding="utf-8") as stream:
-                stream.write(text)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader, encoding="utf-8") as stream:
-        text = stream.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code == -signal.SIGXCPU:
-        raise TooMuch(f"computes for more than {seconds} s")
-    content: dict[str, Any] = json.loads(text) if text else {}
-    if "error" in content:
-        raise error_from_data(content["error"], "process", "see the log")
-    if "result" not in content:
-        raise TooMuch(f"takes more than {memory / 2**30:.1f} GiB, or crashes")
-    return content["result"]  # type: ignore[no-any-return]
+            return pool.submit(_call).result()  # type: ignore[no-any-return]
+        except (BrokenProcessPool, MemoryError) as error:
+            most = f"{seconds} s of computing or {memory / 2**30:.1f} GiB of memory"
+            raise TooMuch(f"takes more than {most}, or crashes") from error
+
+
+_function: Callable[[], Any]
+
+
+def _begin(function: Callable[[], Any], parent: int, seconds: int, memory: int) -> None:
+    global _function
+    _function = function
+    die_with_parent(parent)
+    _limit(seconds, memory)
+
+
+def _call() -> Any:
+    return _function()
 
 
 def _limit(seconds: int, memory: int) -> None:
@@ -150,18 +146,6 @@ def _limit(seconds: int, memory: int) -> None:
     for limit, most in wanted.items():
         hard = resource.getrlimit(limit)[1]
         resource.setrlimit(limit, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _call(function: Callable[[], Any]) -> dict[str, Any]:
-    try:
-        return {"result": function()}
-    except MemoryError:
-        return {}
-    except RLoopError as error:
-        return {"error": error_as_data(error)}
-    except Exception as error:
-        traceback.print_exc()
-        return {"error": {"kind": type(error).__name__, "what": str(error)[:500]}}
 
 
 def _prctl(option: int, value: int) -> None:

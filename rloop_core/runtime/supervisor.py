@@ -18,7 +18,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
+from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent, processes_below
 
 GRACE_SECONDS = 3.0
 _POLL_SECONDS = 0.05
@@ -107,20 +107,8 @@ def _reap(child: int) -> int | None:
 
 def _signal_descendants(number: int) -> int:
     """Send a signal to every living descendant; return their number."""
-    living = _descendants()
+    living = processes_below(os.getpid())
     for process in living:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
+            os.kill(process.pid, number)
     return len(living)
-
-
-def _descendants() -> list[int]:
-    """Return the ids of descendants that have not ended."""
-    import psutil
-
-    living = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE:
-                living.append(process.pid)
-    return living
