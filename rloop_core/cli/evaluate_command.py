@@ -64,22 +64,17 @@ from rloop_core.problems.templates import TEMPLATES
     "--shard", "share", type=share, default="1/1", metavar="I/N",
     help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
 )  # fmt: skip
-@click.option(
-    "--machines", default=1, show_default=True, type=COUNT,
-    help="Number of machines of the Ray cluster at RAY_ADDRESS that share the batches (rloop[cluster]); all must see "
-    "--out.",
-)  # fmt: skip
 @policy_option
 @json_option
-def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bool, **fields: Any) -> None:
+def command(share: tuple[int, int], out: Path | None, as_json: bool, **fields: Any) -> None:
     """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@k with 95 %
     intervals.
 
     Each batch of samples is stored (parquet) as soon as it is done: after an interruption, the same command continues
     with the next batch.
 
-    With --machines, or with --shard on each of them, several machines share the work; a batch has the same samples
-    whichever machine computes it. The share that finds all batches in --out reports the metrics. Without a shared
+    With --shard on each of them, several machines share the work; a batch has the same samples whichever machine
+    computes it. The share that finds all batches in --out reports the metrics. Without a shared
     folder, copy the files of all `samples` folders into one folder and start the command without --shard: it samples
     only what is missing.
 
@@ -97,7 +92,7 @@ def command(share: tuple[int, int], out: Path | None, machines: int, as_json: bo
     config = evaluation_config(**fields)
     title = f"{fields['model']} on {fields['problems']}"
     with progress_bar(title, "batches") as show:
-        result = evaluate(config, out, show, share, machines, lambda line: click.echo(f"rloop: {line}", err=True))
+        result = evaluate(config, out, show, share)
     if as_json:
         print_json(result)
     elif result["missing"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rloop_core.errors import RESUMES, ConfigError, Stopped
 from rloop_core.printable import printable_line
-from rloop_core.runtime.machines import FIELD, PAUSE_SECONDS, Cluster, Machine, ShouldStop, Work
+from rloop_core.runtime.machines import FIELD, PAUSE_SECONDS, Cluster, Machine, ShouldStop
 
 _FIRST_NOTE_SECONDS = 5.0
 _NOTE_SECONDS = 60.0
@@ -27,7 +27,6 @@ def join_cluster(
     patience_seconds: float,
     note: Callable[[str], None] = lambda line: None,
     should_stop: ShouldStop = lambda: False,
-    at_first: Work = lambda should_stop: None,
 ) -> Cluster:
     """Reserve machines of the Ray cluster at RAY_ADDRESS, or of the one that this machine belongs to.
 
@@ -40,7 +39,6 @@ def join_cluster(
         patience_seconds: Wait so long for them.
         note: Called now and then with a line about the wait.
         should_stop: Called several times a second.
-        at_first: Started on each further machine at once.
 
     Raises:
         ConfigError: The machines are missing, reserved by others, or have other releases.
@@ -59,7 +57,7 @@ def join_cluster(
             _connect(waiting)
             cluster = _reserve(machines, gpus, waiting)
             try:
-                cluster.start(at_first)
+                cluster.start()
             except BaseException:
                 cluster.leave()
                 raise

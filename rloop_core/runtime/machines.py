@@ -1,8 +1,8 @@
 """The machines of a Ray cluster that are reserved for a run: an actor on each further one computes its share of calls.
 
 Ray carries the calls, and reports processes and machines that have died. It does not notice a process that is frozen,
-and a machine without power or network only after a minute, so both sides also measure the time since they last heard of
-each other.
+and a machine without power or network only after a minute, so the first machine pings the others: it gives up one that
+does not answer, and one that hears no ping ends what it computes.
 """
 
 from __future__ import annotations
@@ -106,39 +106,31 @@ class Cluster:
         self.machines = machines
         self._group, self.actors = group, actors
         self.hosts = [socket.gethostname(), *("" for _ in actors)]
-        self.last_heard = [time.monotonic()] * len(actors)
+        self.silent: frozenset[int] = frozenset()
+        """Numbers of the machines that did not answer the last ping."""
         self.lost = False
         self._left = threading.Event()
 
-    def start(self, at_first: Work) -> None:
-        """Check the machines' releases, start `at_first` on them, and ping them from now on.
+    def start(self) -> None:
+        """Check the machines' releases, and ping them from now on.
 
         Raises:
             ConfigError: A machine has another release of a package.
         """
         import ray
 
-        descriptions = ray.get([actor.describe.remote() for actor in self.actors])
         own = _releases()
-        for number, (host, releases) in enumerate(descriptions, start=1):
+        for number, (host, releases) in enumerate(ray.get([actor.describe.remote() for actor in self.actors]), start=1):
             self.hosts[number] = host
             for package in sorted(own.keys() | releases.keys()):
                 if own.get(package) != releases.get(package):
                     what = f"{host} has {package} {releases.get(package)}, this machine {own.get(package)}"
                     raise ConfigError(what, field=FIELD, fix="install the same release on all machines")
-        for index, actor in enumerate(self.actors):
-            actor.run.remote("at first", at_first)
-            threading.Thread(target=self._ping, args=(index,), name="rloop-ping", daemon=True).start()
+        threading.Thread(target=self._ping, name="rloop-ping", daemon=True).start()
 
     def name(self, number: int) -> str:
         """Return a machine's name for messages."""
         return f"machine {number} ({self.hosts[number]})"
-
-    def address(self) -> str:
-        """Return this machine's address as the others know it."""
-        import ray
-
-        return str(ray.util.get_node_ip_address())
 
     def run(self, works: Sequence[Work], should_stop: ShouldStop = lambda: False) -> list[Any]:
         """Compute one work on each machine, the first in this process; return their results in order.
@@ -153,23 +145,13 @@ class Cluster:
         except RLoopError as error:
             if should_stop():
                 raise
-            raise calls.root_cause(error) from error
+            calls.stop()
+            raise min([_named(self.name(0), error), *calls.errors.values()], key=_rank) from error
         finally:
             if not calls.stop():
                 self.lost = True
                 self.leave()
         return [first, *(calls.results[number] for number in range(1, self.machines))]
-
-    def share_batches(
-        self, works: Sequence[Work], note: Callable[[str], None], should_stop: ShouldStop = lambda: False
-    ) -> None:
-        """Run works that return how many batches they sampled, and note how many each machine had.
-
-        Raises:
-            RLoopError: As `run`.
-        """
-        counts = enumerate(self.run(works, should_stop))
-        note("sampled: " + ", ".join(f"{count} batches on {self.name(number)}" for number, count in counts))
 
     def leave(self) -> None:
         """Give the machines back; what they still compute is ended."""
@@ -185,36 +167,35 @@ class Cluster:
             remove_placement_group(self._group)
         ray.shutdown()
 
-    def _ping(self, index: int) -> None:
+    def _ping(self) -> None:
         import ray
 
-        try:
+        with contextlib.suppress(Exception):  # the call that a machine does not answer reports why
             while not self._left.wait(_PING_SECONDS):
-                ray.get(self.actors[index].ping.remote())
-                self.last_heard[index] = time.monotonic()
-        except Exception:  # the call that it does not answer reports why
-            self.lost = True
+                pings = [actor.ping.remote() for actor in self.actors]
+                silent = ray.wait(pings, num_returns=len(pings), timeout=SILENT_SECONDS)[1]
+                self.silent = frozenset(number for number, ping in enumerate(pings, start=1) if ping in silent)
+                ray.get([ping for ping in pings if ping not in silent])
+        self.lost = True
 
 
 class _Calls:
-    """The calls under way on the further machines; `results` are by machine, counted from 1."""
+    """The calls under way on the further machines; `results` and `errors` are by machine, counted from 1."""
 
     def __init__(self, cluster: Cluster, works: Sequence[Work]) -> None:
         self._cluster = cluster
         self._id = uuid.uuid4().hex
-        now = time.monotonic()
-        cluster.last_heard[:] = [max(heard, now) for heard in cluster.last_heard]
         self._running = {
             number: actor.run.remote(self._id, work)
             for number, (actor, work) in enumerate(zip(cluster.actors, works, strict=True), start=1)
         }
-        self._errors: dict[int, RLoopError] = {}
         self.results: dict[int, Any] = {}
+        self.errors: dict[int, RLoopError] = {}
 
     def error(self) -> RLoopError | None:
         """Return the first error of a further machine, if there is one."""
         self._collect()
-        return next(iter(self._errors.values()), None)
+        return next(iter(self.errors.values()), None)
 
     def wait(self, should_stop: ShouldStop) -> None:
         """Wait until all calls have ended.
@@ -229,11 +210,6 @@ class _Calls:
         if error:
             raise error
 
-    def root_cause(self, own: RLoopError) -> RLoopError:
-        """Return the root cause among this machine's own error and those of the others."""
-        self.stop()
-        return min([_named(self._cluster.name(0), own), *self._errors.values()], key=_rank)
-
     def stop(self) -> bool:
         """Stop the calls under way; return True if every machine answered."""
         for number in self._running:
@@ -242,7 +218,7 @@ class _Calls:
         while self._running and time.monotonic() < deadline:
             self._collect()
             time.sleep(PAUSE_SECONDS)
-        return not self._running and not any(isinstance(error, MachineLost) for error in self._errors.values())
+        return not self._running and not any(isinstance(error, MachineLost) for error in self.errors.values())
 
     def _collect(self) -> None:
         """Take the results and errors of calls that have ended, and give up machines that are silent."""
@@ -251,22 +227,21 @@ class _Calls:
 
         for number, call in [*self._running.items()]:
             name = self._cluster.name(number)
-            silent = time.monotonic() - self._cluster.last_heard[number - 1]
             if ray.wait([call], timeout=0)[0]:
                 del self._running[number]
                 try:
                     self.results[number], data = ray.get(call)
                     if data:
-                        self._errors[number] = _named(name, error_from_data(data, FIELD, "see the stage's log"))
+                        self.errors[number] = _named(name, error_from_data(data, FIELD, "see the stage's log"))
                 except RayActorError as error:
                     why = f"or its process was killed: {printable_line(str(error), 300)}"
-                    self._errors[number] = _lost(f"{name} is gone, {why}")
+                    self.errors[number] = _lost(f"{name} is gone, {why}")
                 except RayError as error:
                     what = f"{name}: {printable_line(str(error), 1000)}"
-                    self._errors[number] = StageError(what, field=FIELD, fix="see the stage's log")
-            elif silent > SILENT_SECONDS:
+                    self.errors[number] = StageError(what, field=FIELD, fix="see the stage's log")
+            elif number in self._cluster.silent:
                 del self._running[number]
-                self._errors[number] = _lost(f"{name} is gone: no sign of life for {silent:.0f} s")
+                self.errors[number] = _lost(f"{name} is gone: no sign of life for {SILENT_SECONDS:.0f} s")
 
 
 def _lost(what: str) -> MachineLost:

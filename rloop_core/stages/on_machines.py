@@ -58,7 +58,8 @@ def run_stage(
     if samples(job):
         works: list[Work] = [partial(_sample, first, on_event, **limits)]
         works += [partial(_sample, share, events.ignore_event, **limits) for share in others]
-        cluster.share_batches(works, note, should_stop)
+        batches = enumerate(cluster.run(works, should_stop))
+        note("sampled: " + ", ".join(f"{count} batches on {cluster.name(number)}" for number, count in batches))
         return run_in_process(job, on_event, should_stop=should_stop, **limits)
     empty_ranks_folder(job)
     # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
@@ -72,23 +73,19 @@ def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[],
     start_fork_server()  # before Ray starts its threads
     placement = config.placement
     patience = 60 * placement.machines_patience_minutes
-    return join_cluster(
-        placement.machines, placement.device != "cpu", patience, note, should_stop, at_first=_start_fork_server
-    )
+    return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop)
 
 
 def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
-    endpoint = "" if samples(job) else f"{cluster.address()}:{_free_port()}"
+    import ray
+
+    endpoint = "" if samples(job) else f"{ray.util.get_node_ip_address()}:{_free_port()}"
     return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
 
 
 def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
     """Sample a share's batches; return their number."""
     return int(run_in_process(job, on_event, **settings).counts["batches"])
-
-
-def _start_fork_server(should_stop: Callable[[], bool]) -> None:
-    start_fork_server()
 
 
 def _free_port() -> int:

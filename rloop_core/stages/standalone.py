@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,15 @@ from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
 from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within_limits
-from rloop_core.rollout.recording import Sampling, Share, own_batches, record_samples
-from rloop_core.runtime.cluster import join_cluster
+from rloop_core.rollout.recording import Sampling, Share, record_samples
 from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
-from rloop_core.stages.process import start_fork_server
 from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
 _USUAL_KS = (1, 8, 16, 32)
 _DEFAULT_TOKENS = 2048
-_PATIENCE_SECONDS = 600.0
-"""How long to wait for the other machines."""
 _WHOLE: Share = (1, 1)
 
 OnBatch = Callable[[int, int], None]
@@ -79,8 +74,6 @@ def evaluate(
     out: Path | None,
     on_batch: OnBatch = lambda done, total: None,
     share: Share = _WHOLE,
-    machines: int = 1,
-    note: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Sample what is missing, judge it, and return the metrics with their origin.
 
@@ -89,19 +82,14 @@ def evaluate(
     Args:
         config: Of `evaluation_config`.
         out: Folder of samples and metrics; None takes one named after the settings.
-        on_batch: Called with the progress; of several machines, that of this one's final pass over all batches.
+        on_batch: Called with the progress.
         share: The batches to sample.
-        machines: Machines of the Ray cluster that share the batches, this one included; all must see `out`.
-        note: Called with lines about the machines.
 
     Raises:
-        RLoopError: Unknown model or problems, a budget beyond the model's context, a folder with other samples, or
-            machines that are missing; the error of a machine names it.
+        RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
     """
     from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 
-    if machines > 1:
-        out = _share_batches(config, out, share, machines, note)
     check_standalone(config, field="--engine")
     for name in filter(is_foreign, [*os.environ]):  # as in a stage's process
         del os.environ[name]
@@ -148,24 +136,6 @@ def _longest_prompt(config: Config, policy: Path, problems: ProblemSet) -> int:
     encoded = encode_problems(problems, config.prompt, tokenizer)
     check_vocabulary(policy, tokenizer, encoded)
     return max(len(problem.prompt_ids) for problem in encoded)
-
-
-def _share_batches(config: Config, out: Path | None, share: Share, machines: int, note: Callable[[str], None]) -> Path:
-    """Have each machine sample its share of the batches; return the absolute path of the folder."""
-    if out is None or share != _WHOLE:
-        fix = "name one with --out, and leave --shard out"
-        raise ConfigError("several machines need a folder that all of them see", field="--machines", fix=fix)
-    start_fork_server()
-    cluster = join_cluster(machines, _device() == "cuda", _PATIENCE_SECONDS, note)
-    out = out.expanduser().absolute()
-    shares = [(number, machines) for number in range(1, machines + 1)]
-    cluster.share_batches([partial(_run_share, config, out, each) for each in shares], note)
-    return out
-
-
-def _run_share(config: Config, out: Path, share: Share, should_stop: Callable[[], bool]) -> int:
-    """Sample a share and return its number of batches. Stopping ends the machine's whole process."""
-    return len(own_batches(evaluate(config, out, share=share)["batches"], share))
 
 
 def _settings(config: Config) -> SamplingSettings:

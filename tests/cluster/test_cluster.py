@@ -21,7 +21,7 @@ from rloop_core.runtime import machines
 from rloop_core.runtime.cluster import leave_cluster
 from rloop_core.stages.on_machines import check_machines
 from tests.cluster.raylets import Raylets, raylets
-from tests.conftest import ROOT, call_rloop
+from tests.conftest import ROOT
 from tests.processes import still_running
 from tests.stages.running import at_first_step, ensure, in_step, rank, ranks_below, ranks_config
 
@@ -89,19 +89,6 @@ def test_two_machines_compute_what_one_does_and_both_draw(
         )
         assert found and min(map(int, found.groups())) > 0, note
     assert _computing(second), "its fork server stays warm for the next stage"
-
-
-def test_an_evaluation_outside_any_run_is_shared_out_too(second: psutil.Process, tmp_path: Path) -> None:
-    asked = ("--model", "bundled", "--problems", "reasoning_gym:chain_sum", "--limit", "8", "--samples", "4")
-    asked += ("--max-tokens", "24", "--batch", "8", "--json")
-    one = call_rloop("evaluate", *asked, "--out", str(tmp_path / "one"))
-    two = call_rloop("evaluate", *asked, "--out", str(tmp_path / "two"), "--machines", "2")
-    names = [path.name for path in sorted((tmp_path / "one/samples").iterdir())]
-    assert names == [path.name for path in sorted((tmp_path / "two/samples").iterdir())] and len(names) == 4
-    for name in names:
-        assert (tmp_path / "one/samples" / name).read_bytes() == (tmp_path / "two/samples" / name).read_bytes()
-    assert one.stdout.replace("/one", "/two") == two.stdout
-    assert re.search(r"sampled: 2 batches on machine 0 \(.*\), 2 batches on machine 1", two.stderr)
 
 
 Disturbance = Callable[[psutil.Process], None]
