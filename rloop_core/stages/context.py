@@ -47,7 +47,7 @@ class StageContext:
     @property
     def share(self) -> tuple[int, int]:
         """(i, n): the i-th of n shares of the batches that the stage samples, counted from 1."""
-        return (self.job.share.machine + 1, self.job.share.machines) if self.job.share else (1, 1)
+        return self.job.share.machine + 1, self.job.share.machines
 
     @property
     def out(self) -> Path:

@@ -49,7 +49,7 @@ def run(context: StageContext) -> StageOutcome:
         for index, (label, problems) in enumerate(sets.items())
     ]
     shards = context.sample(samplings)
-    if context.job.share:
+    if context.job.is_shared:
         return context.share_outcome(shards)
     shutil.rmtree(context.out, ignore_errors=True)
     by_step: dict[int, dict[str, Any]] = {step: {} for step in policies}

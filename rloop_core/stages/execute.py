@@ -42,7 +42,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     context = StageContext(job, config, store, seed, device, on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
     outcome = _body(job.stage)(context)
-    lays_out = rank == 0 and not (job.share and samples(job))
+    lays_out = rank == 0 and not (job.is_shared and samples(job))
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.sampled_by)
@@ -131,6 +131,6 @@ def _join_process_group(job: StageJob, device: str, rank: int, ranks: int) -> No
         backend = "cuda:nccl,cpu:gloo"  # as accelerate chooses: FSDP may also exchange what it offloads to the host
     timeout = timedelta(minutes=job.config.placement.collective_timeout_minutes)
     by_file: dict[str, Any] = {}
-    if job.share is None:
+    if not job.is_shared:
         by_file = {"store": FileStore(str(job.ranks_folder / "group"), ranks), "rank": rank, "world_size": ranks}
     torch.distributed.init_process_group(backend, timeout=timeout, **by_file)

@@ -20,12 +20,10 @@ from rloop_core.rollout.engine import ENGINE_STARTS
 from rloop_core.stages.job import StageJob
 from rloop_core.stages.registry import trains
 
-VMSTAT = Path("/proc/vmstat")
 FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
 ENGINE_FIELD = "placement.engine"
 _FULL_BYTES = 1 << 16
 _LOG_BYTES = 1 << 18
-_UNSET = {"micro_batch_tokens": "what rloop plan says"}
 _ENGINE_ERROR = re.compile(
     r"^\((?:EngineCore|Worker)[^)]*\) ERROR [^]]*\] ([\w.]*(?:Error|Exception): .*)$", re.MULTILINE
 )
@@ -101,61 +99,35 @@ def _engine_error(log_file: Path) -> str | None:
 def device_advice(job: StageJob) -> str:
     """Return which settings to lower when a device is out of memory, with their current values."""
     placement = job.config.placement
-    lower = ["vllm.memory" if placement.engine == "vllm" else "generation_batch"]
-    if job.stage == "explore":
-        lower = ["micro_batch_tokens", "generation_batch"]
-        lower += ["vllm.colocated_memory"] if job.config.explore.engine == "vllm" else []
-    elif job.stage == "rft":
-        lower = ["micro_batch_tokens"]
-    more = []
+    fields = ["vllm.memory" if placement.engine == "vllm" else "generation_batch"]
+    more = ["free the device of other processes"]
     if trains(job):
-        if not placement.gradient_checkpointing:
-            more.append("set placement.gradient_checkpointing")
+        fields = ["micro_batch_tokens", "generation_batch"]
+        fields += ["vllm.colocated_memory"] if job.config.explore.engine == "vllm" else []
         if "offload" not in (placement.accelerate_config or ""):
-            more.append("name infra/accelerate/zero2-offload.yaml or zero3-offload.yaml in placement.accelerate_config")
-    more.append("free the device of other processes")
-    return f"lower {_current_values(placement, lower)}; or {'; or '.join(more)}; then {RESUMES}"
+            file = "infra/accelerate/zero2-offload.yaml or zero3-offload.yaml"
+            more.insert(0, f"name {file} in placement.accelerate_config")
+        if not placement.gradient_checkpointing:
+            more.insert(0, "set placement.gradient_checkpointing")
+    return f"lower {_current_values(placement, fields)}; or {'; or '.join(more)}; then {RESUMES}"
 
 
 def host_advice(job: StageJob) -> str:
     """Return which settings to lower when the machine is out of memory."""
-    return f"{_lower_host_memory(job.config.placement)}; then {RESUMES}"
+    fields = ("processes", "verifier_workers", "micro_batch_tokens", "generation_batch")
+    return f"give the stage more memory, or lower {_current_values(job.config.placement, fields)}; then {RESUMES}"
 
 
-def _lower_host_memory(placement: PlacementConfig) -> str:
-    fields = ["verifier_workers"] if placement.verifier_workers > 1 else []
-    fields += ["micro_batch_tokens", "generation_batch"] if placement.device != "cuda" else []
-    lower = [_current_values(placement, fields)] if fields else []
-    if placement.processes > 1:
-        lower.append(f"{_current_values(placement, ['processes'])} for each of the placement.machines")
-    if "offload" in (placement.accelerate_config or ""):
-        lower.append("what placement.accelerate_config keeps in the host's memory")
-    lower = lower or [_current_values(placement, ["generation_batch"])]
-    return f"give the stage more memory, or lower {', '.join(lower)}"
+def killed(job: StageJob) -> tuple[str, str]:
+    """Return why a process may have got SIGKILL, and what to do."""
+    why = "killed by somebody, or because memory ran out, as the kernel's log then says"
+    return why, f"{RESUMES}; if it was memory, {host_advice(job)}"
 
 
 def _current_values(placement: PlacementConfig, fields: Sequence[str]) -> str:
     """Return `placement.a (now 1), placement.b.c (now 2)`."""
     values = {field: attrgetter(field)(placement) for field in fields}
     return ", ".join(
-        f"placement.{field} (now {_UNSET.get(field, '') if value is None else value})"
+        f"placement.{field} (now {'what rloop plan says' if value is None else value})"
         for field, value in values.items()
     )
-
-
-def kernel_kills() -> int:
-    """Return how many processes of this machine, in any container, the kernel's OOM killer has ended since boot."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in VMSTAT.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    return 0
-
-
-def explain_sigkill(job: StageJob, kills_before: int) -> tuple[str, str]:
-    """Return why a process may have got SIGKILL since `kernel_kills` was `kills_before`, and what to do."""
-    if kernel_kills() > kills_before:
-        return "the kernel's OOM killer ended processes of this machine meanwhile", host_advice(job)
-    fix = f"{RESUMES}; if it is memory, {_lower_host_memory(job.config.placement)}"
-    return "killed by somebody, or by a container's memory limit", fix

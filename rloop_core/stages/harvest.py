@@ -37,7 +37,7 @@ def run(context: StageContext) -> StageOutcome:
         min_groups_per_step=config.explore.problems_per_step,
     )
     sampled = context.sample(_samplings(context, explored / "snapshots")) if _samples(config) else []
-    if context.job.share:
+    if context.job.is_shared:
         return context.share_outcome(sampled)
     extra = [shard for each in sampled for shard in each]
     shutil.rmtree(context.out, ignore_errors=True)

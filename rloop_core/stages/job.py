@@ -39,9 +39,9 @@ class InputRef:
 class Share:
     """The part of a stage that one of several machines computes: ranks of training, or batches of sampling."""
 
-    machine: int
+    machine: int = 0
     """Number of the machine; 0 is the one that the run is on."""
-    machines: int
+    machines: int = 1
     endpoint: str = ""
     """`address:port` of machine 0, where the ranks of the others join it."""
 
@@ -65,8 +65,13 @@ class StageJob:
     """Folder for downloads from remote stores."""
     attempt: int
     """Number of earlier starts."""
-    share: Share | None = None
+    share: Share = Share()
     """The part to compute, where several machines share the stage."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True if several machines compute it, this one a part."""
+        return self.share.machines > 1
 
     @property
     def log_file(self) -> Path:
@@ -95,7 +100,7 @@ class StageJob:
 
     @property
     def _suffix(self) -> str:
-        return f"-{self.share.machine}" if self.share and self.share.machine else ""
+        return f"-{self.share.machine}" if self.share.machine else ""
 
 
 @dataclass(frozen=True)

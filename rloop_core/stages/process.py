@@ -26,7 +26,7 @@ from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.events import Event, OnEvent
 from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
 from rloop_core.runtime.supervisor import supervise
-from rloop_core.stages.failure import FREE_SPACE, explain_sigkill, failure_of, is_full, kernel_kills
+from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full, killed
 from rloop_core.stages.job import StageJob, StageOutcome
 
 _PAUSE_SECONDS = 0.1
@@ -95,7 +95,6 @@ def run_in_process(
         events_writer.close()
         control_reader.close()
     started = last_event = time.monotonic()
-    kills = kernel_kills()
     reason: str | None = None
     kind: type[StageError] = StageError
 
@@ -126,20 +125,20 @@ def run_in_process(
             end_orphans()  # the supervisor itself was killed
     if reason:
         raise kind(reason, field=job.name, fix=RESUMES)
-    return _outcome(job, process.exitcode, kills)
+    return _outcome(job, process.exitcode)
 
 
 def read_outcome(job: StageJob) -> StageOutcome | None:
     """Return the outcome that a stage left in its work folder; None if it is unfinished, or has lost files since."""
     try:
         content = json.loads(job.outcome_file.read_text())
-        lost = job.share is None and content["files"] != file_sizes(job.out)
+        lost = not job.is_shared and content["files"] != file_sizes(job.out)
         return None if lost else StageOutcome(**content["outcome"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
+def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     """Return the outcome that the stage's process left, or raise the error that it left."""
     if outcome := read_outcome(job):
         return outcome
@@ -151,7 +150,7 @@ def _outcome(job: StageJob, exitcode: int | None, kills: int) -> StageOutcome:
             raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
         last_lines = _last_lines(job.log_file)
         if exitcode in (-signal.SIGKILL, 128 + signal.SIGKILL):
-            why, fix = explain_sigkill(job, kills)
+            why, fix = killed(job)
             what = f"ended without a result (signal {signal.SIGKILL:d}): {why}{last_lines}"
             raise StageCrashed(what, field=job.name, fix=fix) from None
         how = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"

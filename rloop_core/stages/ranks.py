@@ -32,7 +32,7 @@ from rloop_core.plan.sharding import sharding_named
 from rloop_core.runtime.events import Event, OnEvent, ignore_event
 from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.supervisor import GRACE_SECONDS
-from rloop_core.stages.failure import explain_sigkill, failure_of, kernel_kills
+from rloop_core.stages.failure import failure_of, killed
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.registry import ranks_of, trains
 
@@ -57,7 +57,7 @@ def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
         RLoopError: A rank's own error, with the rank's number.
         StageCrashed: A rank ended without one; trying again may help.
     """
-    if job.share is None:
+    if not job.is_shared:
         empty_ranks_folder(job)
     config_file = job.config.placement.accelerate_config
     if config_file is None:
@@ -68,7 +68,7 @@ def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
     else:
         fix = "name a file of this machine; a relative path starts at the clone"
         raise ConfigError(f"{config_file} is not there", field="placement.accelerate_config", fix=fix)
-    if not _has_rank_0(job):
+    if job.share.machine:  # rank 0 is on machine 0
         return StageOutcome({}, {})
     try:
         return StageOutcome(**json.loads((job.ranks_folder / "outcome.json").read_text()))
@@ -119,11 +119,10 @@ def _launch_by_torchrun(job: StageJob, on_event: OnEvent) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    machines = job.share.machines if job.share else 1
     launch = LaunchConfig(
-        min_nodes=machines,
-        max_nodes=machines,
-        nproc_per_node=ranks_of(job) // machines,
+        min_nodes=job.share.machines,
+        max_nodes=job.share.machines,
+        nproc_per_node=ranks_of(job) // job.share.machines,
         run_id=job.stage,
         max_restarts=0,
         start_method="fork",
@@ -134,18 +133,17 @@ def _launch_by_torchrun(job: StageJob, on_event: OnEvent) -> None:
     launch.numa_options = None
     # A rank that is stopped, or deep in its device's driver, does not react to SIGTERM.
     launch.shutdown_timeout = int(GRACE_SECONDS)
-    kills = kernel_kills()
     try:
         elastic_launch(launch, run_rank)(job, on_event)
     except ChildFailedError as failed:
         rank, failure = failed.get_first_failure()
         how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-        raise _error_of_rank(job, rank, how, kills) from failed
+        raise _error_of_rank(job, rank, how) from failed
 
 
 def _rendezvous(job: StageJob) -> dict[str, Any]:
     """Return the rendezvous settings of torchrun's agent."""
-    if job.share:  # static: each machine is told its number, because rank 0 must be where the run is
+    if job.is_shared:  # static: each machine is told its number, because rank 0 must be where the run is
         configs = {"rank": job.share.machine, "timeout": _JOIN_SECONDS}
         return {"rdzv_backend": "static", "rdzv_endpoint": job.share.endpoint, "rdzv_configs": configs}
     local = {"rdzv_configs": _FILE_RENDEZVOUS, "local_addr": "127.0.0.1"}
@@ -154,7 +152,7 @@ def _rendezvous(job: StageJob) -> dict[str, Any]:
 
 def _launch_environment(job: StageJob) -> dict[str, str]:
     """Return variables for the launcher and the ranks: on one machine, no TCP store and no interface but loopback."""
-    if job.share:
+    if job.is_shared:
         return {}
     settings = _rendezvous(job)
     environment = {
@@ -170,14 +168,13 @@ def _launch_environment(job: StageJob) -> dict[str, str]:
 
 def _launch_by_accelerate(job: StageJob, on_event: OnEvent) -> None:
     """Run `accelerate launch` with the config file that placement names; rank 0's events come by a file."""
-    machine = job.share.machine if job.share else 0
-    job_file = job.ranks_folder / f"job-{machine}.json"
+    job_file = job.ranks_folder / f"job-{job.share.machine}.json"
     replace_text(job_file, TypeAdapter(StageJob).dump_json(job).decode())
     events = job.ranks_folder / "events.jsonl"
     command = accelerate_command(job, job.ranks_folder / "logs")
     command += ["-m", "rloop_core.stages.ranks", str(job_file), str(events)]
     environment = {**os.environ, **_launch_environment(job), "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": _LOG_PREFIX}
-    on_event = on_event if _has_rank_0(job) else ignore_event
+    on_event = ignore_event if job.share.machine else on_event
     read_to = 0
     with subprocess.Popen(command, env=environment) as process:
         while process.poll() is None:
@@ -195,7 +192,7 @@ def accelerate_command(job: StageJob, logs: Path) -> list[str]:
     # Precision is the run's, and part of its fingerprint; the file's own would change what is computed.
     command += ["--mixed_precision", "bf16" if job.config.policy.dtype == "bfloat16" else "no"]
     command += ["--num_processes", str(ranks_of(job)), "--tee", "3", "--log_dir", str(logs)]
-    if job.share is None:  # the endpoint of this rendezvous is in `_launch_environment`: no option takes a file
+    if not job.is_shared:  # the endpoint of this rendezvous is in `_launch_environment`: no option takes a file
         settings = ",".join(f"{key}={value}" for key, value in _FILE_RENDEZVOUS.items())
         command += ["--num_machines", "1", "--main_process_port", "0"]
         return [*command, "--rdzv_backend", "c10d", "--rdzv_conf", settings]
@@ -219,12 +216,12 @@ def _pass_on_events(file: Path, read_to: int, on_event: OnEvent) -> int:
     return read_to
 
 
-def _error_of_rank(job: StageJob, rank: int, how: str, kills: int | None = None) -> RLoopError:
+def _error_of_rank(job: StageJob, rank: int, how: str) -> RLoopError:
     """Return the error that a rank left behind; StageCrashed if it left none, PeerLost if it only lost another rank."""
     try:
         data = json.loads(_error_file(job, rank).read_text())
     except (OSError, ValueError):
-        why, fix = explain_sigkill(job, kills) if kills is not None and how == "SIGKILL" else ("", RESUMES)
+        why, fix = killed(job) if how == "SIGKILL" else ("", RESUMES)
         what = f"rank {rank} ended without a result ({how}){why and f': {why}'}"
         return StageCrashed(what, field=job.stage, fix=fix)
     if data["kind"] == PeerLost.__name__:
@@ -235,20 +232,15 @@ def _error_of_rank(job: StageJob, rank: int, how: str, kills: int | None = None)
 def _first_error(job: StageJob, how: str) -> RLoopError:
     """Return the first error of this machine's ranks; crashes and lost peers only if there is nothing else."""
     files = sorted(job.ranks_folder.glob("error-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    machine, machines = (job.share.machine, job.share.machines) if job.share else (0, 1)
-    each = ranks_of(job) // machines
+    each = ranks_of(job) // job.share.machines
     ranks = [int(path.stem.removeprefix("error-")) for path in files]
-    errors = [_error_of_rank(job, rank, how) for rank in ranks if rank // each == machine]
+    errors = [_error_of_rank(job, rank, how) for rank in ranks if rank // each == job.share.machine]
     causes = [error for error in errors if not isinstance(error, StageCrashed)]
     return next(iter(causes or errors), StageCrashed(how, field=job.stage, fix=f"see the stage's log; {RESUMES}"))
 
 
 def _error_file(job: StageJob, rank: int) -> Path:
     return job.ranks_folder / f"error-{rank:02d}.json"
-
-
-def _has_rank_0(job: StageJob) -> bool:
-    return job.share is None or job.share.machine == 0
 
 
 def _main(job_file: Path, events: Path) -> None:

@@ -12,7 +12,6 @@ import torch
 
 from rloop_core.errors import StageCrashed, StoreError
 from rloop_core.rollout.engine import ENGINE_STARTS
-from rloop_core.stages import failure
 from rloop_core.stages.failure import failure_of
 from rloop_core.stages.job import StageJob
 from tests.conftest import small_config
@@ -49,17 +48,16 @@ ZERO = "infra/accelerate/zero2-offload.yaml"
             DEVICE,
             "rft",
             {"gradient_checkpointing": True, "accelerate_config": ZERO},
-            r"lower placement.micro_batch_tokens \(now what rloop plan says\); or free the device",
+            r"lower placement.micro_batch_tokens \(now what rloop plan says\), .*; or free the device",
         ),
         (DEVICE, "evaluate", {}, r"lower placement.generation_batch \(now 256\); or free the device"),
         (DEVICE, "evaluate", {"engine": "vllm"}, r"lower placement.vllm.memory \(now 0.85\)"),
-        (HOST, "explore", {}, r"more memory, or lower placement.micro_batch_tokens \(now what rloop plan says\)"),
-        (TORCH_ON_HOST, "explore", {"accelerate_config": ZERO}, r"what placement.accelerate_config keeps in the host"),
+        (TORCH_ON_HOST, "explore", {}, r"more memory, or lower .*micro_batch_tokens \(now what rloop plan says\)"),
         (
             HOST,
-            "explore",
+            "rft",
             {"processes": 2, "verifier_workers": 3},
-            r"placement.verifier_workers \(now 3\), .*processes",
+            r"processes \(now 2\), placement.verifier_workers \(now 3",
         ),
     ],
 )
@@ -75,23 +73,6 @@ def test_vllm_beside_the_trainer_can_take_less(tmp_path: Path) -> None:
     config = small_config(explore={"engine": "vllm"}, placement={"device": "cuda"})
     job = replace(_job(tmp_path, "explore"), config=config)
     assert "placement.vllm.colocated_memory (now 0.3)" in failure_of(DEVICE, job)["fix"]
-
-
-def test_a_killed_process_is_the_kernel_s_doing_only_where_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = _job(tmp_path, "explore")
-    assert failure.kernel_kills() >= 0 and "oom_kill " in failure.VMSTAT.read_text()
-    why, fix = failure.explain_sigkill(job, failure.kernel_kills())
-    assert why.startswith("killed by somebody") and fix.startswith("start the same command again")
-    grown = tmp_path / "vmstat"
-    grown.write_text("nr_free_pages 7\noom_kill 12\n")
-    monkeypatch.setattr(failure, "VMSTAT", grown)
-    why, fix = failure.explain_sigkill(job, 11)
-    assert why.startswith("the kernel's OOM killer ended processes of this machine")
-    assert fix.startswith("give the stage more memory, or lower placement.")
-    monkeypatch.setattr(failure, "VMSTAT", tmp_path / "none")
-    assert failure.kernel_kills() == 0
 
 
 @pytest.mark.parametrize(

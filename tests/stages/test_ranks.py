@@ -76,7 +76,8 @@ def test_a_rank_that_dies_ends_the_stage_and_is_named_and_the_next_start_ends_as
 ) -> None:
     config = ranks_config(tmp_path, 2)
     with pytest.raises(
-        StageCrashed, match=r"rank 1 ended without a result \(SIGKILL\): killed by somebody.* if it is memory, .*lower "
+        StageCrashed,
+        match=r"rank 1 ended without a result \(SIGKILL\): killed by .* if it was memory, .*lower ",
     ):
         ensure(config, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
     with pytest.raises(StageError, match=r"placement.processes: .*begun with 2 processes.*with 1 \(fix: set it back"):
