@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, older_than: float, as_json: bool) -> None:
     """Delete the garbage of the named runs, or of all runs: what a store holds and nothing refers to.
 
-    Garbage is: files of artifacts that were superseded or never finished, problem sets that no stage of their run
-    reads, scratch of finished stages (local stores), incomplete multipart uploads (S3), and temporary files of killed
-    writes. Everything that a manifest, run.json or data.json names is kept, and so is everything unknown. A run that a
-    process is working on is skipped.
+    Garbage is: files of artifacts that were superseded or never finished, scratch of finished stages (local stores),
+    incomplete multipart uploads (S3), and temporary files of killed writes. Everything that a manifest names is kept,
+    and so are records, problem sets and everything unknown. A run that a process is working on is skipped.
 
     Deleting cannot be undone: the command lists the garbage and asks first. --yes skips the question.
 
@@ -73,7 +72,7 @@ def _plain(store: str, older_than: float, all_garbage: Sequence[Garbage], dry_ru
         "bytes": sum(garbage.bytes for garbage in all_garbage),
         "runs": [
             {
-                "run": garbage.run or None,
+                "run": garbage.run,
                 "bytes": garbage.bytes,
                 "items": [
                     {"key": item.entry.key, "bytes": item.entry.bytes, "why": item.why, "upload": item.entry.upload}
@@ -100,7 +99,7 @@ def _show(all_garbage: Sequence[Garbage], what: str) -> None:
         for item in garbage.items:
             sizes[item.why] += item.entry.bytes
         for why in sorted(counts):
-            table.add_row(Text(garbage.run or "(top)"), f"{counts[why]:,}", size(sizes[why]), why)
+            table.add_row(Text(garbage.run), f"{counts[why]:,}", size(sizes[why]), why)
     out = console()
     if table.rows:
         out.print(table)

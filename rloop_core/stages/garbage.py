@@ -1,7 +1,7 @@
 """Find what a store holds and nothing uses, without touching anything, and delete it under the run's lease.
 
-Only what is known to be useless is garbage. Everything that a manifest, `run.json` or `data.json` names is kept, and so
-is everything that is not recognised, cannot be read, or may be in the middle of being published.
+Only what is known to be useless is garbage. Everything that a manifest names is kept, and so are records, problem sets
+and everything that is not recognised, cannot be read, or may be in the middle of being published.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rloop_core.errors import LeaseError, ObjectTooLarge, RLoopError, StoreError, StoreUnavailable
-from rloop_core.json_text import parse_json
-from rloop_core.stages.problem_store import MOST_SET_BYTES, source_key
+from rloop_core.errors import LeaseError, RLoopError, StoreError, StoreUnavailable
 from rloop_core.stages.registry import STAGES
-from rloop_core.stages.run_record import read_data_record, read_run_config, runs_of
+from rloop_core.stages.run_record import read_run_config, runs_of
 from rloop_core.store import BASE_ITERATION, Entry, Lease, Manifest, Store, iteration_folder, read_manifests
 from rloop_core.store.lease import PATIENCE_SECONDS, read_holder
 from rloop_core.store.local import is_unfinished
@@ -27,12 +25,9 @@ SCRATCH = ".scratch"
 _PLACE = re.compile(rf"(?:iteration-(\d{{3,}})|base)/({'|'.join(STAGES)})/(.+)")
 Place = tuple[int, str]
 Manifests = Mapping[Place, Manifest | RLoopError | None]
-_CHECK = re.compile(r"\.rloop-write-check-[0-9a-f]{32}")
 _CLAIM = re.compile(r"lease-takeover-(.+)-\d+")
-_PROBLEMS = re.compile(r"problems/(?:clean-)?[0-9a-f]{20}\.json")
 
 _UNNAMED = "of an artifact that was superseded or never finished"
-_UNUSED_PROBLEMS = "a problem set that nothing reads"
 _KILLED_WRITE = "left by a write that was killed"
 _UPLOAD = "an upload that was never completed"
 _SCRATCH = "scratch of a finished stage"
@@ -48,7 +43,7 @@ class Item:
 
 @dataclass
 class Garbage:
-    """Garbage of one run, or, with an empty name, at the top of the store."""
+    """Garbage of one run."""
 
     run: str
     items: list[Item] = field(default_factory=list)
@@ -72,7 +67,7 @@ def find_garbage(
 
     Args:
         store: The object store.
-        runs: Names; none for all runs and the top of the store.
+        runs: Names; none for all runs.
         older_than: Minimum age in seconds, by the store's own clock.
         patience: Seconds without a heartbeat after which a run's holder on another machine is taken for dead.
 
@@ -86,7 +81,7 @@ def find_garbage(
         holder = Lease(store, run, patience=patience).living_holder()
         skipped = f"{holder} is working on it"
         garbage.append(Garbage(run, skipped=skipped) if holder else _of_run(store, run, older_than))
-    return garbage if runs else [*garbage, _at_top(store, older_than)]
+    return garbage
 
 
 def delete_garbage(
@@ -99,9 +94,7 @@ def delete_garbage(
     """
     deleted = []
     for planned in found:
-        if not planned.run:
-            deleted.append(_delete(store, planned, _at_top(store, older_than)))
-        elif planned.items:
+        if planned.items:
             try:
                 with Lease(store, planned.run, patience=patience) as lease:
                     now = _of_run(store, planned.run, older_than)
@@ -120,10 +113,10 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
     now = store.now()
     garbage = Garbage(run)
     manifests = _manifests(store, run, entries, garbage)
-    whole = [manifest for manifest in manifests.values() if isinstance(manifest, Manifest)]
     named = {
         f"{manifest.folder}/{path}"
-        for manifest in whole
+        for manifest in manifests.values()
+        if isinstance(manifest, Manifest)
         for path in ("manifest.json", *(file.path for file in manifest.files))
     }
     lease = (read_holder(store, f"{run}/lease.json") or {}).get("token")
@@ -137,8 +130,6 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
             items.append(Item(entry, _KILLED_WRITE))
         elif place and not isinstance(manifests[place], RLoopError):
             items.append(Item(entry, _UNNAMED))
-    if not any(isinstance(manifest, RLoopError) for manifest in manifests.values()):
-        items += _unused_problems(store, run, entries, whole, garbage)
     items += [Item(entry, _UPLOAD) for entry in _uploads(store, run, garbage)]
     items += _finished_scratch(store, run, manifests)
     if store.is_local:
@@ -146,13 +137,6 @@ def _of_run(store: Store, run: str, older_than: float) -> Garbage:
         garbage.notes += [f"{item.entry.key}: a symbolic link leads there; it is kept" for item in linked]
         items = [item for item in items if item not in linked]
     _take_old(garbage, items, now - older_than)
-    return garbage
-
-
-def _at_top(store: Store, older_than: float) -> Garbage:
-    garbage = Garbage("")
-    items = [Item(entry, _KILLED_WRITE) for entry in store.top()[1] if _CHECK.fullmatch(entry.key)]
-    _take_old(garbage, items, store.now() - older_than)
     return garbage
 
 
@@ -184,35 +168,6 @@ def _place(key: str) -> Place | None:
         return None
     iteration = BASE_ITERATION if match[1] is None else int(match[1])
     return (iteration, match[2]) if key.startswith(f"{iteration_folder('', iteration)[1:]}/") else None
-
-
-def _unused_problems(
-    store: Store, run: str, entries: Sequence[Entry], manifests: Sequence[Manifest], garbage: Garbage
-) -> list[Item]:
-    """Return problem sets that neither a stage, nor the run's config, nor `data.json` names."""
-    stored = [entry for entry in entries if _PROBLEMS.fullmatch(entry.key.removeprefix(f"{run}/"))]
-    if not stored:
-        return []
-    try:
-        config, data = read_run_config(store, run), read_data_record(store, run)
-    except StoreUnavailable:
-        raise
-    except RLoopError as error:
-        garbage.notes.append(f"{error.field}: {error.what}; the run's problem sets are kept")
-        return []
-    wanted = {f"{run}/problems/{source_key(source)}.json" for source in (config.problems, *config.evaluate.sets)}
-    if data is None or not wanted <= {entry.key for entry in stored}:
-        return []  # without preflight, or where the sources look different from this machine, the keys are unknown
-    inputs = [ref for manifest in manifests for ref in manifest.inputs]
-    digests = {record.digest for record in data.sets} | {ref.digest for ref in inputs}
-    unused = []
-    for entry in stored:
-        if entry.key in wanted or any(ref.uri.endswith(f"/{entry.key}") for ref in inputs):
-            continue
-        with contextlib.suppress(ObjectTooLarge, ValueError, KeyError, TypeError):
-            if parse_json(store.read_bytes(entry.key, MOST_SET_BYTES))["digest"] not in digests:
-                unused.append(Item(entry, _UNUSED_PROBLEMS))
-    return unused
 
 
 def _uploads(store: Store, run: str, garbage: Garbage) -> list[Entry]:

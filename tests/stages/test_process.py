@@ -127,7 +127,7 @@ def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lowe
                 if Path(f"/proc/{child.pid}/fd/1").readlink() == job.log_file:
                     child.kill()
 
-    told = r"ended without a result \(signal 9\): killed by somebody.*resumes; if it was memory, .* lower .*placement\.micro"
+    told = r"ended without a result \(signal 9\): killed by .*resumes; if it was memory, .* lower .*placement\.micro"
     with pytest.raises(StageCrashed, match=told):
         run_in_process(job, kill)
 
