@@ -1,0 +1,34 @@
+"""What a config contributes to each stage's fingerprint: a change here costs users their finished stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rloop_core.config import make_config
+from rloop_core.stages.registry import STAGES
+from rloop_core.store import fingerprint
+
+VERSIONS = {"explore": 3, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 4}
+SMALL: dict[str, Any] = {"problems": {"source": "gsm8k"}, "evaluate": {"sets": [{"source": "aime24"}]}}
+OTHER: dict[str, Any] = {
+    **SMALL,
+    "explore": {"snapshot_every": 20, "engine": "vllm", "objective": "gspo", "start": "rl-endpoint"},
+    "harvest": {"snapshot_samples": 4},
+    "filter": {"deduplicate": True, "on_empty": "widen", "at_least": 8},
+    "rft": {"interpolation": 0.5, "start": "rl-endpoint"},
+    "lora": {"rank": 8, "dropout": 0.1},
+    "evaluate": {"sets": [{"source": "aime24", "samples": 64}], "snapshots": True, "select_on": "aime24"},
+}
+PARTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "defaults": (SMALL, ("e591fc842213", "0a91df8db8b2", "fdcb4c17af60", "b55ad308eea4", "dc3392173534")),
+    "everything else": (OTHER, ("712b3d6c8405", "514e043bdc11", "210fe07547c9", "7ebb321917f5", "6bcb326794be")),
+}
+
+
+@pytest.mark.parametrize(("config", "parts"), PARTS.values(), ids=PARTS)
+def test_a_config_has_the_same_part_in_every_fingerprint(config: dict[str, Any], parts: tuple[str, ...]) -> None:
+    """Whoever changes one on purpose raises the version of its stage, and writes the parts anew."""
+    assert {name: stage.version for name, stage in STAGES.items()} == VERSIONS
+    assert tuple(fingerprint(stage.identity(make_config(config)))[:12] for stage in STAGES.values()) == parts
