@@ -61,7 +61,7 @@ class RunRecord:
         versions: dict[str, set[str]] = {}
         for manifest in self.manifests.values():
             for name, version in manifest.versions.items():
-                if name not in SAMPLED_BY:
+                if name != SAMPLED_BY:
                     versions.setdefault(name, set()).add(version)
         return versions
 
@@ -70,8 +70,8 @@ class RunRecord:
         """The engine that sampled each stage's completions, if its manifests name one; several if it has changed."""
         engines: dict[str, set[str]] = {}
         for (_, stage), manifest in self.manifests.items():
-            for engine in (manifest.versions[key] for key in SAMPLED_BY if key in manifest.versions):
-                engines.setdefault(stage, set()).add(engine)
+            if SAMPLED_BY in manifest.versions:
+                engines.setdefault(stage, set()).add(manifest.versions[SAMPLED_BY])
         return {stage: " and ".join(sorted(names)) for stage, names in sorted(engines.items())}
 
     @property

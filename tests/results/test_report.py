@@ -203,10 +203,8 @@ def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> No
     assert drift_note([dict(STEP)], 0.1) is None
 
 
-@pytest.mark.parametrize("key", ["sampled_by", "drawn_by"])
-def test_the_engines_are_in_report_and_status_by_old_manifests_too(tmp_path: Path, key: str) -> None:
+def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, fake_config())
-    run.engine_key = key
     run.engines = ENGINES
     run.fill(1)
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
