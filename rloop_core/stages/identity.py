@@ -64,19 +64,15 @@ def remaining_stages(config: Config, store: Store, inputs: Inputs) -> list[Place
 
 @dataclass(frozen=True)
 class Standing:
-    """A stage's artifact compared with what a config asks for.
-
-    Attributes:
-        state: `done`; `missing`: there is none; `outdated`: an artifact that it was made from was made again, and came
-            out otherwise; `changed`: it, or one that it builds on, was made from another config, policy, problem set or
-            version.
-        reason: Why the next start computes it again; empty if it does not.
-        manifest: The artifact's, if there is one that can be read.
-    """
+    """A stage's artifact compared with what a config asks for."""
 
     state: Literal["done", "missing", "outdated", "changed"]
+    """`missing`: there is none; `outdated`: an artifact that it was made from was made again, and came out otherwise;
+    `changed`: it, or one that it builds on, was made from another config, policy, problem set or version."""
     reason: str
+    """Why the next start computes it again; empty if it does not."""
     manifest: Manifest | None
+    """The artifact's, if there is one that can be read."""
 
 
 def judge(

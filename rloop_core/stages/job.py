@@ -14,24 +14,20 @@ from rloop_core.store import stage_folder
 
 @dataclass(frozen=True)
 class InputRef:
-    """One input of a stage.
-
-    Args:
-        role: `policy`, `theta`, `trajectories`, `experts`, `explored`, `problems` or `problems:<set>`.
-        kind: `outside` is a local folder (theta_0), `artifact` another stage's, `problems` a stored problem set.
-        uri: Where it is, for the manifest.
-        digest: Content digest.
-        location: Folder path, or key in the store.
-        iteration: Of an artifact.
-        stage: Of an artifact.
-    """
+    """One input of a stage."""
 
     role: str
+    """`policy`, `theta`, `trajectories`, `experts`, `explored`, `problems` or `problems:<set>`."""
     kind: Literal["outside", "artifact", "problems"]
+    """`outside` is a local folder (theta_0), `artifact` another stage's, `problems` a stored problem set."""
     uri: str
+    """For the manifest."""
     digest: str
+    """Of its content."""
     location: str
+    """Folder, or key in the store."""
     iteration: int = 0
+    """Of an artifact, as `stage`."""
     stage: str = ""
 
 

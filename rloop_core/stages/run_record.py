@@ -80,25 +80,22 @@ def runs_of(store: Store) -> list[str]:
 
 @dataclass(frozen=True)
 class SetRecord:
-    """One problem set of a run.
-
-    Attributes:
-        use: `training` or `evaluation`.
-        label: Its name.
-        digest: As among the inputs of the stages that read it.
-        problems: Number of problems in use.
-        ledger: Rows read, and why rows were left out.
-        golds_refused: Ids of problems whose gold does not verify against itself: no completion is ever correct.
-        warnings: The loader's warnings.
-    """
+    """One problem set of a run."""
 
     use: str
+    """`training` or `evaluation`."""
     label: str
+    """Its name."""
     digest: str
+    """As among the inputs of the stages that read it."""
     problems: int
+    """Number of problems in use."""
     ledger: dict[str, int]
+    """Rows read, and why rows were left out."""
     golds_refused: list[str]
+    """Ids of problems whose gold does not verify against itself: no completion is ever correct."""
     warnings: list[str]
+    """The loader's."""
 
 
 @dataclass(frozen=True)
