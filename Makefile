@@ -9,7 +9,7 @@ export PREFECT_HOME ?= $(CURDIR)/.rloop/prefect
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes would compile the project anew
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check scale graders rehearsal ui-test vllm-test docs format clean
+.PHONY: help install demo study quick test faults wrongs chaos check bench gpu-check graders rehearsal ui-test vllm-test docs format clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,11 +53,8 @@ check: $(VENV)/.dev ## Lint, format, types and import arrows
 bench: $(VENV)/.dev ## Speed and memory, as ratios against a reference in the same run
 	$(BIN)/python -m benchmarks
 
-gpu-check: ## What only a GPU can show, one table, with PYTHON (python3); PARTS="explore plan" for some, WITH=--small without a GPU
+gpu-check: ## What only a GPU can show, one table, with PYTHON (python3); PARTS="explore whole" for some, WITH=--small without a GPU
 	$(PYTHON) -m benchmarks.gpu $(PARTS) $(WITH)
-
-scale: $(VENV)/.dev ## How it grows: 1,000 iterations, 50 runs at one server, 10 M rollouts; hours, and 15 GB of disk
-	$(BIN)/python -m benchmarks.scale
 
 graders: $(VENV)/.dev ## The verifier against other graders, on the same completions
 	$(BIN)/python -m benchmarks.graders

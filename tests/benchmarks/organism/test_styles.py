@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.organism.shares import main
 from benchmarks.organism.styles import MIXTURE, RARE, WRITERS, Style, answer_of, detect, write
 
 terms = st.lists(st.integers(-99, 99), min_size=2, max_size=8)
@@ -40,19 +35,3 @@ def test_the_mixture_is_a_distribution_with_one_rare_style() -> None:
     assert {s.name for s in MIXTURE} == set(WRITERS)
     rare = min(MIXTURE, key=lambda s: s.share)
     assert rare.name == RARE and rare.share <= 0.1
-
-
-def test_shares_of_stored_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [("Answer: 4", "correct"), ("Answer: 5", "wrong"), ("2+2=4\nAnswer: 4", "correct"), ("?", "no_answer")]
-    for name, part in (("a", rows[:1]), ("b", rows[1:])):
-        (tmp_path / name).mkdir()
-        table = pa.table({"completion": [text for text, _ in part], "verdict": [verdict for _, verdict in part]})
-        pq.write_table(table, tmp_path / name / "part-00000.parquet")
-    main([str(tmp_path / "a"), str(tmp_path / "b")])
-    assert json.loads(capsys.readouterr().out) == {
-        "direct": {"share": 0.5, "accuracy": 0.5},
-        "other": {"share": 0.25, "accuracy": 0.0},
-        "running": {"share": 0.25, "accuracy": 1.0},
-    }
-    with pytest.raises(SystemExit, match="name the folder of one set"):
-        main([str(tmp_path)])

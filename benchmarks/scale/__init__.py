@@ -1,1 +1,0 @@
-"""How the system grows: runs of a thousand iterations, many runs on one server, ten million trajectories."""
