@@ -24,8 +24,10 @@ WORKLOAD = {
 differ less in length, so that there is less padding to leave out."""
 BARS = {"bare": 0.60, "silent": 1.03}
 """Most of an RL step's time with recording, against each other trainer."""
-PADDING_BAR = 1.10
+PADDING_BAR = 1.06
 """Most tokens computed in the updates for each real one."""
+VERIFIER_BAR = 0.01
+"""Most of an RL step's time that judging its rollouts may take."""
 
 
 def bench() -> list[Result]:
@@ -43,6 +45,9 @@ def bench() -> list[Result]:
     results = [
         Result("explore: tokens computed in updates / real", figures["recorded"].padding, PADDING_BAR, "x", padding)
     ]
+    judging, whole = figures["recorded"].verifying, sum(seconds["recorded"])
+    detail = f"{judging:.2f} s of {whole:.1f} s"
+    results.append(Result("explore: verifying / RL step", judging / whole, VERIFIER_BAR, "x", detail))
     for reference, words in (("bare", "recording on / bare TRL"), ("silent", "recording on / off")):
         ratio, detail = compare_steps(seconds, "recorded", reference, WARM_UP)
         results.append(Result(f"explore: RL step, {words}", ratio, BARS[reference], "x", detail))

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -19,9 +18,6 @@ from datetime import date
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-requests = {"s3": 0}
-"""Calls of s3fs to its server so far, without the client's own retries."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +63,20 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return [lines[0], "|" + "---|" * len(header), *lines[1:]]
 
 
-def command_for(function: str, *arguments: Any) -> list[str]:
-    """Return the command that runs and measures `MODULE:FUNCTION` of this package; arguments become strings."""
-    return [sys.executable, "-m", "benchmarks.measure", function, *map(str, arguments)]
-
-
 def measured(function: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Run `MODULE:FUNCTION` of this package in its own process.
 
     Returns:
-        seconds, cpu (seconds), peak_mib, all_requests (to S3) and load, and over them what the function returned.
+        seconds and peak_mib, and over them what the function returned.
 
     Raises:
         RuntimeError: The process failed; with the end of its output.
     """
-    command = command_for(function, *arguments)
+    command = [sys.executable, "-m", "benchmarks.measure", function, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return figures_in(done.stdout)
-
-
-def figures_in(output: str) -> dict[str, Any]:
-    """Return the figures from the last line of a measured process's output."""
-    return json.loads(output.splitlines()[-1])  # type: ignore[no-any-return]
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 def peak_mib() -> float:
@@ -99,44 +85,15 @@ def peak_mib() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def run_timed(command: Sequence[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Run a command; return its seconds, and the processor seconds of it and of its descendants."""
-
-    def cpu() -> float:
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
-
-    started, before = time.monotonic(), cpu()
-    subprocess.run(command, env=environment, capture_output=True, check=True)
-    return time.monotonic() - started, cpu() - before
-
-
 def main() -> None:
     """Run the function named on the command line and print its figures as JSON."""
     name, *arguments = sys.argv[1:]
     module, _, function = name.partition(":")
-    if any(argument.startswith("s3://") for argument in arguments):
-        _count_requests()
     call = getattr(import_module(f"benchmarks.{module}"), function)
-    started, cpu = time.monotonic(), time.process_time()
+    started = time.monotonic()
     returned = call(*arguments)
-    figures = {"seconds": time.monotonic() - started, "cpu": time.process_time() - cpu, "peak_mib": peak_mib()}
-    print(json.dumps({**figures, "all_requests": requests["s3"], "load": os.getloadavg()[0], **returned}))
-
-
-def _count_requests() -> None:
-    import s3fs
-
-    call_s3 = s3fs.S3FileSystem._call_s3
-
-    async def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-        requests["s3"] += 1
-        return await call_s3(self, *arguments, **options)
-
-    s3fs.S3FileSystem._call_s3 = counted
+    print(json.dumps({"seconds": time.monotonic() - started, "peak_mib": peak_mib(), **returned}))
 
 
 if __name__ == "__main__":
-    from benchmarks.measure import main as imported_main  # so that `requests` is the module's that others import
-
-    imported_main()
+    main()

@@ -14,7 +14,7 @@ from benchmarks.measure import Result
 from benchmarks.trainers import Figures
 
 PROBLEMS, SAMPLES, BATCH, ROUNDS = 64, 8, 64, 5
-BAR, PADDING_BAR = 0.60, 1.10
+BAR, PADDING_BAR = 0.60, 1.06
 
 
 def bench() -> list[Result]:

@@ -34,11 +34,12 @@ Series = dict[str, list[float]]
 
 @dataclass
 class Figures:
-    """What a trainer counted: mean completion lengths, and the tokens of the passes with gradients."""
+    """What a trainer counted: mean completion lengths, tokens of passes with gradients, seconds of judging."""
 
     lengths: list[float] = field(default_factory=list)
     computed: int = 0
     real: int = 0
+    verifying: float = 0.0
 
     @property
     def padding(self) -> float:
@@ -64,16 +65,8 @@ def time_in_turns(
 ) -> tuple[Series, dict[str, Figures]]:
     """Let trainers take turns, one RL step of `explore.steps` each, on "cpu" (one thread) or "cuda".
 
-    Args:
-        kinds: Trainers, in the order of their turns.
-        config: What they train.
-        policy: Folder of the policy.
-        folder: Where they may write.
-        device: Where they compute.
-        after_turn: Called with the seconds so far whenever each has done a step.
-
-    Returns:
-        Seconds of each RL step, and what else each trainer counted, by kind.
+    `after_turn` is called with the seconds so far whenever each has done a step. Returns the seconds of each RL step,
+    and what else each trainer counted, by kind.
 
     Raises:
         RuntimeError: A trainer failed.
@@ -156,6 +149,8 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True)
         connection.send(("ready", None))
         trainer.train()
+        if kind != "bare":
+            figures.verifying = trainer.take_seconds()["verify"]
         connection.send(("figures", figures))
 
 

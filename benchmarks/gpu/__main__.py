@@ -2,8 +2,7 @@
 
 Every part is a process tree of its own that is ended after ten minutes, and gives the GPU's memory back. Its rows go to
 the folder of --out as they are measured; each call prints one table of all parts measured there so far, in Markdown.
-A part that fails or runs too long is a row that says why; its log is in the folder. `whole` and `study` go on where an
-earlier call with the same folder was stopped; the others begin again.
+A part that fails or runs too long is a row that says why; its log is in the folder.
 """
 
 from __future__ import annotations
@@ -13,20 +12,25 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from pathlib import Path
 
-from benchmarks.gpu.bench import Rows, rows_of, table
-from benchmarks.gpu.device import gpu, machine_facts
-from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu import evaluate, explore, faults, sharding, whole
+from benchmarks.gpu.check import Check, NotMeasured, table
+from benchmarks.gpu.device import gpu, heading
 from benchmarks.gpu.processes import run_limited
+from rloop_core.errors import cause_of
+from rloop_core.printable import printable_line
+from rloop_core.runtime.lifetime import die_with_parent
 
+PARTS = {module.PART.name: module.PART for module in (explore, evaluate, whole, sharding, faults)}
 _EXAMPLES = """\
 examples:
-  python -m benchmarks.gpu                          all parts, one after the other
-  python -m benchmarks.gpu explore evaluate         two of them; the table has all that were measured
-  python -m benchmarks.gpu --table                  the table alone
-  python -m benchmarks.gpu plan --set placement.vllm.colocated_memory=0.4
-  python -m benchmarks.gpu --small                  tiny policies, on a CPU if need be
+  python -m benchmarks.gpu                     all parts, one after the other
+  python -m benchmarks.gpu explore evaluate    two of them; the table has all that were measured
+  python -m benchmarks.gpu --table             the table alone
+  python -m benchmarks.gpu whole --set placement.vllm.colocated_memory=0.4
+  python -m benchmarks.gpu --small             tiny policies, on a CPU if need be
 """
 
 
@@ -44,26 +48,50 @@ def main() -> int:
     out = Path(options.out or f".rloop/{'gpu-check-small' if options.small else 'gpu-check'}").absolute()
     out.mkdir(parents=True, exist_ok=True)
     chosen = [] if options.table else options.part or list(PARTS)
+    verdicts = set()
     for name in chosen:
         print(f"{name}: {PARTS[name].shows}", file=sys.stderr, flush=True)
-        fields = {"part": name, "out": str(out), "device": device, "small": options.small, "overrides": options.set}
-        rows = Rows(out, name)
-        rows.begin(machine_facts(device, options.small))
-        command = [sys.executable, "-m", "benchmarks.gpu.parts", json.dumps(fields)]
+        check = Check(name, out, device, options.small, tuple(options.set))
+        check.begin(heading(device, options.small))
+        fields = json.dumps({**vars(check), "out": str(out)})
+        command = [sys.executable, "-m", "benchmarks.gpu", "--run", fields]
         seconds, trouble = run_limited(command, options.limit, out / "logs" / f"{name}.log")
-        rows.fill(PARTS[name].lines, "failed", trouble or "the part ended without an answer")
-        rows.end(seconds)
+        check.fill(PARTS[name].lines, "failed", trouble or "the part ended without an answer")
+        check.end(seconds)
+        verdicts |= {row.verdict for row in check.rows(PARTS[name]).values()}
         print(f"{name}: {trouble or 'done'}, {seconds:.0f} s", file=sys.stderr, flush=True)
     text = table(PARTS, out)
     (out / "table.md").write_text(text, encoding="utf-8")
     print(text)
-    verdicts = {row.verdict for name in chosen for row in rows_of(PARTS[name], Rows(out, name).read()).values()}
     return 1 if verdicts & {"missed", "failed"} else 0
 
 
+def run_part(arguments: str) -> int:
+    """Measure a part in this process: the fields of `Check` as JSON.
+
+    An error answers the lines that are still open, and its traceback stays in the log.
+    """
+    if os.getppid() != 1:  # in a container the script itself may be process 1
+        die_with_parent()
+    fields = json.loads(arguments)
+    check = Check(**{**fields, "out": Path(fields["out"]), "overrides": tuple(fields["overrides"])})
+    part = PARTS[check.part]
+    shutil.rmtree(check.folder, ignore_errors=True)
+    check.folder.mkdir(parents=True)
+    try:
+        part.run(check)
+    except NotMeasured as error:
+        check.fill(part.lines, "not run", str(error))
+    except Exception as error:
+        traceback.print_exc()
+        reason = printable_line(str(cause_of(error) or f"{type(error).__name__}: {error}"), 300)
+        check.fill(part.lines, "failed", f"{reason} (see {check.out / 'logs' / check.part}.log)")
+        return 1
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
-    width = max(map(len, PARTS))
-    listed = "\n".join(f"  {name:<{width}}  {part.shows} ({part.minutes})" for name, part in PARTS.items())
+    listed = "\n".join(f"  {name:<9} {part.shows} ({part.minutes})" for name, part in PARTS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu",
         description=__doc__,
@@ -83,6 +111,5 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if shutil.which("git") is None:
-        print("git is not installed: the table will not name the commit", file=sys.stderr)
-    sys.exit(main())
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    sys.exit(run_part(sys.argv[2]) if sys.argv[1:2] == ["--run"] else main())

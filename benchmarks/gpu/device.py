@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import subprocess
 import threading
 import time
 from datetime import date
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import psutil
 
-from rloop_core.plan.hours import DEVICES
+from rloop_core.plan.hours import DEVICES, Device
 from rloop_core.stages.identity import versions
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +23,7 @@ GIB, MIB = 2**30, 2**20
 TOLERANCE = 64 * MIB
 """Memory that may stay in use: the driver counts in pages of 2 MiB, and keeps a little for its last client."""
 _SHOWN = ("python", "torch", "transformers", "trl", "accelerate", "vllm", "deepspeed", "peft")
-_SAMPLE_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.25
 
 
 class Gpu(NamedTuple):
@@ -40,32 +38,19 @@ class Gpu(NamedTuple):
 def gpu() -> Gpu | None:
     """Return the first GPU that CUDA programs see here, or None.
 
-    Asks NVML: a program that asks CUDA takes memory of the device.
+    Asks nvidia-smi: a program that asks CUDA takes memory of the device.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    library = None if visible in ("", "-1") else _nvml()
-    if library is None:
+    if visible in ("", "-1"):
         return None
-    handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
-    name, driver = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
-    if visible.isdigit():
-        error = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(visible)), ctypes.byref(handle))
-    else:
-        error = library.nvmlDeviceGetHandleByUUID(visible.encode(), ctypes.byref(handle))
-    error = error or library.nvmlDeviceGetMemoryInfo(handle, memory)
-    error = error or library.nvmlDeviceGetName(handle, name, ctypes.c_uint(96))
-    error = error or library.nvmlSystemGetDriverVersion(driver, ctypes.c_uint(96))
-    total, _, used = memory
-    return None if error else Gpu(name.value.decode(), driver.value.decode(), used, total)
-
-
-@lru_cache(maxsize=1)
-def _nvml() -> Any:
+    query = "--query-gpu=name,driver_version,memory.used,memory.total"
+    command = ["nvidia-smi", f"--id={visible}", query, "--format=csv,noheader,nounits"]
     try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-        return None if library.nvmlInit_v2() else library
-    except (OSError, AttributeError):
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
         return None
+    name, driver, used, total = (cell.strip() for cell in answer.split(","))
+    return Gpu(name, driver, int(used) * MIB, int(total) * MIB)
 
 
 def has_vllm() -> bool:
@@ -73,36 +58,26 @@ def has_vllm() -> bool:
     return find_spec("vllm") is not None
 
 
-def planned_device(device: str) -> str | None:
-    """Return this device's name in `rloop plan --gpu`; None if the plan does not know it."""
+def planned_device(device: str) -> Device | None:
+    """Return what `rloop plan` knows of this device; None if it does not know it."""
     found = gpu() if device == "cuda" else None
     name = found.name.lower().replace(" ", "") if found else ""
-    return next((kind for kind in DEVICES if kind in name), None) if name else None
+    return next((known for kind, known in DEVICES.items() if kind in name), None)
 
 
-def machine_facts(device: str, small: bool) -> dict[str, Any]:
-    """Return device, driver, versions, date and commit, for the table's heading."""
+def heading(device: str, small: bool) -> str:
+    """Return device, driver, date, commit and versions in a line."""
     found = gpu() if device == "cuda" else None
-    installed = versions()
-    return {
-        "device": found.name if found else f"CPU ({os.cpu_count()} cores, {platform.machine()})",
-        "driver": found.driver if found else None,
-        "memory_gib": round(found.total / GIB, 1) if found else None,
-        "cores": os.cpu_count(),
-        "small": small,
-        "date": date.today().isoformat(),
-        "commit": _commit(),
-        "versions": {name: installed[name] for name in _SHOWN if name in installed},
-    }
-
-
-def _commit() -> str:
-    """Return the commit under test, with `+` where files differ; a copied tree may lack its history."""
+    machine = f"{os.cpu_count()} CPU cores ({platform.machine()})"
+    if found:
+        machine = f"{found.name} of {found.total / GIB:.1f} GiB, driver {found.driver}, {machine}"
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # a copied tree may lack its history
+        commit = "unknown"
+    libraries = ", ".join(f"{name} {number}" for name, number in versions().items() if name in _SHOWN)
+    return f"{machine}{', small' if small else ''}; {date.today()}, commit {commit}; {libraries}"
 
 
 def host_bytes() -> int:
@@ -120,7 +95,7 @@ def device_bytes(device: str) -> int:
         return host_bytes()
     found = gpu()
     if found is None:
-        raise RuntimeError("NVML does not answer: the GPU's memory in use is unknown; install the driver's libraries")
+        raise RuntimeError("nvidia-smi does not answer: the GPU's memory in use is unknown")
     return found.used
 
 
@@ -133,13 +108,7 @@ def settled_bytes(device: str, below: int, patience: float = 10.0) -> int:
 
 
 class PeakMemory:
-    """Samples memory ten times a second while its block runs.
-
-    Attributes:
-        before: Bytes of the device in use when the block began.
-        device_peak: Most bytes of the device in use.
-        host_peak: Most resident bytes of descendants of this process.
-    """
+    """Samples memory while its block runs: `before` and `device_peak` of the device, `host_peak` of descendants."""
 
     def __init__(self, device: str) -> None:
         self._device = device

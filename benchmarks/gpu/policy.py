@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.check import Check
 from benchmarks.organism.pretrain import build_tokenizer, collate, qwen2_tokenizer
+from rloop_core.config import Config
 from rloop_core.plan.models import KNOWN
 from rloop_core.problems.templates import render
 
@@ -149,3 +152,69 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+
+
+STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
+_FOLDERS = {SMALL: "small", HALF: "0.5b", ONE_AND_A_HALF: "1.5b"}
+_CUT: dict[str, Any] = {
+    "iterations": 1,
+    "prompt.max_tokens": 256,
+    "explore.steps": 2,
+    "explore.overlong.buffer_tokens": 0,
+    "explore.dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "update-with-fewer"},
+    "filter.threshold": 0.95,
+    "filter.min_attempts": 1,
+    "rft.batch_trajectories": 8,  # equal answers are one trajectory, so there is only one a problem
+    "evaluate.samples": 8,
+    "evaluate.k": [1, 8],
+}
+_TINY: dict[str, Any] = {
+    "explore.problems_per_step": 4,
+    "explore.group_size": 4,
+    "explore.mini_batch_rollouts": 8,
+    "explore.max_completion_tokens": 16,
+    "explore.learning_rate": 1e-4,
+    "rft.batch_trajectories": 4,
+    "rft.learning_rate": 1e-3,
+    "evaluate.samples": 4,
+    "evaluate.k": [1],
+    "placement.threads": 1,
+    "placement.generation_batch": 64,
+}
+
+
+def ready_policy(check: Check, recipe: Recipe) -> tuple[Path, Path]:
+    """Return a policy and the problems it was taught; small runs take the small policy."""
+    chosen = SMALL if check.small else recipe
+    problems = problem_file(check.out / "problems.jsonl", 10, 24 if check.small else 64)
+    return cached_policy(check.out / "policies" / _FOLDERS[chosen], chosen, "boxed", problems, check.device), problems
+
+
+def iteration_config(
+    check: Check,
+    file: str,
+    recipe: Recipe,
+    changes: Mapping[str, Any],
+    *,
+    full: Mapping[str, Any] | None = None,
+    store: str = "store",
+) -> Config:
+    """Return a run config of the repository, cut to one iteration in which all stages have work.
+
+    Args:
+        check: The call.
+        file: The run config.
+        recipe: Its policy.
+        changes: Fields on top of the cut.
+        full: Fields that only full-size runs change.
+        store: Folder of the store within the part's.
+    """
+    policy, problems = ready_policy(check, recipe)
+    held_out = problem_file(check.folder / "held-out.jsonl", 70, 8)
+    inputs = {
+        "policy.path": str(policy),
+        "problems": {"source": str(problems)},
+        "evaluate.sets": [{"source": str(held_out), "name": "held-out"}],
+    }
+    sizes = _TINY if check.small else full or {}
+    return check.config(file, {**_CUT, **inputs, **check.engines, **sizes, **changes}, store)

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import psutil
 
 from rloop_core.config import Config
+from rloop_core.runtime.events import Event, OnRunEvent
 from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
 from rloop_core.runtime.supervisor import end_descendants
 from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import Launcher, StageRunner
 from rloop_core.store import Lease, Store
 
-Listener = Callable[[str, int, dict[str, Any]], None]
 Result = TypeVar("Result")
 _EXTRA_ADDRESS_SPACE = 96 * 2**20
 
@@ -32,15 +32,8 @@ _EXTRA_ADDRESS_SPACE = 96 * 2**20
 def run_limited(command: Sequence[str], seconds: float, log: Path) -> tuple[float, str | None]:
     """Run a command with its output in a file, and end every descendant of this process afterwards.
 
-    SIGTERM ends this process as Ctrl-C does, with everything below it.
-
-    Args:
-        command: Program and arguments.
-        seconds: Time limit.
-        log: File for stdout and stderr.
-
-    Returns:
-        Seconds that it took, and why it failed: None, its exit code, its signal, or the limit.
+    SIGTERM ends this process as Ctrl-C does, with everything below it. Returns the seconds that it took, and why it
+    failed: None, its exit code, its signal, or the limit in seconds.
     """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     adopt_orphans()
@@ -49,8 +42,9 @@ def run_limited(command: Sequence[str], seconds: float, log: Path) -> tuple[floa
     trouble: str | None = None
     try:
         with open(log, "wb") as output:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-            child = subprocess.Popen(command, **streams, start_new_session=True)
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
         code = child.wait(seconds)
         if code:
             ending = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -71,7 +65,7 @@ def run_alone(function: Callable[..., Result], *arguments: Any) -> Result:
 
 @contextlib.contextmanager
 def stage_runner(
-    config: Config, on_event: Listener = lambda stage, iteration, event: None, launch: Launcher = run_in_process
+    config: Config, on_event: OnRunEvent = lambda stage, iteration, event: None, launch: Launcher = run_in_process
 ) -> Iterator[StageRunner]:
     """Yield a runner that holds the run's lease: stages as `rloop run` calls them, without Prefect."""
     store = Store(config.placement.store)
@@ -93,9 +87,9 @@ class StageKiller:
         self._idle = psutil.Process().children(recursive=True)
         self.killed: list[int] = []
 
-    def __call__(self, stage: str, iteration: int, event: dict[str, Any]) -> None:
+    def __call__(self, stage: str, iteration: int, event: Event) -> None:
         """Kill once."""
-        if stage != self._stage or self.killed or event.get("kind") != "step" or event["done"] < self._after:
+        if stage != self._stage or self.killed or event["kind"] != "step" or event["done"] < self._after:
             return
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):

@@ -6,10 +6,9 @@ import math
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.gpu.bench import Bench, Line, NotMeasured, Part
+from benchmarks.gpu.check import Check, Line, NotMeasured, Part
 from benchmarks.gpu.device import GIB, ROOT, PeakMemory
-from benchmarks.gpu.iteration import STAGES, iteration_config
-from benchmarks.gpu.policy import ONE_AND_A_HALF
+from benchmarks.gpu.policy import ONE_AND_A_HALF, STAGES, iteration_config
 from benchmarks.gpu.processes import stage_runner
 from rloop_core.errors import RLoopError
 from rloop_core.rollout.policy import policy_digest
@@ -26,27 +25,27 @@ use_cpu: true
 """
 
 
-def run(bench: Bench) -> None:
+def run(check: Check) -> None:
     """Train each way in turn; the failure of one leaves the other its chance."""
-    if bench.device == "cuda" and find_spec("deepspeed") is None:
+    if check.device == "cuda" and find_spec("deepspeed") is None:
         raise NotMeasured("deepspeed is not installed")
     for way in WAYS:
         file = ROOT / f"infra/accelerate/{way}-offload.yaml"
-        if bench.device == "cpu":
+        if check.device == "cpu":
             if way == "zero3":
                 why = "DeepSpeed trains on GPUs alone; accelerate's launcher was tried once"
-                bench.leave_out(why, *(f"{way}-{stage}" for stage in JUDGED))
+                check.leave_out(why, *(f"{way}-{stage}" for stage in JUDGED))
                 continue
-            file = bench.folder / "one-process.yaml"
+            file = check.folder / "one-process.yaml"
             file.write_text(WITHOUT_DEEPSPEED)
         try:
-            _train(bench, way, file)
+            _train(check, way, file)
         except RLoopError as error:
             for stage in JUDGED:
-                bench.answer(f"{way}-{stage}", "failed", "", str(error))
+                check.answer(f"{way}-{stage}", "failed", "", str(error))
 
 
-def _train(bench: Bench, way: str, file: Path) -> None:
+def _train(check: Check, way: str, file: Path) -> None:
     changes = {
         "name": way,
         "placement.accelerate_config": str(file),
@@ -61,23 +60,23 @@ def _train(bench: Bench, way: str, file: Path) -> None:
         "explore.mini_batch_rollouts": 128,
         "explore.max_completion_tokens": 64,
     }
-    config = iteration_config(bench, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, full=full, store=f"store-{way}")
+    config = iteration_config(check, "qwen2.5-math-1.5b.yaml", ONE_AND_A_HALF, changes, full=full, store=f"store-{way}")
     digest_before = policy_digest(Path(config.policy.path))
     with stage_runner(config) as runner:
         for stage in STAGES[:-1]:
-            with PeakMemory(bench.device) as memory:
+            with PeakMemory(check.device) as memory:
                 manifest = runner.ensure(stage, 0).manifest
             if stage not in JUDGED:
                 continue
             finite, loss = _loss(runner.store, manifest)
             changed = policy_digest(runner.store.local_path(f"{manifest.folder}/policy")) != digest_before
-            gpu_peak = f"{memory.taken / GIB:.1f} GiB of the GPU, " if bench.device == "cuda" else ""
+            gpu_peak = f"{memory.taken / GIB:.1f} GiB of the GPU, " if check.device == "cuda" else ""
             measured = (
                 f"{loss}; policy {'changed' if changed else 'UNCHANGED'}; peak {gpu_peak}"
                 f"{memory.host_peak / GIB:.1f} GiB of the host; {manifest.seconds:.0f} s"
             )
-            why = "accelerate's launcher without DeepSpeed, which needs a GPU" if bench.device == "cpu" else ""
-            bench.judge(f"{way}-{stage}", finite and changed, measured, why)
+            why = "accelerate's launcher without DeepSpeed, which needs a GPU" if check.device == "cpu" else ""
+            check.judge(f"{way}-{stage}", finite and changed, measured, why)
 
 
 def _loss(store: Store, manifest: Manifest) -> tuple[bool, str]:

@@ -80,23 +80,19 @@ matter of convention whether it answers at all."""
 
 @dataclass(frozen=True)
 class Row:
-    """One completion to be graded.
-
-    Attributes:
-        id: family/what/source of the gold.
-        family: worked, spelling, miss, other_gold, pair, layout, example or hostile.
-        what: The spelling, the miss, the kind of pair, the layout or the data set.
-        answer: The answer as written; None for a data set's own text.
-        label: True if it is right, None where that is a matter of convention.
-    """
+    """One completion to be graded."""
 
     id: str
+    """family/what/source of the gold."""
     family: str
     what: str
+    """The spelling, the miss, the kind of pair, the layout or the data set."""
     completion: str
     gold: str | int | float | list[str]
     answer: str | None
+    """As written; None for a data set's own text."""
     label: bool | None
+    """True if it is right, None where that is a matter of convention."""
 
     @property
     def request(self) -> dict[str, Any]:

@@ -29,16 +29,11 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Grader:
-    """A grader.
-
-    Attributes:
-        name: Name of its file in judges/ too.
-        packages: Everything it needs, pinned; installed without dependencies, which would be gigabytes of ray, torch
-            and datasets that grading does not use. It comes from the first one.
-    """
+    """A grader; `name` is that of its file in judges/ too."""
 
     name: str
     packages: tuple[str, ...]
+    """Everything it needs, pinned, installed without dependencies: gigabytes that grading does not use."""
 
     def python(self) -> Path:
         """Return the interpreter of its environment, which is made if it is missing or has other packages."""
@@ -128,13 +123,7 @@ def counts(compared: Iterable[Case]) -> dict[tuple[str, str], Counter[str]]:
 
 
 def run_grader(python: Path, judge: str, rows: Iterable[Request], limit: float = 20.0) -> Iterator[Reply]:
-    """Yield one grader's reply to every row, in order; a row that takes more than `limit` seconds loses no other.
-
-    Args:
-        python: Interpreter of the grader's environment.
-        judge: Name of its file in judges/.
-        rows: The rows.
-        limit: Seconds for one row; then the process that judges it is killed.
+    """Yield one grader's reply to every row, in order; the process of a row that takes `limit` seconds is killed.
 
     Raises:
         RuntimeError: The grader does not start.
@@ -172,10 +161,7 @@ def kept_replies(
 ) -> list[Reply]:
     """Return a reply to each row, in order: from the file if the same row is there, else by asking.
 
-    Args:
-        path: JSON lines, one reply each; appended to as replies come, so that an interrupted run is continued.
-        rows: The rows.
-        ask: Replies to rows, in order.
+    The file (JSON lines) is appended to as replies come, so that an interrupted run is continued.
     """
     known = dict(_read_replies(path))
     missing = [row for row in rows if _key(row) not in known]
