@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.measure import machine, parse_names
 
-BENCHES = ("similarity", "evaluation", "explore", "rft", "orchestration", "store", "filter")
+BENCHES = ("similarity", "evaluation", "explore", "orchestration", "store", "filter")
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 It is a Qwen2-architecture model of half a million parameters, pretrained on procedurally generated sums
 (reasoning-gym's chain_sum) that are worked in several styles of different reliability. `make demo` and `make
-study` train it. DIR receives the model (safetensors), its tokenizer, card.json (recipe, problem sets, figures, digests)
-and README.md (a model card).
+study` train it. DIR receives the model (safetensors), its tokenizer and card.json (recipe, problem sets, figures,
+digests).
 
 Takes two to seven minutes on one CPU core and no GPU. The default settings give the policy that is shipped:
 compare the sha256 of model.safetensors in the two card.json files.

@@ -1,4 +1,4 @@
-"""The card of the bundled policy: what it scores, who solved what by style, and README.md made from card.json."""
+"""The figures of the bundled policy's card: what it scores, and who solved what by style."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 MAX_NEW_TOKENS = 96
 HARD = (0.1, 0.3, 0.5)
 KS = (1, 4, 8, 16, 32)
-_SHOWN = ("8", "16", "32")
 
 
 def sample(
@@ -75,59 +74,3 @@ def figures(problems: Sequence[Sum], completions: Sequence[Sequence[str | None]]
         "hard": {str(t): round(sum(0 < c / n < t for c in correct) / len(correct), 4) for t in HARD},
         "solved_by": [dict(sorted(Counter(s for s in row if s is not None).items())) for row in solvers],
     }
-
-
-def model_card(card: dict[str, Any]) -> str:
-    """Return the card as Markdown."""
-    held, harder = card["figures"]["held_out"], card["figures"]["harder"]
-    rare, rare_harder = (measured["solved_only_by_rare_style"] for measured in (held, harder))
-    sizes = [lesson["size"] for lesson in card["corpus"]["lessons"]]
-    disjoint = "The sets are disjoint, and the corpus" if card["disjoint"] else "The corpus"
-    sets = "\n".join(
-        f"| {name} | {s['size']} | {s['seed']} | {s['params']['min_terms']} to {s['params']['max_terms']} |"
-        for name, s in card["problem_sets"].items()
-    )
-    mixture = "\n".join(
-        f"| {s['name']} | {s['share']:.0%} | {s['wrong_step']:.0%} | {'yes' if s['sign_blind'] else 'no'} | "
-        f"{held['styles'].get(s['name'], {}).get('share', 0):.0%} | "
-        f"{held['styles'].get(s['name'], {}).get('accuracy', 0):.0%} |"
-        for s in card["mixture"]
-    )
-    measured = "\n".join(
-        f"| {name} | {f['avg']:.3f} | " + " | ".join(f"{f['pass'].get(k, float('nan')):.3f}" for k in _SHOWN) + " |"
-        for name, f in (("held out", held), ("harder", harder))
-    )
-    return f"""---
-license: apache-2.0
-library_name: transformers
-tags: [reinforcement-learning, model-organism, arithmetic]
----
-
-# The bundled policy
-
-A Qwen2-architecture model of {card["parameters"]:,} parameters that adds and subtracts, badly, in several ways.
-It is a model organism: small enough to train on a laptop, with something to gain and something to lose in training.
-It was pretrained on {sum(sizes):,} sums from reasoning-gym's `chain_sum`, each worked in one of four styles. The first
-{sizes[0]:,} showed every style without mistakes; the rest gave it these habits:
-
-| style | share of them | slips a step | drops minus signs | share of samples | accuracy of samples |
-|---|---|---|---|---|---|
-{mixture}
-
-`{card["rare_style"]}` is the rare style, and the only one that keeps its minus signs. It alone solved
-{rare["16"]:.0%} of the held-out problems in 16 samples each ({rare["all"]:.0%} in {held["samples"]}), and of the harder
-ones {rare_harder["16"]:.0%} ({rare_harder["all"]:.0%}).
-
-| problems | avg | pass@8 | pass@16 | pass@32 |
-|---|---|---|---|---|
-{measured}
-
-Sampled at temperature 1 with template `plain` (the question and a newline). The last line is `Answer: 42`.
-
-| set | problems | seed | terms |
-|---|---|---|---|
-{sets}
-
-{disjoint} contains none of their questions. Recipe, digests and versions are in `card.json`.
-Made by `python -m benchmarks.organism --out DIR --seed {card["seed"]}`.
-"""

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.organism.card import figures, model_card, sample
+from benchmarks.organism.card import figures, sample
 from benchmarks.organism.pretrain import Recipe, build_model, build_tokenizer, pretrain
 from benchmarks.organism.styles import MIXTURE, RARE, SCHOOL, Style
 from benchmarks.organism.sums import (
@@ -31,18 +31,14 @@ _VERSIONS = ("torch", "transformers", "tokenizers", "reasoning-gym")
 
 @dataclass(frozen=True)
 class Organism:
-    """A policy that can be made again.
-
-    Attributes:
-        shape: Parameters of `chain_sum` for the corpus.
-        mixture: The styles of its habits.
-        sets: Problems that its corpus leaves out; it is measured on those called held_out and harder.
-        recipe: How it was trained.
-    """
+    """A policy that can be made again."""
 
     shape: dict[str, Any]
+    """Parameters of `chain_sum` for the corpus."""
     mixture: Sequence[Style]
+    """The styles of its habits."""
     sets: Sequence[SumSet]
+    """Problems that its corpus leaves out; it is measured on those called held_out and harder."""
     recipe: Recipe
 
     def lessons(self, recipe: Recipe) -> list[Lesson]:
@@ -65,14 +61,8 @@ def make_policy(
 ) -> dict[str, Any]:
     """Train, measure and write the policy into `out`, its card last; return the card.
 
-    Uses one thread, so that the same seed gives the same weights on the same kind of machine.
-
-    Args:
-        organism: What to make.
-        recipe: The organism's, or a changed one.
-        samples: Completions of every held-out and harder problem, for the card.
-        out: Folder of the policy.
-        log: Called with a line on each phase.
+    Uses one thread, so that the same seed gives the same weights on the same kind of machine. The card has the figures
+    of so many samples of every held-out and harder problem. `log` is called with a line on each phase.
     """
     import torch
 
@@ -100,7 +90,6 @@ def make_policy(
     card = _card(organism, recipe, model.num_parameters(), loss, measured, out)
     for file in out.iterdir():
         file.chmod(0o644)  # safetensors writes 0600: unreadable to other users of an installed package
-    (out / "README.md").write_text(model_card(card), encoding="utf-8")
     (out / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     return card
 

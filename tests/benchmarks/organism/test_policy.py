@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.organism.card import MAX_NEW_TOKENS, figures, model_card, sample
+from benchmarks.organism.card import MAX_NEW_TOKENS, figures, sample
 from benchmarks.organism.make import DEMO
 from benchmarks.organism.pretrain import build_tokenizer
 from benchmarks.organism.styles import MIXTURE
@@ -85,7 +85,7 @@ def test_it_is_small_and_its_files_are_the_card_s() -> None:
     assert sum(f.stat().st_size for f in path.iterdir()) <= 5 * 2**20
     for file, digest in card["files"].items():
         assert hashlib.sha256((path / file).read_bytes()).hexdigest() == digest, file
-    assert (path / "README.md").read_text() == model_card(card)
+    assert f"{card['parameters']:,} parameters" in (path / "README.md").read_text()
 
 
 def test_the_card_promises_a_fair_organism() -> None:
