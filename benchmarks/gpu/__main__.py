@@ -52,15 +52,14 @@ def main() -> int:
     for name in chosen:
         print(f"{name}: {PARTS[name].shows}", file=sys.stderr, flush=True)
         check = Check(name, out, device, options.small, tuple(options.set))
-        check.begin(heading(device, options.small))
+        check.file.unlink(missing_ok=True)
         fields = json.dumps({**vars(check), "out": str(out)})
         command = [sys.executable, "-m", "benchmarks.gpu", "--run", fields]
         seconds, trouble = run_limited(command, options.limit, out / "logs" / f"{name}.log")
-        check.fill(PARTS[name].lines, "failed", trouble or "the part ended without an answer")
-        check.end(seconds)
+        check.fill(PARTS[name], "failed", trouble or "the part ended without an answer")
         verdicts |= {row.verdict for row in check.rows(PARTS[name]).values()}
         print(f"{name}: {trouble or 'done'}, {seconds:.0f} s", file=sys.stderr, flush=True)
-    text = table(PARTS, out)
+    text = table(PARTS, out, heading(device, options.small))
     (out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 1 if verdicts & {"missed", "failed"} else 0
@@ -81,11 +80,11 @@ def run_part(arguments: str) -> int:
     try:
         part.run(check)
     except NotMeasured as error:
-        check.fill(part.lines, "not run", str(error))
+        check.fill(part, "not run", str(error))
     except Exception as error:
         traceback.print_exc()
         reason = printable_line(str(cause_of(error) or f"{type(error).__name__}: {error}"), 300)
-        check.fill(part.lines, "failed", f"{reason} (see {check.out / 'logs' / check.part}.log)")
+        check.fill(part, "failed", f"{reason} (see {check.out / 'logs' / check.part}.log)")
         return 1
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +11,6 @@ from typing import Any, Literal
 from benchmarks.gpu.device import ROOT, has_vllm
 from benchmarks.measure import markdown_table
 from rloop_core.config import Config, load_config
-from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 
 Verdict = Literal["met", "missed", "-", "failed", "not run"]
@@ -55,7 +54,7 @@ class NotMeasured(Exception):  # noqa: N818 - says what is the case
 
 @dataclass(frozen=True)
 class Check:
-    """One call of a part. Its rows outlive its process: a JSON file is rewritten with each of them."""
+    """One call of a part. Its rows outlive its process: each is written to a file when it is measured."""
 
     part: str
     out: Path
@@ -93,8 +92,9 @@ class Check:
     def answer(self, key: str, verdict: Verdict, measured: str = "", why: str = "") -> None:
         """Write a row; it replaces an earlier one of the same line."""
         row = {name: printable_line(value, 400) for name, value in asdict(Row(key, verdict, measured, why)).items()}
-        content = self.content()
-        self._write({**content, "rows": [old for old in content["rows"] if old["key"] != key] + [row]})
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def judge(self, key: str, met: bool, measured: str, why: str = "") -> None:
         """Answer a line whose bar holds at any size."""
@@ -116,58 +116,33 @@ class Check:
         for key in keys:
             self.answer(key, "not run", "", why)
 
-    def begin(self, heading: str) -> None:
-        """Drop the rows of an earlier call; the heading names machine, date and versions."""
-        self._write({"heading": heading, "rows": [], "seconds": None})
-
-    def fill(self, lines: Sequence[Line], verdict: Verdict, why: str) -> None:
+    def fill(self, part: Part, verdict: Verdict, why: str) -> None:
         """Answer every line that has no row."""
-        answered = {row["key"] for row in self.content()["rows"]}
-        for line in lines:
-            if line.key not in answered:
-                self.answer(line.key, verdict, "", why)
-
-    def end(self, seconds: float) -> None:
-        """Record how long the part took."""
-        self._write({**self.content(), "seconds": round(seconds, 1)})
-
-    def content(self) -> dict[str, Any]:
-        """Return `heading`, `rows` and `seconds`, empty if the part was never begun."""
-        if not self._path.exists():
-            return {"heading": "", "rows": [], "seconds": None}
-        return json.loads(self._path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        for key, row in self.rows(part).items():
+            if row is NOT_RUN:
+                self.answer(key, verdict, "", why)
 
     def rows(self, part: Part) -> dict[str, Row]:
-        """Return the answer to each line of the part, by key."""
-        content = self.content()
-        answered = {row["key"]: Row(**row) for row in content["rows"]}
-        why = "the part was ended before it got here" if content["heading"] else "not yet"
-        return {line.key: answered.get(line.key) or Row(line.key, "not run", "", why) for line in part.lines}
+        """Return the last answer to each line of the part, by key; `NOT_RUN` where there is none."""
+        text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
+        found = {row.key: row for row in (Row(**json.loads(line)) for line in text.splitlines())}
+        return {line.key: found.get(line.key, NOT_RUN) for line in part.lines}
 
     @property
-    def _path(self) -> Path:
-        return self.out / "rows" / f"{self.part}.json"
-
-    def _write(self, content: dict[str, Any]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(self._path, json.dumps(content, indent=1))
+    def file(self) -> Path:
+        """JSON lines, a row each."""
+        return self.out / "rows" / f"{self.part}.jsonl"
 
 
-def table(parts: Mapping[str, Part], out: Path) -> str:
-    """Return headings and table of all rows below `out` in Markdown; lines of parts never begun appear as not run."""
-    headings: dict[str, list[str]] = {}
-    cells, took = [], []
+NOT_RUN = Row("", "not run", "", "not yet")
+
+
+def table(parts: Mapping[str, Part], out: Path, heading: str) -> str:
+    """Return all rows below `out` in Markdown; lines of parts never begun appear as not run."""
+    cells = []
     for name, part in parts.items():
-        check = Check(name, out)
-        content = check.content()
-        if content["heading"]:
-            headings.setdefault(content["heading"], []).append(name)
-        if content["seconds"]:
-            took.append(f"{name} {content['seconds']:.0f} s")
-        for line, row in zip(part.lines, check.rows(part).values(), strict=True):
+        for line, row in zip(part.lines, Check(name, out).rows(part).values(), strict=True):
             verdict = f"**{row.verdict}**" if row.verdict in ("missed", "failed") else row.verdict
             judged = f"{verdict}: {row.why}" if row.why and verdict != "-" else row.why or verdict
             cells.append((name, line.what, row.measured, line.bar, judged))
-    lines = [f"- {heading} ({', '.join(names)})" for heading, names in headings.items()] or ["Nothing measured yet."]
-    lines += ["", *markdown_table(("part", "what", "measured", "bar", "verdict"), cells)]
-    return "\n".join([*lines, "", f"Took: {', '.join(took) or 'nothing yet'}.", ""])
+    return "\n".join([heading, "", *markdown_table(("part", "what", "measured", "bar", "verdict"), cells), ""])

@@ -124,21 +124,18 @@ def test_a_part_that_is_killed_is_a_row_with_the_signal(tmp_path: Path) -> None:
     assert output.count("**failed**: was ended by SIGKILL") == len(PARTS["whole"].lines)
 
 
-def test_rows_of_several_calls_and_machines_make_one_table(tmp_path: Path) -> None:
+def test_rows_of_several_calls_make_one_table(tmp_path: Path) -> None:
     first, second = (Check(name, tmp_path, "cuda", False) for name in ("explore", "whole"))
-    first.begin("NVIDIA H200 of 139.8 GiB, commit abc")
     first.judge("ratio", False, "1.050 x")
     first.judge("ratio", True, "1.010 x; a|b", "the\x1b[31m same")
-    first.end(61.2)
-    second.begin("NVIDIA H200 of 139.8 GiB, commit def")
     second.show("explore", "40 s")
-    text = table(PARTS, tmp_path)
+    second.fill(PARTS["whole"], "failed", "ended")
+    text = table(PARTS, tmp_path, "NVIDIA H200, commit abc")
     ratio = "| explore | RL step with recording / bare TRL's, median ratio | 1.010 x; a\\|b | at most 1.03 x | met: the"
-    assert ratio in text and "\x1b" not in text and "missed" not in text
-    assert "commit abc (explore)" in text and "commit def (whole)" in text
+    assert text.startswith("NVIDIA H200, commit abc\n") and ratio in text and "\x1b" not in text
+    assert "missed" not in text
     assert "| whole | of which explore | 40 s |  | - |" in text
-    assert "| whole | of which rft |  |  | not run: the part was ended before it got here |" in text
-    assert "Took: explore 61 s." in text
+    assert "| whole | of which rft |  |  | **failed**: ended |" in text
 
 
 def test_bars_of_speed_are_judged_on_a_gpu_at_full_size_alone(tmp_path: Path) -> None:
