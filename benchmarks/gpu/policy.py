@@ -7,10 +7,10 @@ right and wrong rollouts, and lengths are a real policy's at worst.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +27,20 @@ _WARM_UP = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a policy is made.
-
-    Args:
-        like: A key of `rloop_core.plan.models.KNOWN`.
-        head_dim: Size of a head; None keeps the architecture whole, a number cuts it to two layers and one group of
-            heads.
-        dtype: Of the saved weights.
-        updates: Training updates; 0 leaves the weights random.
-        rate: Learning rate.
-        babble: How many of four completions babble; at most 3.
-        prompts: How many prompts it is taught; it answers others of their kind and length too.
-    """
+    """How a policy is made."""
 
     like: str
+    """A key of `rloop_core.plan.models.KNOWN`."""
     head_dim: int | None = None
+    """Size of a head; None keeps the architecture whole, a number cuts it to two layers and one group of heads."""
     dtype: str = "bfloat16"
     updates: int = 60
+    """Training updates; 0 leaves the weights random."""
     rate: float = 5e-3
     babble: int = 0
+    """How many of four completions babble; at most 3."""
     prompts: int = 4
+    """How many prompts it is taught; it answers others of their kind and length too."""
 
 
 SMALL = Recipe("Qwen/Qwen2.5-Math-1.5B", head_dim=32, updates=40, rate=3e-3, babble=1)
@@ -54,26 +48,11 @@ HALF = Recipe("Qwen/Qwen2.5-0.5B", updates=150, rate=3e-4, babble=2)
 ONE_AND_A_HALF = Recipe("Qwen/Qwen2.5-Math-1.5B", updates=150, rate=2e-4, babble=2)
 
 
-def problem_file(path: Path, first: int, count: int, preface: str = "") -> Path:
-    """Write differences whose answers are 0, 1 or 2; the preface lengthens each question."""
-    rows = [
-        {"problem": f"{preface}What is {first + i + i % 3} - {first + i}?", "answer": str(i % 3)} for i in range(count)
-    ]
+def problem_file(path: Path, first: int, count: int) -> Path:
+    """Write differences whose answers are 0, 1 or 2."""
+    rows = [{"problem": f"What is {first + i + i % 3} - {first + i}?", "answer": str(i % 3)} for i in range(count)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-def cached_policy(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
-    """Make the policy of a recipe in a process of its own, unless the folder holds it already."""
-    from benchmarks.gpu.processes import run_alone
-
-    note = folder / ".recipe.json"
-    wanted = json.dumps({**asdict(recipe), "template": template, "problems": problems.read_text()[:2000]})
-    if not (note.is_file() and note.read_text() == wanted):
-        shutil.rmtree(folder, ignore_errors=True)
-        run_alone(make_policy, folder, recipe, template, problems, device)
-        note.write_text(wanted)
-    return folder
 
 
 def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, device: str) -> Path:
@@ -155,7 +134,6 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
 
 
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
-_FOLDERS = {SMALL: "small", HALF: "0.5b", ONE_AND_A_HALF: "1.5b"}
 _CUT: dict[str, Any] = {
     "iterations": 1,
     "prompt.max_tokens": 256,
@@ -184,10 +162,20 @@ _TINY: dict[str, Any] = {
 
 
 def ready_policy(check: Check, recipe: Recipe) -> tuple[Path, Path]:
-    """Return a policy and the problems it was taught; small runs take the small policy."""
+    """Return a policy, made in a process of its own unless an earlier part did, and the problems it was taught.
+
+    Small runs take the small policy.
+    """
+    from benchmarks.gpu.processes import run_alone
+
     chosen = SMALL if check.small else recipe
     problems = problem_file(check.out / "problems.jsonl", 10, 24 if check.small else 64)
-    return cached_policy(check.out / "policies" / _FOLDERS[chosen], chosen, "boxed", problems, check.device), problems
+    folder = check.out / "policies" / hashlib.sha256(repr(chosen).encode()).hexdigest()[:12]
+    if not folder.exists():
+        making = folder.with_suffix(".making")
+        run_alone(make_policy, making, chosen, "boxed", problems, check.device)
+        making.rename(folder)
+    return folder, problems
 
 
 def iteration_config(
@@ -201,13 +189,8 @@ def iteration_config(
 ) -> Config:
     """Return a run config of the repository, cut to one iteration in which all stages have work.
 
-    Args:
-        check: The call.
-        file: The run config.
-        recipe: Its policy.
-        changes: Fields on top of the cut.
-        full: Fields that only full-size runs change.
-        store: Folder of the store within the part's.
+    `changes` are fields on top of the cut, and `full` those that only full-size runs change; `store` is a folder in the
+    part's.
     """
     policy, problems = ready_policy(check, recipe)
     held_out = problem_file(check.folder / "held-out.jsonl", 70, 8)

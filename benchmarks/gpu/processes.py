@@ -22,7 +22,7 @@ from rloop_core.runtime.events import Event, OnRunEvent
 from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
 from rloop_core.runtime.supervisor import end_descendants
 from rloop_core.stages.process import run_in_process
-from rloop_core.stages.runner import Launcher, StageRunner
+from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 
 Result = TypeVar("Result")
@@ -64,22 +64,17 @@ def run_alone(function: Callable[..., Result], *arguments: Any) -> Result:
 
 
 @contextlib.contextmanager
-def stage_runner(
-    config: Config, on_event: OnRunEvent = lambda stage, iteration, event: None, launch: Launcher = run_in_process
-) -> Iterator[StageRunner]:
+def stage_runner(config: Config, on_event: OnRunEvent = lambda stage, iteration, event: None) -> Iterator[StageRunner]:
     """Yield a runner that holds the run's lease: stages as `rloop run` calls them, without Prefect."""
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:
-        yield StageRunner(config, store, lease, on_event, launch)
+        yield StageRunner(config, store, lease, on_event, run_in_process)
 
 
 class StageKiller:
-    """Kills processes of a stage with SIGKILL once it has come far enough: a listener for `stage_runner`.
+    """Kills processes of a stage with SIGKILL once it has done so many steps or batches: for `stage_runner`.
 
-    Args:
-        stage: The stage to kill.
-        after: Steps or batches done, as the stage's events count them.
-        chosen: Returns True for the command line of a process to kill; None kills the stage's whole tree.
+    `chosen` returns True for the command line of a process to kill; None kills the stage's whole tree.
     """
 
     def __init__(self, stage: str, after: float, chosen: Callable[[str], bool] | None = None) -> None:
