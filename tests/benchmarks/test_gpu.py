@@ -48,16 +48,6 @@ def marked(environment: dict[str, str] | None, mark: Path) -> bool:
     return (environment or {}).get("GPU_CHECK_MARK") == str(mark)
 
 
-def test_help_names_every_part_with_its_time_and_loads_no_torch() -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "benchmarks.gpu", "--help"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0
-    for name, part in PARTS.items():
-        assert f"  {name} " in done.stdout and part.shows in done.stdout and part.minutes in done.stdout
-    assert not any(line.endswith(("| torch", "| trl", "| prefect")) for line in done.stderr.splitlines())
-
-
 def exit_status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
     """Call it in this process; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["gpu", *arguments])

@@ -45,14 +45,6 @@ ROWS = [
 REQUESTS = [row.request for row in ROWS]
 
 
-@pytest.fixture(scope="module")
-def math_verify() -> Iterator[list[Case]]:
-    """The real math-verify of this environment and the real `rloop verify` on thirty completions."""
-    replies = list(run_grader(Path(sys.executable), "math_verify", REQUESTS))
-    verdicts = list(run_rloop(REQUESTS))
-    yield [Case("math_verify", AS_WRITTEN, *three) for three in zip(ROWS, replies, verdicts, strict=True)]
-
-
 @needs_data
 def test_the_corpus_is_large_has_every_kind_of_row_and_its_labels_are_right() -> None:
     rows = corpus()
@@ -81,14 +73,6 @@ def test_own_forms_hold_the_answer_and_keep_the_label() -> None:
     assert sentence.completion.endswith("\nFinal Answer: The final answer is $5$. I hope it is correct.")
     line = rows_in(OWN_FORM["math_dapo"], ROWS[20:21])[0]
     assert line.completion.endswith("\nAnswer: \\frac{2}{4}") and line.label is True
-
-
-@pytest.mark.long
-def test_a_real_grader_answers_every_row_in_order(math_verify: list[Case]) -> None:
-    for side in ("theirs", "ours"):
-        assert [getattr(case, side).id for case in math_verify] == [row.id for row in ROWS]
-    assert all(case.theirs.correct is case.row.label for case in math_verify[:20])
-    assert all(case.ours.correct is case.row.label for case in math_verify)
 
 
 @pytest.mark.process
@@ -153,7 +137,15 @@ def test_replies_are_asked_for_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_disagreements_are_counted_on_the_side_of_the_label_and_listed(math_verify: list[Case], tmp_path: Path) -> None:
+def test_disagreements_are_counted_on_the_side_of_the_label_and_listed(tmp_path: Path) -> None:
+    """With the real math-verify of this environment and the real `rloop verify` on thirty completions."""
+    replies = list(run_grader(Path(sys.executable), "math_verify", REQUESTS))
+    verdicts = list(run_rloop(REQUESTS))
+    math_verify = [Case("math_verify", AS_WRITTEN, *three) for three in zip(ROWS, replies, verdicts, strict=True)]
+    for side in ("theirs", "ours"):
+        assert [getattr(case, side).id for case in math_verify] == [row.id for row in ROWS]
+    assert all(case.theirs.correct is case.row.label for case in math_verify[:20])
+    assert all(case.ours.correct is case.row.label for case in math_verify)
     line = counts(math_verify)["math_verify", AS_WRITTEN]
     assert line["rows"] == 30 == line["agree"] + line["ours"]
     page = write_report(math_verify, tmp_path, "2026-01-02").read_text(encoding="utf-8")

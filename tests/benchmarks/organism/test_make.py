@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,14 +48,6 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: 
     assert stopped.value.code == 2
     assert "not an empty directory" in capsys.readouterr().err
     assert [f.name for f in tmp_path.iterdir()] == ["mine"]
-
-
-@pytest.mark.process
-def test_help_teaches_without_loading_torch() -> None:
-    code = "import sys\nfrom benchmarks.organism.__main__ import parser\nprint(parser().format_help())\n"
-    code += "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "examples:" in shown and "--seed" in shown
 
 
 def test_a_batch_is_split_by_length_and_only_solutions_are_learned() -> None:
