@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.organism import make
 from benchmarks.organism.__main__ import main
-from benchmarks.organism.make import DEMO
+from benchmarks.organism.make import RECIPE, lessons_of, make_policy
 from benchmarks.organism.pretrain import collate, split_by_length
-
-QUICK = ["--steps", "20", "--samples", "1", "--quiet"]
+from benchmarks.organism.sums import RL_SETS
 
 
 @pytest.fixture
@@ -27,24 +25,19 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("threads")
-def test_the_same_seed_gives_the_same_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sets = [replace(chosen, size=8) for chosen in DEMO.sets]
-    small = replace(DEMO, recipe=replace(DEMO.recipe, batch=8), sets=sets)
-    monkeypatch.setattr(make, "DEMO", small)
-    cards = []
-    for name in ("a", "b"):
-        assert main(["--out", str(tmp_path / name), "--seed", "1", *QUICK]) == 0
-        cards.append(json.loads((tmp_path / name / "card.json").read_text()))
-    first, again = (card["files"]["model.safetensors"] for card in cards)
-    assert first == again
-    lessons = cards[0]["corpus"]["lessons"]
-    assert [lesson["size"] for lesson in lessons] == [size for size, _ in DEMO.lessons(replace(small.recipe, steps=20))]
+def test_the_same_seed_gives_the_same_policy(tmp_path: Path) -> None:
+    sets = [replace(chosen, size=8) for chosen in RL_SETS]
+    small = replace(RECIPE, batch=8, steps=20, seed=1)
+    first, again = (make_policy(small, 1, tmp_path / name, print, sets) for name in ("a", "b"))
+    assert first["files"]["model.safetensors"] == again["files"]["model.safetensors"]
+    assert json.loads((tmp_path / "a/card.json").read_text()) == first
+    assert [lesson["size"] for lesson in first["corpus"]["lessons"]] == [size for size, _ in lessons_of(small)]
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("keep")
     with pytest.raises(SystemExit) as stopped:
-        main(["--out", str(tmp_path), *QUICK])
+        main(["--out", str(tmp_path)])
     assert stopped.value.code == 2
     assert "not an empty directory" in capsys.readouterr().err
     assert [f.name for f in tmp_path.iterdir()] == ["mine"]

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.organism.card import MAX_NEW_TOKENS, figures, sample
-from benchmarks.organism.make import DEMO
+from benchmarks.organism.make import MAX_NEW_TOKENS, SHAPE, figures, sample
 from benchmarks.organism.pretrain import build_tokenizer
 from benchmarks.organism.styles import MIXTURE
 from benchmarks.organism.sums import HELD_OUT, RL_SETS, texts, tokenizer_texts
@@ -33,7 +32,7 @@ def shipped() -> PreTrainedTokenizerBase:
 @pytest.fixture(scope="module")
 def built() -> PreTrainedTokenizerBase:
     """The tokenizer as the script makes it, never saved."""
-    return build_tokenizer(tokenizer_texts(bundled_card()["seed"], DEMO.shape, texts(RL_SETS)), 256)
+    return build_tokenizer(tokenizer_texts(bundled_card()["seed"], SHAPE, texts(RL_SETS)), 256)
 
 
 def prompts() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.organism.make import DEMO
+from benchmarks.organism.make import SHAPE
 from benchmarks.organism.styles import MIXTURE, SCHOOL, answer_of
 from benchmarks.organism.sums import HARDER, HELD_OUT, RL_SETS, TRAIN, SumSet, parse_terms, texts, worked_sums
 
@@ -27,21 +27,21 @@ def test_the_sets_have_no_duplicates_and_are_disjoint() -> None:
 
 
 def test_the_corpus_leaves_out_what_it_is_told_to() -> None:
-    plain = list(worked_sums(7, DEMO.shape, [(400, MIXTURE)], exclude=()))
+    plain = list(worked_sums(7, SHAPE, [(400, MIXTURE)], exclude=()))
     banned = {w.prompt.rstrip("\n") for w in plain[::2]}
-    kept = list(worked_sums(7, DEMO.shape, [(400, MIXTURE)], exclude=banned))
+    kept = list(worked_sums(7, SHAPE, [(400, MIXTURE)], exclude=banned))
     assert len(kept) == 400
     assert not banned & {w.prompt.rstrip("\n") for w in kept}
 
 
 def test_wrong_steps_make_some_but_not_most_solutions_wrong() -> None:
-    items = [w for w in worked_sums(3, DEMO.shape, [(2_000, MIXTURE)], ()) if w.style == "running"]
+    items = [w for w in worked_sums(3, SHAPE, [(2_000, MIXTURE)], ()) if w.style == "running"]
     wrong = sum(answer_of(w.solution) != sum(parse_terms(w.prompt.strip())) for w in items) / len(items)
     assert 0.2 < wrong < 0.8  # half of the sums pass below zero, where this style goes wrong by habit
 
 
 def test_lessons_follow_one_another() -> None:
-    items = list(worked_sums(4, DEMO.shape, [(300, SCHOOL), (300, [MIXTURE[0]])], ()))
+    items = list(worked_sums(4, SHAPE, [(300, SCHOOL), (300, [MIXTURE[0]])], ()))
     assert {w.style for w in items[:300]} == {s.name for s in SCHOOL}
     assert {w.style for w in items[300:]} == {MIXTURE[0].name}
     assert all(answer_of(w.solution) == sum(parse_terms(w.prompt.strip())) for w in items[:300])
