@@ -70,6 +70,7 @@ def main(name: str, file: str, limit: float) -> None:
         replies, other_end = context.Pipe(duplex=False)
         process = context.Process(target=grade_all, args=(judge, rows, other_end))
         process.start()
+        assert process.pid
         other_end.close()
         why = f"killed after {limit:g} s"
         try:
