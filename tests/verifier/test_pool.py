@@ -21,7 +21,7 @@ from rloop_core.verifier import Verdict, Verifier
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.compare.sizes import beyond_limits
 from rloop_core.verifier.read.answers import read_answer
-from rloop_core.verifier.workers import pool, spawning
+from rloop_core.verifier.workers import pool
 from tests.processes import descendants, still_running
 
 # Passes the limits and keeps sympy busy far beyond any limit here.
@@ -65,8 +65,16 @@ def verifier() -> Iterator[Verifier]:
 
 def processes() -> set[int]:
     """Return the workers of this process, busy or idle: the children of its template."""
-    template = spawning._template
-    return descendants(template._process.pid) if template else set()
+    template = pool._template
+    return descendants(template.process.pid) if template else set()
+
+
+def started_by(verifier: Verifier) -> psutil.Process:
+    """Have a fresh verifier judge a pair, and return the worker that it started for it."""
+    others = processes()
+    assert verifier.judge(*EQUAL[:2]).verdict is Verdict.correct
+    (worker,) = processes() - others
+    return psutil.Process(worker)
 
 
 def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
@@ -142,9 +150,9 @@ def test_a_killed_idle_worker_costs_nothing(verifier: Verifier) -> None:
 
 def test_a_killed_template_is_replaced(verifier: Verifier) -> None:
     verifier.judge(*good(12)[:2])
-    template = spawning._template
+    template = pool._template
     assert template is not None
-    os.kill(template._process.pid, signal.SIGKILL)
+    os.kill(template.process.pid, signal.SIGKILL)
     assert wait_until(lambda: not processes())  # its workers go with it
     assert verifier.judge(*good(13)[:2]).verdict is Verdict.correct
 
@@ -163,14 +171,13 @@ def test_a_flood_of_hangs_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="cannot take another process's memory away")
 def test_a_worker_without_memory_costs_no_verdict() -> None:
     with Verifier() as verifier:
-        verifier.judge(*EQUAL[:2])
-        (worker,) = verifier._pool._idle
+        worker = started_by(verifier)
         status = Path(f"/proc/{worker.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (size, size))
-        judged = verifier.judge_many([good(i) for i in range(100, 400)])
-        assert {judgement.verdict for judgement in judged} == {Verdict.correct}
-        assert [worker.pid for worker in verifier._pool._idle] != [worker.pid]  # it ran out, and another took over
+        judged = verifier.judge_many([good(100), (good(101)[0], "7", True), good(102)])
+        assert [judgement.verdict for judgement in judged] == [Verdict.correct, Verdict.wrong, Verdict.correct]
+        assert not still_running([worker])  # it ran out, and another took over
 
 
 def test_from_several_threads_at_once(verifier: Verifier) -> None:
@@ -190,15 +197,10 @@ def test_from_several_threads_at_once(verifier: Verifier) -> None:
 
 def test_a_forgotten_verifier_leaves_no_process() -> None:
     forgotten = Verifier()
-    forgotten.judge(*EQUAL[:2])
-    (worker,) = forgotten._pool._idle
-    process = psutil.Process(worker.pid)
-    del forgotten, worker
+    process = started_by(forgotten)
+    del forgotten
     gc.collect()
-    assert not still_running([process])
-    with Verifier() as other:
-        other.judge(*good(95)[:2])
-    assert not process.is_running()  # not even as a zombie
+    assert wait_until(lambda: not process.is_running())  # not even as a zombie
 
 
 def test_no_signal_of_the_caller_is_touched(verifier: Verifier) -> None:
@@ -229,8 +231,7 @@ def test_a_forked_child_starts_its_own_workers(verifier: Verifier) -> None:
 
 def test_worker_memory_is_limited() -> None:
     with Verifier(memory_mb=512) as verifier:
-        verifier.judge(*EQUAL[:2])
-        (worker,) = verifier._pool._idle
+        worker = started_by(verifier)
         limits = Path(f"/proc/{worker.pid}/limits").read_text()
     row = next(line for line in limits.splitlines() if line.startswith("Max address space"))
     assert str(512 * 2**20) in row

@@ -469,8 +469,8 @@ _VERIFIER = (
     Wrong(
         "timeout-is-wrong",
         "rloop_core/verifier/workers/pool.py",
-        "call.outcomes[index] = Outcome(Verdict.timeout, ",
-        "call.outcomes[index] = Outcome(Verdict.wrong, ",
+        "return Outcome(Verdict.timeout, ",
+        "return Outcome(Verdict.wrong, ",
         "An undecided comparison counts, and is cached, as a wrong answer.",
     ),
     Wrong(
