@@ -18,7 +18,7 @@ from rloop_core.cli.policy_option import policy_option
 from rloop_core.errors import ProblemsError, RLoopError
 from rloop_core.files import file_identity
 from rloop_core.verifier import Policies, Verdict, Verifier
-from rloop_core.verifier.stream import LineReader, judgeable, parse_object
+from rloop_core.verifier.stream import judgeable, parse_object, read_batches
 
 _COLUMNS = ["problem_id", "sample", "completion", "gold", "finished"]
 
@@ -180,7 +180,7 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
     """Yield the rows of a JSON-lines file, and None for a skipped line."""
     try:
         with click.open_file(source, "rb") as stream:
-            for number, line in chain.from_iterable(LineReader(cast("BinaryIO", stream)).batches()):
+            for number, line in chain.from_iterable(read_batches(cast("BinaryIO", stream))):
                 try:
                     yield _row(parse_object(number, line), source, number)
                 except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -41,27 +42,25 @@ def command(source: str, target: Path, workers: int, timeout: float, memory_mb: 
       {"id": 1, "correct": true, "verdict": "correct", "extracted": "1/2"}
     """
     from rloop_core.verifier import Verifier
-    from rloop_core.verifier.stream import LineReader, encode_row, verify_batch
+    from rloop_core.verifier.stream import encode_row, read_batches, verify_batch
 
     check_outputs({"--output": target}, [("--input", source)], temporary="")
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     try:
         with (
             click.open_file(source, "rb") as lines,
             click.open_file(str(target), "wb", lazy=True) as output,
             Verifier(workers, timeout, memory_mb, policies) as verifier,
-            progress_bar("verify", "bytes") as show,
+            progress_bar("verify", "lines") as show,
         ):
-            reader = LineReader(cast("BinaryIO", lines))
-            for batch in reader.batches():
+            for batch in read_batches(cast("BinaryIO", lines)):
                 rows = verify_batch(batch, verifier)
-                for row in rows:
-                    counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
+                counts.update(row["verdict"] for row in rows)
                 output.write(b"".join(map(encode_row, rows)))
                 output.flush()
-                show(reader.bytes_read, reader.size, f"{sum(counts.values()):,} lines")
+                show(counts.total())
     except KeyboardInterrupt:
-        click.echo(f"rloop: interrupted; lines judged: {sum(counts.values()):,}", err=True)
+        click.echo(f"rloop: interrupted; lines judged: {counts.total():,}", err=True)
         sys.exit(INTERRUPTED)
     if sys.stderr.isatty():
         click.echo(", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "no lines", err=True)

@@ -11,8 +11,7 @@ Importing this package imports no math engine; worker processes do, when the fir
 from __future__ import annotations
 
 from rloop_core.verifier.policies import Policies
-from rloop_core.verifier.stream import verify_stream
 from rloop_core.verifier.types import VERIFIER_VERSION, Gold, Judgement, Verdict
 from rloop_core.verifier.verifier import Verifier, judge
 
-__all__ = ["VERIFIER_VERSION", "Gold", "Judgement", "Policies", "Verdict", "Verifier", "judge", "verify_stream"]
+__all__ = ["VERIFIER_VERSION", "Gold", "Judgement", "Policies", "Verdict", "Verifier", "judge"]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
 import json
-import math
 import os
 import select
-import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO, TypeAlias
 
-from rloop_core.verifier.types import Gold, Verdict
+from rloop_core.verifier.types import Gold, Judgement, Verdict
 from rloop_core.verifier.verifier import Verifier
 
 MAX_LINE_BYTES = 64 * 2**20
-BATCH_LINES = 512
-BATCH_BYTES = 16 * 2**20
+BATCH_BYTES = 2 * 2**20
 _READ_BYTES = 2**20
 _MAX_INTEGER_DIGITS = 4000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -25,113 +22,67 @@ Batch: TypeAlias = list[tuple[int, bytes]]
 """(line number from 1, line) pairs; lines are cut after MAX_LINE_BYTES + 1 bytes."""
 
 
-class LineReader:
-    """Reads the lines of a byte stream as they arrive.
+def read_batches(stream: BinaryIO) -> Iterator[Batch]:
+    """Yield the lines that are not blank in batches of about BATCH_BYTES; a batch ends early when the input pauses.
 
     Args:
         stream: A pipe, terminal or file; a stream without a file descriptor is read as if it never paused.
-
-    Attributes:
-        bytes_read: Bytes taken from the stream so far.
-        size: Size of the stream in bytes where that is known, as for a file.
     """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        try:
-            self._descriptor: int | None = stream.fileno()
-            status = os.fstat(self._descriptor)
-            self.size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        except (OSError, io.UnsupportedOperation, AttributeError):
-            self._descriptor, self.size = None, None
-        self.bytes_read = 0
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the lines in batches; a batch ends early when the input pauses."""
-        return _in_batches(self._lines())
-
-    def _lines(self) -> Iterator[bytes | None]:
-        """Yield each line without its newline; None whenever the next read would block."""
-        parts: list[bytes] = []
-        held = 0
-        while True:
-            if self._would_block():
-                yield None
-            chunk = self._read()
-            if not chunk:
-                break
-            *complete, rest = chunk.split(b"\n")
-            for piece in complete:
-                yield b"".join([*parts, piece])[: MAX_LINE_BYTES + 1]
-                parts, held = [], 0
-            if rest and held <= MAX_LINE_BYTES:
-                parts.append(rest)
-                held += len(rest)
-        if parts:
-            yield b"".join(parts)[: MAX_LINE_BYTES + 1]
-
-    def _would_block(self) -> bool:
-        if self._descriptor is None:
-            return False
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        return not poll.poll(0)
-
-    def _read(self) -> bytes:
-        # os.read returns what is available and does not wait for more.
-        fd = self._descriptor
-        chunk = self._stream.read(_READ_BYTES) if fd is None else os.read(fd, _READ_BYTES)
-        self.bytes_read += len(chunk)
-        return chunk
-
-
-def _in_batches(lines: Iterable[bytes | None]) -> Iterator[Batch]:
-    """Yield lines in batches; None ends a batch early. Blank lines are counted and skipped."""
     batch: Batch = []
-    number = held = 0
-    for line in lines:
-        if line is not None:
-            number += 1
-            if line.strip():
-                batch.append((number, line))
-                held += len(line)
-        if batch and (line is None or len(batch) >= BATCH_LINES or held >= BATCH_BYTES):
+    line, number, held = bytearray(), 0, 0
+    poll, descriptor = select.poll(), None
+    with contextlib.suppress(OSError, AttributeError):
+        descriptor = stream.fileno()
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        if batch and (held >= BATCH_BYTES or (descriptor is not None and not poll.poll(0))):
             yield batch
             batch, held = [], 0
+        # os.read returns what is available and does not wait for more.
+        chunk = stream.read(_READ_BYTES) if descriptor is None else os.read(descriptor, _READ_BYTES)
+        *complete, rest = chunk.split(b"\n")
+        if not chunk and line:
+            complete = [b""]
+        for piece in complete:
+            line += piece[: MAX_LINE_BYTES + 1 - len(line)]
+            number += 1
+            if line.strip():
+                batch.append((number, bytes(line)))
+                held += len(line)
+            line.clear()
+        if not chunk:
+            break
+        line += rest[: MAX_LINE_BYTES + 1 - len(line)]
     if batch:
         yield batch
 
 
-def verify_stream(lines: Iterable[bytes], verifier: Verifier) -> Iterator[dict[str, Any]]:
-    """Judge `{id, completion, answer}` lines (optionally `finished`), one `{id, correct, verdict, extracted}` each.
-
-    Order is kept. A line that cannot be judged gives verdict `error` with a `reason`. Blank lines are skipped. Invalid
-    UTF-8 is read with replacement characters. Memory holds one batch of lines.
-    """
-    for batch in _in_batches(lines):
-        yield from verify_batch(batch, verifier)
-
-
 def verify_batch(batch: Batch, verifier: Verifier) -> list[dict[str, Any]]:
-    """Return one row for each line of a batch, as `verify_stream` does."""
+    """Judge lines `{id, completion, answer}` (optionally `finished`); return `{id, correct, verdict, extracted}` each.
+
+    Order is kept. A line that cannot be judged gives verdict `error` with a `reason`.
+    """
     read = [_read(number, line) for number, line in batch]
-    judgements = iter(verifier.judge_many([item for _, item, _ in read if item is not None]))
+    judged = iter(verifier.judge_many([item for _, item in read if not isinstance(item, str)]))
     rows = []
-    for identity, item, reason in read:
-        if item is None:
-            rows.append(_row(identity, Verdict.error, None, reason))
-            continue
-        judgement = next(judgements)
-        rows.append(_row(identity, judgement.verdict, judgement.answer, judgement.reason))
+    for identity, item in read:
+        one = Judgement(Verdict.error, None, 0, item) if isinstance(item, str) else next(judged)
+        correct = one.verdict is Verdict.correct
+        row = {"id": identity, "correct": correct, "verdict": one.verdict.value, "extracted": one.answer}
+        rows.append(row if one.reason is None else {**row, "reason": one.reason})
     return rows
 
 
 def encode_row(row: dict[str, Any]) -> bytes:
-    """Encode a row as one line of UTF-8; with escapes where it has lone surrogates, which UTF-8 cannot encode."""
+    """Encode a row as one line of UTF-8; with escapes where it has lone surrogates, which UTF-8 cannot encode.
+
+    An id that is NaN or infinite, which JSON does not have, becomes text.
+    """
     try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(row).encode() + b"\n"
+        return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError:
+        identity = str(row["id"]) if isinstance(row["id"], float) else row["id"]
+        return json.dumps({**row, "id": identity}).encode() + b"\n"
 
 
 def parse_object(number: int, line: bytes) -> dict[str, Any]:
@@ -168,15 +119,15 @@ def judgeable(row: dict[str, Any]) -> tuple[str, Gold, bool]:
     return row["completion"], row["answer"], finished
 
 
-def _read(number: int, line: bytes) -> tuple[Any, tuple[str, Gold, bool] | None, str | None]:
-    """Return (id, item, None), or (id, None, reason) for a line that cannot be judged."""
+def _read(number: int, line: bytes) -> tuple[Any, tuple[str, Gold, bool] | str]:
+    """Return the id of a line and what to judge, or why it cannot be judged."""
     identity = None
     try:
         row = parse_object(number, line)
-        identity = _finite(row.get("id"))
-        return identity, judgeable(row), None
+        identity = row.get("id")
+        return identity, judgeable(row)
     except ValueError as error:
-        return identity, None, f"line {number}: {error}"
+        return identity, f"line {number}: {error}"
 
 
 def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,24 +142,3 @@ def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any
 def _integer(digits: str) -> int | str:
     """Return an integer; as text if Python cannot convert it quickly."""
     return digits if len(digits) > _MAX_INTEGER_DIGITS else int(digits)
-
-
-def _finite(value: Any) -> Any:
-    """Return an id that JSON can encode: NaN and infinities become text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, list):
-        return [_finite(member) for member in value]
-    if isinstance(value, dict):
-        return {name: _finite(member) for name, member in value.items()}
-    return value
-
-
-def _row(identity: Any, verdict: Verdict, extracted: str | None, reason: str | None) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "id": identity,
-        "correct": verdict is Verdict.correct,
-        "verdict": verdict.value,
-        "extracted": extracted,
-    }
-    return row if reason is None else {**row, "reason": reason}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Self
 
 from rloop_core.errors import VerifierError
@@ -117,8 +117,7 @@ class Verifier:
 
     def _without_engine(self, answer: str, gold: str) -> Outcome | None:
         """Decide by the cache, the limits or exact comparison; None when the engine must decide."""
-        cached = self._cache.get((answer, gold))
-        if cached is not None:
+        if cached := self._cache.get((answer, gold)):
             return cached
         if why := unreadable(gold):
             return Outcome(Verdict.error, f"the gold is {why}")
@@ -135,12 +134,10 @@ class Verifier:
             return Outcome(Verdict.error, "the gold answer is empty")
         if not answer:
             return WRONG
-        try:
+        with contextlib.suppress(RecursionError, ValueError, ArithmeticError):  # hostile text must not stop the caller
             equal = compare(answer, gold, self.policies)
-        except (RecursionError, ValueError, ArithmeticError):  # hostile text must not stop the caller
-            equal = None
-        if equal is not None:
-            return CORRECT if equal else WRONG
+            if equal is not None:
+                return CORRECT if equal else WRONG
         if why := beyond_limits(read_answer(remove_thousands(gold))):
             return Outcome(Verdict.error, f"the gold has {why}")
         if why := beyond_limits(read_answer(remove_thousands(answer))):
@@ -175,16 +172,11 @@ def _combined(plan: list[list[tuple[str, str]]], known: dict[tuple[str, str], Ou
     return outcome
 
 
-_shared: Verifier | None = None
-_shared_lock = threading.Lock()
+@lru_cache(maxsize=1)
+def _shared() -> Verifier:
+    return Verifier()
 
 
 def judge(completion: str, gold: Gold, *, finished: bool = True) -> Judgement:
     """Judge one completion with a verifier shared by this process (one worker, 5 s, started when first needed)."""
-    global _shared
-    if _shared is None:
-        with _shared_lock:
-            if _shared is None:
-                _shared = Verifier()
-                atexit.register(_shared.close)
-    return _shared.judge(completion, gold, finished=finished)
+    return _shared().judge(completion, gold, finished=finished)
