@@ -18,10 +18,7 @@ from rloop_core.verifier.read.tokens import latex_key
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SIZES = {"math500": 500, "minerva_math": 272, "aime24": 30, "gsm8k_test": 1319, "omni_math_rule": 2816}
 
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not at hand"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not DATA.is_dir(), reason="the data sets are not at hand")]
 
 
 @cache

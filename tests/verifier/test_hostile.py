@@ -20,10 +20,7 @@ from tests.processes import descendants
 from tests.verifier import hostile_inputs
 
 GIB_KB = 2**20
-pytestmark = [
-    pytest.mark.process,
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
-]
+pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
 @contextmanager

@@ -84,23 +84,11 @@ def test_no_text_keeps_the_caller_busy(text: str) -> None:
 
 def _spellings(value: Fraction) -> st.SearchStrategy[str]:
     top, bottom = value.numerator, value.denominator
-    forms = [
-        f"{top}/{bottom}",
-        f"\\frac{{{top}}}{{{bottom}}}",
-        f"${top * 3}/{bottom * 3}$",
-        f"x = {top}/{bottom}",
-    ]
+    forms = [f"{top}/{bottom}", f"\\frac{{{top}}}{{{bottom}}}", f"${top * 3}/{bottom * 3}$", f"x = {top}/{bottom}"]
     sign = "-" if top < 0 else ""
     forms.append(f"{sign}\\dfrac{{{abs(top)}}}{{{bottom}}}")
     if bottom == 1:
-        forms += [
-            str(top),
-            f"{top}.",
-            f"{top}.00",
-            f"{top:,}",
-            f"{top:,}".replace(",", "\\,"),
-            f"{top} \\text{{ m}}",
-        ]
+        forms += [str(top), f"{top}.", f"{top}.00", f"{top:,}", f"{top:,}".replace(",", "\\,"), f"{top} \\text{{ m}}"]
         forms += [f"{sign}00{abs(top)}", f"{top}e0", f"\\${top}", f"{top}^\\circ"]
     return st.sampled_from(forms)
 

@@ -35,80 +35,40 @@ _WORD_PREFIXES = {
     "femto": -15, "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "hecto": 2, "kilo": 3,
     "mega": 6, "giga": 9, "tera": 12,
 }  # fmt: skip
-# names | dimension | factor [| offset]; names that begin with * take prefixes.
+# Dimension: names of one unit, then its factor [+ offset]; names that begin with * take prefixes.
 _TABLE = """
-*m *meter *metre | m | 1
-*g *gram *gramme | kg | 1/1000
-*s *sec *second | s | 1
-*A *ampere *amp | A | 1
-K *kelvin | K | 1
-*mol *mole | mol | 1
-*N *newton | kg m s-2 | 1
-*J *joule | kg m2 s-2 | 1
-*W *watt | kg m2 s-3 | 1
-*Pa *pascal | kg m-1 s-2 | 1
-*V *volt | kg m2 s-3 A-1 | 1
-*Hz *hertz | s-1 | 1
-C *coulomb | A s | 1
-*ohm *Ω | kg m2 s-3 A-2 | 1
-*F *farad | kg-1 m-2 s4 A2 | 1
-*T *tesla | kg s-2 A-1 | 1
-*eV *electronvolt | kg m2 s-2 | 1602176634e-28
-*cal *calorie | kg m2 s-2 | 4184e-3
-erg | kg m2 s-2 | 1e-7
-dyn dyne | kg m s-2 | 1e-5
-*L *l *liter *litre | m3 | 1/1000
-M | mol m-3 | 1000
-*bar | kg m-1 s-2 | 100000
-atm atmosphere | kg m-1 s-2 | 101325
-mmHg torr | kg m-1 s-2 | 101325/760
-Å angstrom | m | 1e-10
-au a.u. | m | 149597870700
-ly lightyear light-year | m | 9460730472580800
-micron | m | 1e-6
-in inch | m | 254e-4
-ft foot | m | 3048e-4
-yd yard | m | 9144e-4
-mi mile | m | 1609344e-3
-mph | m s-1 | 44704e-5
-kph kmh kmph | m s-1 | 5/18
-knot | m s-1 | 463/900
-acre | m2 | 40468564224e-7
-hectare | m2 | 10000
-lb pound | kg | 45359237e-8
-oz ounce | kg | 28349523125e-12
-tonne | kg | 1000
-gal gallon | m3 | 3785411784e-12
-qt quart | m3 | 946352946e-12
-pint | m3 | 473176473e-12
-cup | m3 | 2365882365e-13
-tablespoon tbsp | m3 | 2365882365e-13/16
-teaspoon tsp | m3 | 2365882365e-13/48
-min minute | s | 60
-h hr hour | s | 3600
-day | s | 86400
-wk week | s | 604800
-fortnight | s | 1209600
-month | calendar | 1
-y yr year | calendar | 12
-decade | calendar | 120
-century | calendar | 1200
-bit | bit | 1
-B *byte kB=1000 KB=1000 MB=1000000 GB=1000000000 TB=1000000000000 | bit | 8
-$ dollar USD buck | dollar | 1
-cent ¢ | dollar | 1/100
-penny | dollar | 1/100
-nickel | dollar | 1/20
-dime | dollar | 1/10
-€ euro EUR | euro | 1
-£ GBP | sterling | 1
-¥ yen JPY | yen | 1
-yuan RMB CNY | yuan | 1
-₹ rupee INR | rupee | 1
-rad radian r | angle | 1
-am a.m | morning | 1
-degC celsius | K | 1 | 27315/100
-degF fahrenheit | K | 5/9 | 45967/180
+m: *m *meter *metre 1, in inch 254e-4, ft foot 3048e-4, yd yard 9144e-4, mi mile 1609344e-3, micron 1e-6
+m: Å angstrom 1e-10, au a.u. 149597870700, ly lightyear light-year 9460730472580800
+m s-1: mph 44704e-5, kph kmh kmph 5/18, knot 463/900
+m2: acre 40468564224e-7, hectare 10000
+m3: *L *l *liter *litre 1/1000, gal gallon 3785411784e-12, qt quart 946352946e-12, pint 473176473e-12
+m3: cup 2365882365e-13, tablespoon tbsp 2365882365e-13/16, teaspoon tsp 2365882365e-13/48
+kg: *g *gram *gramme 1/1000, lb pound 45359237e-8, oz ounce 28349523125e-12, tonne 1000
+s: *s *sec *second 1, min minute 60, h hr hour 3600, day 86400, wk week 604800, fortnight 1209600
+s-1: *Hz *hertz 1
+calendar: month 1, y yr year 12, decade 120, century 1200
+A: *A *ampere *amp 1
+A s: C *coulomb 1
+kg m2 s-3 A-1: *V *volt 1
+kg m2 s-3 A-2: *ohm *Ω 1
+kg-1 m-2 s4 A2: *F *farad 1
+kg s-2 A-1: *T *tesla 1
+mol: *mol *mole 1
+mol m-3: M 1000
+kg m s-2: *N *newton 1, dyn dyne 1e-5
+kg m2 s-2: *J *joule 1, *eV *electronvolt 1602176634e-28, *cal *calorie 4184e-3, erg 1e-7, kWh 3600000
+kg m2 s-3: *W *watt 1
+kg m-1 s-2: *Pa *pascal 1, *bar 100000, atm atmosphere 101325, mmHg torr 101325/760
+K: K *kelvin 1, degC celsius 1 + 27315/100, degF fahrenheit 5/9 + 45967/180
+angle: rad radian r 1
+bit: bit 1, B *byte 8, kB KB 8000, MB 8000000, GB 8000000000, TB 8000000000000
+dollar: $ dollar USD buck 1, cent ¢ penny 1/100, nickel 1/20, dime 1/10
+euro: € euro EUR 1
+sterling: £ GBP 1
+yen: ¥ yen JPY 1
+yuan: yuan RMB CNY 1
+rupee: ₹ rupee INR 1
+morning: am a.m 1
 """
 _PLURALS = {
     "feet": "foot", "inches": "inch", "centuries": "century", "pennies": "penny", "henries": "henry", "secs": "sec",
@@ -157,34 +117,28 @@ def _fraction(text: str) -> Fraction:
     return Fraction(top) / Fraction(bottom or 1)
 
 
-def _dimension(text: str) -> Dimension:
-    parts = (re.fullmatch(r"([A-Za-z]+?)(-?\d)?", part) for part in text.split())
-    return tuple(sorted((part.group(1), int(part.group(2) or 1)) for part in parts if part))
-
-
 @lru_cache(maxsize=1)
 def _all_units() -> dict[str, Unit]:
     """Return the unit of every symbol and word, including those with a prefix."""
     known: dict[str, Unit] = {}
     prefixed: dict[str, Unit] = {}
     for line in _TABLE.strip().splitlines():
-        names, dimension, factor, *offset = (part.strip() for part in line.split("|"))
-        base = Unit(_dimension(dimension), _fraction(factor), _fraction(offset[0]) if offset else Fraction(0))
-        for name in names.split():
-            plain, _, multiple = name.removeprefix("*").partition("=")
-            unit = base._replace(factor=base.factor * int(multiple or 1))
-            known[plain] = unit
-            if name.startswith("*"):
-                prefixes = _WORD_PREFIXES if len(plain) > 3 and plain.islower() else _SYMBOL_PREFIXES
-                for prefix, power in prefixes.items():
-                    prefixed[prefix + plain] = unit._replace(factor=unit.factor * Fraction(10) ** power)
-    degree = Unit((("angle", 1),), Fraction(1, 180), pi=1)
-    known.update({"degree": degree, "deg": degree, "revolution": degree._replace(factor=Fraction(2))})
-    known.update({"arcmin": degree._replace(factor=Fraction(1, 180 * 60)), "rev": known["revolution"]})
-    known["arcsec"] = known["arcsecond"] = degree._replace(factor=Fraction(1, 180 * 3600))
-    known["arcminute"] = known["arcmin"]
+        bases, _, units = line.partition(": ")
+        parts = (re.fullmatch(r"([A-Za-z]+?)(-?\d)?", base) for base in bases.split())
+        dimension = tuple(sorted((part.group(1), int(part.group(2) or 1)) for part in parts if part))
+        for text in units.split(", "):
+            said, _, offset = text.partition(" + ")
+            *names, factor = said.split()
+            unit = Unit(dimension, _fraction(factor), _fraction(offset or "0"))
+            known |= {name.removeprefix("*"): unit for name in names}
+            for name in (name[1:] for name in names if name.startswith("*")):
+                prefixes = _WORD_PREFIXES if len(name) > 3 and name.islower() else _SYMBOL_PREFIXES
+                scaled = {prefix: unit.factor * Fraction(10) ** power for prefix, power in prefixes.items()}
+                prefixed |= {prefix + name: unit._replace(factor=factor) for prefix, factor in scaled.items()}
+    for names, part in (("degree deg", 1), ("arcmin arcminute", 60), ("arcsec arcsecond", 3600)):
+        known |= dict.fromkeys(names.split(), Unit((("angle", 1),), Fraction(1, 180 * part), pi=1))
+    known |= dict.fromkeys(("revolution", "rev"), Unit((("angle", 1),), Fraction(2), pi=1))
     prefixed["p.m"] = prefixed["pm"]  # ten p.m. is not ten a.m.
-    known["kWh"] = Unit(_dimension("kg m2 s-2"), Fraction(3600000))
     return prefixed | known
 
 
