@@ -91,8 +91,8 @@ def _all(results: Iterable[bool | None]) -> bool | None:
 
 def _any(results: Iterable[bool | None]) -> bool | None:
     """Three-valued or; stops at the first True."""
-    none_is_true = _all(None if result is None else not result for result in results)
-    return None if none_is_true is None else not none_is_true
+    none = _all(None if result is None else not result for result in results)
+    return None if none is None else not none
 
 
 class _Comparison:
@@ -200,12 +200,13 @@ class _Comparison:
 
     def _options(self, left: Node, right: Node) -> bool | None:
         """(C) 12 is C, and 12; (C) 12 is not (C) 13."""
-        if left.kind == right.kind:
-            return _all((left.value == right.value, self.sides(left.parts[0], right.parts[0])))
-        option, other = (left, right) if left.kind == "option" else (right, left)
-        if (spelled := _spelled(other)) is not None:
-            return spelled == str(option.value).casefold()
-        return self.sides(option.parts[0], right) if option is left else self.sides(left, option.parts[0])
+        if left.kind != right.kind:
+            option, other = (left, right) if left.kind == "option" else (right, left)
+            if (spelled := _spelled(other)) is not None:
+                return spelled == str(option.value).casefold()
+        elif left.value != right.value:
+            return False
+        return self.sides(*(side.parts[0] if side.kind == "option" else side for side in (left, right)))
 
     def _ratios(self, left: Node, right: Node) -> bool | None:
         """6:8 is 3:4, and 3/4."""
@@ -237,33 +238,25 @@ class _Comparison:
         return self._equations(_difference(left), _difference(right))
 
     def _groups(self, left: Node, right: Node) -> bool | None:
-        kinds = {left.kind, right.kind}
-        if kinds == {"list"}:
-            if {left.value, right.value} == {"and", "or"}:
+        kinds, values = {left.kind, right.kind}, {left.value, right.value}
+        if kinds <= {"list", "set"}:
+            if kinds == {"list"} and values == {"and", "or"}:
                 return False
-            return (self._ordered if _DOTS in left.parts else self._matched)(left.parts, right.parts)
-        if kinds in ({"set"}, {"set", "list"}):
-            if _DOTS in left.parts:
-                return self._ordered(left.parts, right.parts)
-            return self._as_sets(left.parts, right.parts)
-        if kinds in ({"union"}, {"union", "tuple"}):
+            unordered = self._matched if kinds == {"list"} else self._as_sets
+            return (self._ordered if _DOTS in left.parts else unordered)(left.parts, right.parts)
+        if "union" in kinds and kinds <= {"union", "tuple"}:
             operations = {side.value if side.kind == "union" else "cup" for side in (left, right)}
             if operations == {"setminus"}:
                 return self._ordered(left.parts, right.parts)
             parts = (side.parts if side.kind == "union" else (side,) for side in (left, right))
             return self._as_sets(*parts) if len(operations) == 1 else False
-        if kinds == {"matrix"}:
-            return self._ordered(left.parts, right.parts) if left.value == right.value else False
-        if kinds == {"tuple"}:
-            same = left.value == right.value or (_is_tuple(left) and _is_tuple(right))
-            return self._ordered(left.parts, right.parts) if same else False
-        if not any(side.kind == "tuple" and _is_tuple(side) for side in (left, right)):
-            return False
-        if kinds == {"tuple", "list"}:
-            return self._ordered(_by_name(left), _by_name(right))
-        vector = left if left.kind == "matrix" else right
-        is_vector = vector.kind == "matrix" and vector.value in (1, len(vector.parts))
-        return self._ordered(left.parts, right.parts) if is_vector else False
+        if len(kinds) == 1:
+            same = len(values) == 1 or all(map(_is_tuple, (left, right)))
+        else:
+            point, other = (left, right) if left.kind == "tuple" else (right, left)
+            is_vector = other.kind == "matrix" and other.value in (1, len(other.parts))
+            same = _is_tuple(point) and (other.kind == "list" or is_vector)
+        return self._ordered(_by_name(left), _by_name(right)) if same else False
 
     def _ordered(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
         if len(left) != len(right):
@@ -331,7 +324,8 @@ def _has_numbers(node: Node) -> bool:
 
 def _is_tuple(group: Node) -> bool:
     """Return True for a point, vector or tuple; two entries with a square bracket are an interval."""
-    return group.value == ("(", ")") or (group.value == ("[", "]") and len(group.parts) > 2)
+    long = group.value == ("[", "]") and len(group.parts) > 2
+    return group.kind == "tuple" and (group.value == ("(", ")") or long)
 
 
 def _by_name(group: Node) -> tuple[Node, ...]:

@@ -106,27 +106,23 @@ def in_same_unit(answer: Node, gold: Node, policies: Policies) -> tuple[Node, No
     left, right = (side.value[1] if side.kind == "quantity" else None for side in (answer, gold))
     if policies.units == "require" and right is not None and left is None:
         return None
-    if left is None or right is None or policies.units == "ignore":
-        if policies.units != "ignore" and _is_degrees(left) and "pi" in constants(gold):
+    if policies.units != "ignore" and left is not None and right is not None:
+        convertible = _are_convertible(left, right)
+        if convertible is False:
+            return None
+        if convertible and left[:4] != right[:4]:
+            if left.pi == right.pi and not left.offset and not right.offset:
+                return _scaled(answer, answer.value[0] * left.factor / right.factor), _without_unit(gold)
+            return _in_base_units(answer), _in_base_units(gold)
+    elif policies.units != "ignore":
+        if _is_degrees(left) and "pi" in constants(gold):
             return _in_base_units(answer), gold
-        if policies.units != "ignore" and _is_degrees(right) and "pi" in constants(answer):
+        if _is_degrees(right) and "pi" in constants(answer):
             return answer, _in_base_units(gold)
         unit = left or right
-        if (
-            policies.units != "ignore"
-            and unit
-            and not all(len(word) > 2 and abs(power) == 1 for word, power in unit.words)
-        ):
+        if unit and not all(len(word) > 2 and abs(power) == 1 for word, power in unit.words):
             return None  # 5\mathrm{n}, 5 \text{ ways}^2
-        return _without_unit(answer), _without_unit(gold)
-    convertible = _are_convertible(left, right)
-    if convertible is False:
-        return None
-    if convertible is None or left[:4] == right[:4]:
-        return _without_unit(answer), _without_unit(gold)
-    if left.pi == right.pi and not left.offset and not right.offset:
-        return _scaled(answer, answer.value[0] * left.factor / right.factor), _without_unit(gold)
-    return _in_base_units(answer), _in_base_units(gold)
+    return _without_unit(answer), _without_unit(gold)
 
 
 def _is_degrees(unit: Unit | None) -> bool:
