@@ -28,6 +28,7 @@ Formulas: TypeAlias = Callable[[Node, Node, float], bool | None]
 """Compares two formulas, with a tolerance; None where it cannot decide."""
 Equations: TypeAlias = Callable[[Node, Node], bool | None]
 """Is one formula a multiple of the other? None where it cannot decide."""
+_Test: TypeAlias = Callable[[Node], bool | None]
 
 FORMULAS = words(
     "number name constant applied call add negative product quotient power root factorial binomial abs mixed percent "
@@ -60,11 +61,9 @@ def compare(
     plain = [remove_thousands(side) for side in (answer, gold)]
     sides = [read_answer(text) for text in plain]
     equal = comparison.whole(*sides)
-    has_unit = [_has_unit(side) for side in sides]
-    if equal is not True and has_unit[0] != has_unit[1]:  # letters after a number on the other side may be a unit too
-        weak = [
-            side if one else read_answer(text, True) for side, one, text in zip(sides, has_unit, plain, strict=True)
-        ]
+    if equal is not True and _has_unit(sides[0]) != _has_unit(sides[1]):
+        # Letters after a number on the other side may be a unit too.
+        weak = [side if _has_unit(side) else read_answer(text, True) for side, text in zip(sides, plain, strict=True)]
         equal = comparison.whole(*weak) if weak != sides else equal
     if equal is False:  # `100,200` may be a number or a list: against a list or a set, try it as a list
         for side, text in ((0, answer), (1, gold)):
@@ -136,9 +135,7 @@ class _Comparison:
             return False
         return self.whole(inside, other) if region is left else self.whole(other, inside)
 
-    def _values(
-        self, relation: Node, compare: Callable[[Node], bool | None], is_named: Callable[[Node], bool]
-    ) -> bool | None:
+    def _values(self, relation: Node, compare: _Test, is_named: Callable[[Node], bool]) -> bool | None:
         """Compare what must equal the other side: 5 in `x = 5`, 2 + 3 and 5 in `m + n = 2 + 3 = 5`."""
         parts, signs = relation.parts, relation.value
         if not set(signs) <= {"=", "~"}:
@@ -186,12 +183,8 @@ class _Comparison:
         value, gold = exact_value(left), exact_value(right)
         if left == right:
             return True
-        if (
-            self._policies.arithmetic == "refuse"
-            and gold is not None
-            and _is_finished(right)
-            and not _is_finished(left)
-        ):
+        plain = self._policies.arithmetic == "refuse" and gold is not None and _is_finished(right)
+        if plain and not _is_finished(left):
             return False
         if value is None or gold is None:
             return self._formulas(left, right, self._tolerance)
@@ -333,10 +326,10 @@ def _by_name(group: Node) -> tuple[Node, ...]:
     if group.kind != "list" or not all(map(_is_equation, group.parts)):
         return group.parts
     labels = [str(item.parts[0].value) for item in group.parts]
-    usual = (
-        any(set(labels) <= set(usual) for usual in _ORDERS) or len({label.partition("_")[0] for label in labels}) == 1
-    )
-    return tuple(sorted(group.parts, key=lambda item: str(item.parts[0].value))) if usual else group.parts
+    one_name = len({label.partition("_")[0] for label in labels}) == 1
+    if not one_name and not any(set(labels) <= set(usual) for usual in _ORDERS):
+        return group.parts
+    return tuple(sorted(group.parts, key=lambda item: str(item.parts[0].value)))
 
 
 def _equal_with_base(left: Node, right: Node) -> bool:

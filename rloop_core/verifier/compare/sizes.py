@@ -7,7 +7,6 @@ small: only what is written in digits can be too large.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from rloop_core.verifier.read.tree import Node
 
@@ -24,13 +23,6 @@ class _TooLargeError(Exception):
     """The formula is beyond a limit, named by the message."""
 
 
-class _Size(NamedTuple):
-    """Decimal digits of a part's numbers, multiplied together, and its levels of exponents."""
-
-    digits: float = _SMALL
-    tower: int = 0
-
-
 def beyond_limits(node: Node) -> str | None:
     """Return why the tree of an answer must not be evaluated ("an exponent above ..."); None when it may be."""
     try:
@@ -40,43 +32,38 @@ def beyond_limits(node: Node) -> str | None:
     return None
 
 
-def _size(node: Node) -> _Size:
-    """Bound the numbers of a part.
+def _size(node: Node) -> tuple[float, int]:
+    """Return the decimal digits of a part's numbers, multiplied together, and its levels of exponents.
 
     Raises:
         _TooLargeError: A number is beyond a limit.
     """
     sizes = [_size(part) for part in node.parts]
-    tower = max((size.tower for size in sizes), default=0)
+    digits, tower = [size[0] for size in sizes], max((size[1] for size in sizes), default=0)
     if node.kind == "number":
-        return _Size(
-            max(_SMALL, *(math.log10(part) for part in (abs(node.value.numerator), node.value.denominator) if part))
-        )
+        parts = abs(node.value.numerator), node.value.denominator
+        return max(_SMALL, *(math.log10(part) for part in parts if part)), 0
+    if node.kind in ("list", "set", "tuple", "union", "matrix", "relation", "region", "cases"):
+        return _SMALL, tower
+    product = sum(digits) or _SMALL
     if node.kind == "power" or node.value == "exp":
-        base, exponent = sizes if len(sizes) == 2 else (_Size(), sizes[0])
-        _check(exponent.digits, MAX_EXPONENT, "an exponent")
+        _check(digits[-1], MAX_EXPONENT, "an exponent")
         if tower == MAX_TOWER:
             raise _TooLargeError(f"a power tower of more than {MAX_TOWER} levels")
-        return _checked(base.digits * 10**exponent.digits, tower + 1)
-    if node.kind == "factorial":
-        _check(sizes[0].digits, MAX_FACTORIAL, "a factorial")
-        return _checked(10 ** sizes[0].digits * sizes[0].digits, tower)
-    if node.kind == "binomial":
-        _check(sizes[0].digits, MAX_BINOMIAL, "a binomial coefficient")
-        return _checked(0.31 * 10 ** sizes[0].digits, tower)
-    if node.kind in ("summation", "long product"):
-        _check(max(sizes[2].digits, sizes[3].digits), MAX_RANGE, "a range")
-    if node.kind in ("list", "set", "tuple", "union", "matrix", "relation", "region", "cases"):
-        return _Size(tower=tower)
-    return _checked(sum(size.digits for size in sizes) or _SMALL, tower)
+        product, tower = (digits[0] if len(digits) == 2 else _SMALL) * 10 ** digits[-1], tower + 1
+    elif node.kind == "factorial":
+        _check(digits[0], MAX_FACTORIAL, "a factorial")
+        product = 10 ** digits[0] * digits[0]
+    elif node.kind == "binomial":
+        _check(digits[0], MAX_BINOMIAL, "a binomial coefficient")
+        product = 0.31 * 10 ** digits[0]
+    elif node.kind in ("summation", "long product"):
+        _check(max(digits[2:]), MAX_RANGE, "a range")
+    if product > MAX_VALUE_DIGITS:
+        raise _TooLargeError(f"a number of more than {MAX_VALUE_DIGITS} digits")
+    return product, tower
 
 
 def _check(digits: float, most: int, what: str) -> None:
     if digits > math.log10(most):
         raise _TooLargeError(f"{what} above {most}")
-
-
-def _checked(digits: float, tower: int) -> _Size:
-    if digits > MAX_VALUE_DIGITS:
-        raise _TooLargeError(f"a number of more than {MAX_VALUE_DIGITS} digits")
-    return _Size(digits, tower)

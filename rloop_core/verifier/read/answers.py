@@ -32,17 +32,8 @@ from rloop_core.verifier.read.tree import Node, name, names, number
 
 MAX_NESTING = 12
 _MAX_SIGNS = 3
-_RELATIONS = {
-    "=": "=",
-    "<": "<",
-    ">": ">",
-    "\\le": "<=",
-    "\\ge": ">=",
-    "\\ne": "!=",
-    "\\in": "in",
-    "\\approx": "~",
-    "\\equiv": "mod",
-}
+_RELATIONS = {"\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\in": "in", "\\approx": "~", "\\equiv": "mod"}
+_RELATIONS |= {sign: sign for sign in "=<>"}
 _SETS = {"\\cup": "cup", "\\cap": "cap", "\\setminus": "setminus", "\\land": "and", "\\lor": "or"}
 _MATRICES = words("matrix pmatrix bmatrix Bmatrix smallmatrix psmallmatrix bsmallmatrix array")
 _AND, _OR = words("and y et und 和"), words("or ou oder 或")
@@ -147,17 +138,17 @@ class _AnswerReader:
         places = [at for at, mark in top_level(tokens) if mark in _SETS]
         if not places:
             return self._single(tokens, depth + 1)
-        kinds = {_SETS[tokens[at].text] for at in places}
-        if len(kinds) > 1 or depth > MAX_NESTING:
+        operation, *others = {_SETS[tokens[at].text] for at in places}
+        if others or depth > MAX_NESTING:
             raise UnreadError("several set operations")
         parts = tuple(self._relation(part, depth + 1) for part in split(tokens, places))
-        if kinds == {"cup"} and all(part.kind == "set" for part in parts):
+        if operation == "cup" and all(part.kind == "set" for part in parts):
             return Node("set", tuple(item for part in parts for item in part.parts))
-        if kinds == {"cup"} and all(part.kind == "region" and part.parts[0] == parts[0].parts[0] for part in parts):
+        if operation == "cup" and all(part.kind == "region" and part.parts[0] == parts[0].parts[0] for part in parts):
             return Node("region", (parts[0].parts[0], Node("union", tuple(part.parts[1] for part in parts), "cup")))
-        if kinds == {"setminus"} and parts[0] == REALS and parts[1].kind == "set" and len(parts[1].parts) == 1:
+        if operation == "setminus" and parts[0] == REALS and parts[1].kind == "set" and len(parts[1].parts) == 1:
             return without(parts[1].parts[0])
-        return Node("union", parts, kinds.pop())
+        return Node("union", parts, operation)
 
     def _single(self, tokens: Tokens, depth: int) -> Node:
         """Read what has no separator, relation or union at its top level."""
@@ -195,10 +186,9 @@ class _AnswerReader:
             return self._relation(inner, depth) if grouped else self._leaf(whole)
         if not all(parts):
             raise UnreadError("an empty entry")
+        items = self._items(parts, depth)
         ends = ("(", ")") if opening == "\\langle" else (opening, closing)
-        return (
-            Node("set", self._items(parts, depth)) if opening == "{" else Node("tuple", self._items(parts, depth), ends)
-        )
+        return Node("set", items) if opening == "{" else Node("tuple", items, ends)
 
     def _matrix(self, tokens: Tokens) -> Node | None:
         """Read a matrix, with a factor before it, or a piecewise formula; None for anything else."""
@@ -307,15 +297,9 @@ def _separators(tokens: Tokens, with_words: bool = True) -> tuple[list[int], str
     semicolons = [at for at, mark in marks if mark == ";"]
     commas = [at for at, mark in marks if mark in (",", "、")]
     joints: dict[int, str] = {}
-    for at, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
-        word = token.text.strip(" ,;").casefold()
-        if (
-            with_words
-            and not depth
-            and 0 < at < len(tokens) - 1
-            and word in _AND | _OR
-            and (token.kind != "letters" or len(word) > 1)
-        ):
+    for at, depth in enumerate(depths(tokens)[:-1]) if with_words else ():
+        word = tokens[at].text.strip(" ,;").casefold()
+        if at and not depth and word in _AND | _OR and (tokens[at].kind != "letters" or len(word) > 1):
             joints[at] = "and" if word in _AND else "or"
     kinds = set(joints.values())
     return semicolons or sorted((*commas, *joints)), kinds.pop() if len(kinds) == 1 else ""
@@ -372,10 +356,9 @@ def _words(tokens: Tokens) -> Node | None:
         raise UnreadError("words in a formula")
     text = "".join(f" {token.text}" if token.spaced or token.kind == "text" else token.text for token in tokens)
     text = re.sub(r"(?<=[^\W\d])(?:\s*-\s*(?=[^\W\d])|[.!]+$)", " ", text)
-    words = [
-        word.casefold() if word.isupper() or word[1:].islower() or len(word) < 2 else word for word in text.split()
-    ]
-    text = _ARTICLE.sub("", " ".join(words))
+    # McDonald stays; EVELYN and Evelyn are evelyn.
+    text = " ".join(word.casefold() if word.isupper() or word[1:].islower() else word for word in text.split())
+    text = _ARTICLE.sub("", text)
     if option := re.fullmatch(r"(?:option|choice) ([a-h])", text):
         text = option.group(1)
     return REALS if text in ("all real numbers", "all reals", "all real x") else Node("words", (), text)
@@ -383,6 +366,5 @@ def _words(tokens: Tokens) -> Node | None:
 
 def _are_solutions(items: tuple[Node, ...]) -> bool:
     """Return True for x = 1, x = 2: joined by `and` as well as by `or`."""
-    return all(
-        item.kind == "relation" and item.value == ("=",) and item.parts[0] == items[0].parts[0] for item in items
-    )
+    equations = all(item.kind == "relation" and item.value == ("=",) for item in items)
+    return equations and len({item.parts[0] for item in items}) == 1

@@ -282,18 +282,10 @@ class Reader(Cursor):
         return Node("derivative", (name(variable), body))
 
     def _command(self, command: str) -> Node:
-        special: dict[str, Callable[[], Node]] = {
-            "\\frac": self._fraction, "\\sqrt": self._root, "\\log": self._logarithm, "\\int": self._integral,
-            "\\begin vmatrix": self._determinant, "\\infty": lambda: Node("constant", (), "infty"),
-            "\\binom": lambda: Node("binomial", (self._single(), self._single())),
-            "\\lfloor": lambda: Node("call", (self._inside("\\lfloor"),), "floor"),
-            "\\lceil": lambda: Node("call", (self._inside("\\lceil"),), "ceiling"),
-            "\\sum": lambda: self._range("summation"), "\\prod": lambda: self._range("long product"),
-        }  # fmt: skip
         if command == "\\pi" and not self._is("_"):
             return Node("constant", (), "pi")
-        if command in special:
-            return special[command]()
+        if command in _COMMANDS:
+            return _COMMANDS[command](self)
         if command in _GREEK:
             return self._letter(command)
         if command in _FUNCTIONS:
@@ -314,23 +306,19 @@ class Reader(Cursor):
         return name(f"{command} {letters}{self._index() if self._is('_') else ''}")
 
     def _function(self, called: str) -> Node:
+        """Read a function with its power, the base of a logarithm, and its argument: \\sin^2 x, \\log_2 8."""
         power = self._exponent() if self._take("^") else None
-        if power == Node("negative", (number(1),)):
-            called, power = f"arc{called}", None
-        if called not in FUNCTIONS:
-            raise UnreadError(called)
-        node = Node("call", (self._argument(),), called)
-        return Node("power", (node, power)) if power else node
-
-    def _logarithm(self) -> Node:
         base: tuple[Node, ...] = ()
-        power = self._exponent() if self._take("^") else None
-        if self._take("_"):
+        if called == "log" and self._take("_"):
             token = self._peek()
             alone = token and token.kind == "numeral" and (len(token.text) == 1 or self._starts_factor(1))
             base = (number(numeral_value(self._next().text)) if alone else self._single(),)
-        power = self._exponent() if self._take("^") else power
-        node = Node("call", (self._argument(), *base), "log")
+            power = self._exponent() if self._take("^") else power
+        if power == Node("negative", (number(1),)) and called != "log":
+            called, power = f"arc{called}", None
+        if called not in FUNCTIONS:
+            raise UnreadError(called)
+        node = Node("call", (self._argument(), *base), called)
         return Node("power", (node, power)) if power else node
 
     def _argument(self) -> Node:
@@ -396,3 +384,14 @@ class Reader(Cursor):
         if not 0 < len(rows) <= _MAX_DETERMINANT or {len(row) for row in rows} != {len(rows)}:
             raise UnreadError("a determinant")
         return Node("determinant", tuple(Reader(cell).whole() for row in rows for cell in row), len(rows))
+
+
+_COMMANDS: dict[str, Callable[[Reader], Node]] = {
+    "\\frac": Reader._fraction, "\\sqrt": Reader._root, "\\int": Reader._integral,
+    "\\begin vmatrix": Reader._determinant,
+    "\\infty": lambda reader: Node("constant", (), "infty"),
+    "\\binom": lambda reader: Node("binomial", (reader._single(), reader._single())),
+    "\\lfloor": lambda reader: Node("call", (reader._inside("\\lfloor"),), "floor"),
+    "\\lceil": lambda reader: Node("call", (reader._inside("\\lceil"),), "ceiling"),
+    "\\sum": lambda reader: reader._range("summation"), "\\prod": lambda reader: reader._range("long product"),
+}  # fmt: skip

@@ -85,9 +85,8 @@ def _start_of_unit(tokens: Tokens, weak: bool) -> int:
             return at - (before.kind == "mark" and before.text in ("\\cdot", "*", "/"))
         if token.kind == "mark" and token.text in _SIGNS and len(rest) == 1:
             return at
-        is_degree = (token.text == "\\circ" and before.kind == "numeral") or (
-            token.text == "^" and "\\circ" in [after.text for after in rest[1:3]]
-        )
+        raised = token.text == "^" and "\\circ" in [after.text for after in rest[1:3]]
+        is_degree = raised or (token.text == "\\circ" and before.kind == "numeral")
         in_function = any(one.text[1:] in FUNCTIONS for one in tokens[:at] if one.kind == "mark")
         begins = (is_degree and not in_function) or (weak and token.text in ("\\mu", "\\Omega", "\\AA"))
         if begins and _is_unit(rest):
@@ -140,11 +139,8 @@ def _unit_text(tokens: Tokens) -> str:
 
 def _compound(tokens: Tokens) -> Node | None:
     """Read 2 hours 30 minutes, 5 ft 6 in, 36^\\circ 30'; None for anything else."""
-    starts = [
-        at
-        for at, token in enumerate(tokens)
-        if token.kind == "numeral" and (not at or tokens[at - 1].text not in "^{-/")
-    ]
+    numerals = [at for at, token in enumerate(tokens) if token.kind == "numeral"]
+    starts = [at for at in numerals if not at or tokens[at - 1].text not in "^{-/"]
     if len(starts) < 2 or starts[0]:
         return None
     parts = [tokens[start:end] for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True)]

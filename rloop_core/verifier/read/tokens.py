@@ -47,15 +47,8 @@ _SPELLINGS = {
     }.items()
     for new in several.split()
 }  # fmt: skip
-CLOSING = {
-    "(": ")",
-    "[": "]",
-    "{": "}",
-    "\\{": "\\}",
-    "\\langle": "\\rangle",
-    "\\lfloor": "\\rfloor",
-    "\\lceil": "\\rceil",
-}
+CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
+CLOSING |= {f"\\l{name}": f"\\r{name}" for name in ("angle", "floor", "ceil")}
 _REPEATING = r"\d*\.\d*(?:\\(?:overline|bar|dot)\s*\{\d+\}|\\dot\s*\d|\(\d+\))(?:\d*\\dot\s*(?:\{\d\}|\d))?"
 _TOKEN = re.compile(
     rf"(?P<space>[\s~]+)|(?P<numeral>{_REPEATING}|\d+\.\d+(?:\.\.\.|\\[lc]?dots(?![A-Za-z]))"

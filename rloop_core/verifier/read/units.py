@@ -177,9 +177,7 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[F
             parts[-1] = (*parts[-1][:2], parts[-1][2] * _POWER_AFTER[lower])
         elif lower.removesuffix("s") in _SCALES and not parts and sign_of_powers > 0:
             factor *= _SCALES[lower.removesuffix("s")]
-        elif any(
-            part in _NEVER or part.rstrip("s") in _SCALES or _ORDINAL.fullmatch(part) for part in lower.split("-")
-        ):
+        elif any(one in _NEVER or one.rstrip("s") in _SCALES or _ORDINAL.fullmatch(one) for one in lower.split("-")):
             return None
         elif lower.removesuffix("s") not in (_COUNTING_PLAIN if plain else _COUNTING) or text == "in":
             unit = _lookup(name)
