@@ -1,17 +1,27 @@
-"""Limits on answers and golds: what is longer or nested deeper is not even compared as written.
+"""Limits on answers and golds: what is longer or nested deeper is not even compared as written, and what has larger
+numbers is not evaluated.
 
 An answer beyond a limit is `wrong`, a gold beyond one is an `error`. Every gold of the supported problem sets is far
-within the limits. `compare.sizes` bounds the numbers of a formula. Both are the cheap first defence, against known
-hangs; the killable, memory-limited pool is the second, against unknown ones.
+within the limits. They are the cheap first defence, against known hangs; the killable, memory-limited pool is the
+second, against unknown ones.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 
+from rloop_core.verifier.read.tree import Node
+
 MAX_CHARS = 2000
-MAX_DIGITS = 1000
 MAX_DEPTH = 20
+MAX_EXPONENT = 100_000
+MAX_VALUE_DIGITS = 20_000_000
+MAX_FACTORIAL = 5000
+MAX_BINOMIAL = 10_000
+MAX_RANGE = 2500
+MAX_TOWER = 3
+_SMALL = 0.302
 
 
 def unreadable(text: str) -> str | None:
@@ -20,3 +30,57 @@ def unreadable(text: str) -> str | None:
         return f"longer than {MAX_CHARS} characters"
     steps = ((char in "{([") - (char in "})]") for char in text)
     return f"nested deeper than {MAX_DEPTH} brackets" if max(accumulate(steps), default=0) > MAX_DEPTH else None
+
+
+class _TooLargeError(Exception):
+    """The formula is beyond a limit, named by the message."""
+
+
+def beyond_limits(node: Node) -> str | None:
+    """Return why the tree of an answer must not be evaluated ("an exponent above ..."); None when it may be.
+
+    Numbers are bounded without computing them: a sum or product by their product, a power by base times exponent in
+    logarithms. Letters count as small: only what is written in digits can be too large.
+    """
+    try:
+        _size(node)
+    except _TooLargeError as error:
+        return str(error)
+    return None
+
+
+def _size(node: Node) -> tuple[float, int]:
+    """Return the decimal digits of a part's numbers, multiplied together, and its levels of exponents.
+
+    Raises:
+        _TooLargeError: A number is beyond a limit.
+    """
+    sizes = [_size(part) for part in node.parts]
+    digits, tower = [size[0] for size in sizes], max((size[1] for size in sizes), default=0)
+    if node.kind == "number":
+        parts = abs(node.value.numerator), node.value.denominator
+        return max(_SMALL, *(math.log10(part) for part in parts if part)), 0
+    if node.kind in ("list", "set", "tuple", "union", "matrix", "relation", "region", "cases"):
+        return _SMALL, tower
+    product = sum(digits) or _SMALL
+    if node.kind == "power" or node.value == "exp":
+        _check(digits[-1], MAX_EXPONENT, "an exponent")
+        if tower == MAX_TOWER:
+            raise _TooLargeError(f"a power tower of more than {MAX_TOWER} levels")
+        product, tower = (digits[0] if len(digits) == 2 else _SMALL) * 10 ** digits[-1], tower + 1
+    elif node.kind == "factorial":
+        _check(digits[0], MAX_FACTORIAL, "a factorial")
+        product = 10 ** digits[0] * digits[0]
+    elif node.kind == "binomial":
+        _check(digits[0], MAX_BINOMIAL, "a binomial coefficient")
+        product = 0.31 * 10 ** digits[0]
+    elif node.kind in ("summation", "long product"):
+        _check(max(digits[2:]), MAX_RANGE, "a range")
+    if product > MAX_VALUE_DIGITS:
+        raise _TooLargeError(f"a number of more than {MAX_VALUE_DIGITS} digits")
+    return product, tower
+
+
+def _check(digits: float, most: int, what: str) -> None:
+    if digits > math.log10(most):
+        raise _TooLargeError(f"{what} above {most}")

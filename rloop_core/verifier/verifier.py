@@ -6,13 +6,13 @@ import contextlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Self
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier.compare.answers import compare
-from rloop_core.verifier.compare.sizes import beyond_limits
-from rloop_core.verifier.limits import MAX_CHARS, unreadable
+from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
 from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.read.extract import extract
@@ -56,30 +56,27 @@ class Verifier:
 
         finished=False (no end-of-sequence within the token budget) is always `truncated`; the answer is still recorded.
         """
-        judgements: list[Judgement | None] = []
-        undecided: list[tuple[int, str, int]] = []  # index, answer, boxes
-        comparisons: list[tuple[tuple[str, ...], Gold]] = []
+        judgements: list[Judgement] = []
+        undecided: dict[int, tuple[tuple[str, ...], Gold]] = {}
         for index, (completion, gold, finished) in enumerate(items):
-            answer, boxes, refused, others = extract(completion, self.policies)
+            answer, boxes, reason, others = extract(completion, self.policies)
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:
                 verdict = Verdict.truncated
-            elif refused is not None:
+            elif reason is not None:
                 verdict = Verdict.wrong
             elif type(gold) is str and not others and _DIGITS.fullmatch(answer) and _DIGITS.fullmatch(gold):
                 # Compared as text, which is fast for a million digits too; leading zeros (AIME's 025) do not count.
                 verdict = Verdict.correct if answer.lstrip("0") == gold.lstrip("0") else Verdict.wrong
             else:
-                undecided.append((index, answer, boxes))
-                comparisons.append(((answer, *others), gold))
-                judgements.append(None)
-                continue
-            reason = refused if verdict is Verdict.wrong else None
+                verdict = Verdict.wrong  # until it is decided below
+                undecided[index] = (answer, *others), gold
+            reason = reason if verdict is Verdict.wrong else None
             judgements.append(Judgement(verdict, answer and answer[:MAX_CHARS], boxes, reason))
-        for (index, answer, boxes), outcome in zip(undecided, self._decide(comparisons), strict=True):
-            judgements[index] = Judgement(outcome.verdict, answer[:MAX_CHARS], boxes, outcome.reason)
-        return [judgement for judgement in judgements if judgement is not None]
+        for index, outcome in zip(undecided, self._decide(list(undecided.values())), strict=True):
+            judgements[index] = replace(judgements[index], verdict=outcome.verdict, reason=outcome.reason)
+        return judgements
 
     def judge(self, completion: str, gold: Gold, *, finished: bool = True) -> Judgement:
         """Judge one completion."""

@@ -10,8 +10,7 @@ import pytest
 from rloop_core.errors import RLoopError
 from rloop_core.problems.sources import problem_and_gold
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.compare.sizes import beyond_limits
-from rloop_core.verifier.limits import MAX_CHARS, unreadable
+from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
 from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise, remove_thousands
 

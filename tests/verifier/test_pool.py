@@ -19,7 +19,7 @@ import pytest
 
 from rloop_core.verifier import Verdict, Verifier
 from rloop_core.verifier.compare.answers import compare
-from rloop_core.verifier.compare.sizes import beyond_limits
+from rloop_core.verifier.limits import beyond_limits
 from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.workers import pool
 from tests.processes import descendants, still_running

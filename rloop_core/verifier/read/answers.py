@@ -13,7 +13,6 @@ from itertools import product
 
 from rloop_core.verifier.read.grammar import Reader
 from rloop_core.verifier.read.quantities import read_quantity
-from rloop_core.verifier.read.regions import REALS, as_region, joined, without
 from rloop_core.verifier.read.tokens import (
     Token,
     Tokens,
@@ -28,7 +27,7 @@ from rloop_core.verifier.read.tokens import (
     top_level,
     words,
 )
-from rloop_core.verifier.read.tree import Node, name, names, number
+from rloop_core.verifier.read.tree import REALS, Node, as_region, joined, name, names, number, without
 
 MAX_NESTING = 12
 _MAX_SIGNS = 3

@@ -119,20 +119,15 @@ _FORMULA = re.compile(r"\$\$?[^$]*\$\$?|\\\(.*?\\\)|\\\[.*?\\\]")
 _MAX_LINE = 4000
 
 
-class _AnswerLine(NamedTuple):
-    """The answer of an `Answer:` line, the position where the line ends, and whether text follows the answer on it."""
+def _find_answer_line(text: str) -> tuple[str | None, int, bool] | None:
+    """Return the answer of the last answer line, its end, and whether text follows the answer on it; None without one.
 
-    answer: str | None
-    end: int
-    more: bool
-
-
-def _find_answer_line(text: str) -> _AnswerLine | None:
-    """Return the last answer line, or None. Its answer is None when no text follows the colon."""
+    The answer is None when no text follows the colon.
+    """
     header = _last(_HEADER, text)
     if header is None:
         hashes = _last(_TAG, text) or (_last(_HASHES, text) if "####" in text else None)
-        return _AnswerLine(hashes.group(1), hashes.end(), False) if hashes else None
+        return (hashes.group(1), hashes.end(), False) if hashes else None
     at = header.end()
     while at < len(text):
         blank = _BLANK.match(text, at)
@@ -140,9 +135,9 @@ def _find_answer_line(text: str) -> _AnswerLine | None:
         assert line is not None  # matches anywhere
         if not (_DELIMITERS_ONLY.fullmatch(line.group()) or _FENCE.fullmatch(line.group())):
             answer, more = _clean_answer_line(line.group())
-            return _AnswerLine(answer, line.end(), more)
+            return answer, line.end(), more
         at = line.end() + 1
-    return _AnswerLine(None, len(text), False)
+    return None, len(text), False
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -250,8 +245,9 @@ def _final_answer(text: str, policies: Policies) -> Extraction | None:
     line = _find_answer_line(text)
     if line is None:
         return None
-    strict = policies.text_after == "refuse"
-    return Extraction(line.answer, 0, _WORDS_AFTER if strict and (line.more or _has_words(text, line.end)) else None)
+    answer, end, more = line
+    refused = policies.text_after == "refuse" and (more or _has_words(text, end))
+    return Extraction(answer, 0, _WORDS_AFTER if refused else None)
 
 
 def _has_words(text: str, start: int) -> bool:

@@ -1,4 +1,7 @@
-"""The tree of a formula or an answer, and the exact values of its numerals. Nothing is rounded: 0.333 is not 1/3."""
+"""The tree of a formula or an answer, the exact values of its numerals, and regions of the real line.
+
+Nothing is rounded: 0.333 is not 1/3. Inequalities in one name are regions: intervals and unions of them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from rloop_core.verifier.limits import MAX_DIGITS
 from rloop_core.verifier.read.tokens import UnreadError
 
 _NUMERAL = re.compile(r"(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?")
@@ -15,6 +17,7 @@ _REPEATED = re.compile(r"(\d*)\.(\d*?)(?:\\(?:overline|bar)\s*\{(\d+)\}|\\dot\s*
 _ELLIPSIS = re.compile(r"(\d*)\.(\d+)(?:\.\.\.|\\[lc]?dots)")
 _SHOWN_REPEATS = re.compile(r"(\d*?)(?:(\d{1,2}?)\2\2+|(\d{3,}?)\3+)(\d*)")
 _MAX_SHOWN = 60
+MAX_DIGITS = 1000
 _CHANGING = re.compile(
     r"[\d+*/]|\b(?:twice|half|double|triple|thrice|square|squared|cube|cubed|root|minus|negative|not?|never|inverse|if|unless|when|times|suppose|assume)\b"
 )
@@ -106,3 +109,51 @@ def is_hidden(variable: Node, body: Node) -> bool:
 def is_numeric(node: Node) -> bool:
     """Return True for a number with a sign, or a quotient of such."""
     return node.kind == "number" or (node.kind in ("quotient", "negative") and all(map(is_numeric, node.parts)))
+
+
+_FLIPPED = {">": "<", ">=": "<="}
+_INFINITY = Node("constant", (), "infty")
+_BELOW = Node("negative", (_INFINITY,))
+
+
+def _interval(low: Node, high: Node, brackets: str = "()") -> Node:
+    return Node("tuple", (low, high), tuple(brackets))
+
+
+REALS = _interval(_BELOW, _INFINITY)
+
+
+def without(point: Node) -> Node:
+    """Return all real numbers but one."""
+    return Node("union", (_interval(_BELOW, point), _interval(point, _INFINITY)), "cup")
+
+
+def as_region(relation: Node) -> Node:
+    """Return `a < x \\le b`, `x > a`, `x \\ne a`, `x \\in S` as a region; other inequalities rising."""
+    signs, parts = relation.value, relation.parts
+    if signs in (("!=",), ("in",)) and is_label(parts[0]):
+        return Node("region", (parts[0], parts[1] if signs == ("in",) else without(parts[1])))
+    if set(signs) <= {">", ">="}:
+        signs, parts = tuple(_FLIPPED[sign] for sign in reversed(signs)), parts[::-1]
+    if not set(signs) <= {"<", "<="}:
+        return relation
+    labels = [is_label(part) and part.kind != "abs" for part in parts]
+    if labels == [True, False]:
+        labels, signs, parts = [False, *labels], ("<", *signs), (_BELOW, *parts)
+    elif labels == [False, True]:
+        signs, parts = (*signs, "<"), (*parts, _INFINITY)
+    if len(parts) == 3 and labels[1]:
+        brackets = ("[" if signs[0] == "<=" else "(") + ("]" if signs[1] == "<=" else ")")
+        return Node("region", (parts[1], _interval(parts[0], parts[2], brackets)))
+    return Node("relation", parts, signs)
+
+
+def joined(sets: list[Node], joint: str) -> Node | None:
+    """Return the union of regions, for `and` the interval that x > 1 and x < 6 share; None where it is none."""
+    if joint == "or":
+        return Node("union", tuple(sets), "cup")
+    lows = [one for one in sets if one.kind == "tuple" and one.parts[1] == _INFINITY]
+    highs = [one for one in sets if one.kind == "tuple" and one.parts[0] == _BELOW]
+    if not len(lows) == len(highs) == 1 or len(sets) != 2:
+        return None
+    return _interval(lows[0].parts[0], highs[0].parts[1], lows[0].value[0] + highs[0].value[1])
