@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import click
 
@@ -66,41 +65,32 @@ def command(
     rows, skipped = _read_completions(sources, skip_malformed)
     with Verifier(workers=workers, policies=policies) as verifier:
         _check_golds(rows, verifier)
-        judgements = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
-    pairs = list(zip(rows, judgements, strict=True))
-    samples = Counter(row.problem_id for row in rows)
-    correct = Counter(row.problem_id for row, judgement in pairs if judgement.verdict is Verdict.correct)
+        judged = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
+    pairs = [(row.problem_id, one) for row, one in zip(rows, judged, strict=True)]
+    samples = Counter(problem for problem, _ in pairs)
+    correct = Counter(problem for problem, one in pairs if one.verdict is Verdict.correct)
     truncated = Counter(row.problem_id for row in rows if not row.finished)
     n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
-    votes = wrong_votes((row.problem_id, judgement.answer, str(judgement.verdict), 1) for row, judgement in pairs)
+    votes = wrong_votes((problem, one.answer, str(one.verdict), 1) for problem, one in pairs)
     outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
     summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
     summary.pop("mean_length")  # the lines hold text, not tokens
     source = ", ".join(sources)
-    verdicts = Counter(str(judgement.verdict) for judgement in judgements)
+    verdicts = Counter(str(one.verdict) for one in judged)
     result = {"source": source, **summary, "verdicts": verdicts, "malformed_skipped": skipped, "seed": seed}
     result["policies"] = policies.model_dump(mode="json")
-    if as_json:
-        print_json(result)
-    else:
-        show_metrics(source, result)
+    print_json(result) if as_json else show_metrics(source, result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """One completion to score, and its file and line."""
 
     problem_id: str
     completion: str
     answer: Any
     finished: bool
-    source: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        return f"{self.source} line {self.line}"
+    place: str
 
 
 def _check_golds(rows: Sequence[_Row], verifier: Verifier) -> None:
@@ -182,7 +172,7 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
         with click.open_file(source, "rb") as stream:
             for number, line in chain.from_iterable(read_batches(cast("BinaryIO", stream))):
                 try:
-                    yield _row(parse_object(number, line), source, number)
+                    yield _row(parse_object(number, line), f"{source} line {number}")
                 except ValueError as error:
                     if not skip_malformed:
                         fix = "correct it, or pass --skip-malformed to skip and count such lines"
@@ -193,12 +183,11 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
         raise ProblemsError(f"cannot be read: {reason}", field=source, fix="name a JSON-lines file") from error
 
 
-def _row(content: dict[str, Any], source: str, line: int) -> _Row:
+def _row(content: dict[str, Any], place: str) -> _Row:
     problem = content.get("problem_id")
     if not isinstance(problem, str | int | float) or isinstance(problem, bool):
         raise ValueError(f"field problem_id {'is missing' if problem is None else 'must be text or a number'}")
-    completion, answer, finished = judgeable(content)
-    return _Row(str(problem), completion, answer, finished, source, line)
+    return _Row(str(problem), *judgeable(content), place)
 
 
 def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
@@ -214,6 +203,7 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
     except (OSError, pa.ArrowException, RLoopError) as error:
         fix = "name samples of `rloop evaluate`, or JSON lines"
         raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=path, fix=fix) from error
+    rows: list[_Row] = []
     for row in records:
         key = (row["problem_id"], row["sample"])
         if key in seen:
@@ -221,7 +211,6 @@ def _stored(path: str, seen: dict[tuple[str, int], str]) -> list[_Row]:
             fix = "name the samples of one policy, each shard once"
             raise ProblemsError(what, field=path, fix=fix)
         seen[key] = path
-    return [
-        _Row(row["problem_id"], row["completion"], row["gold"], row["finished"], path, number)
-        for number, row in enumerate(records, start=1)
-    ]
+        place = f"{path} line {len(rows) + 1}"
+        rows.append(_Row(row["problem_id"], row["completion"], row["gold"], row["finished"], place))
+    return rows

@@ -90,7 +90,9 @@ class _AnswerReader:
         if joint and all(item.kind == "region" and item.parts[0] == items[0].parts[0] for item in items):
             region = joined([item.parts[1] for item in items], joint)
             return Node("region", (items[0].parts[0], region)) if region else Node("list", items, joint)
-        logic = any(item.kind in ("relation", "region") for item in items) and not _are_solutions(items)
+        equations = {item.parts[0] if item.kind == "relation" and item.value == ("=",) else None for item in items}
+        # x = 1, x = 2 are joined by `and` as well as by `or`.
+        logic = any(item.kind in ("relation", "region") for item in items) and (len(equations) > 1 or None in equations)
         return Node("list", items, joint if logic else None)
 
     def _items(self, parts: list[Tokens], depth: int) -> tuple[Node, ...]:
@@ -361,9 +363,3 @@ def _words(tokens: Tokens) -> Node | None:
     if option := re.fullmatch(r"(?:option|choice) ([a-h])", text):
         text = option.group(1)
     return REALS if text in ("all real numbers", "all reals", "all real x") else Node("words", (), text)
-
-
-def _are_solutions(items: tuple[Node, ...]) -> bool:
-    """Return True for x = 1, x = 2: joined by `and` as well as by `or`."""
-    equations = all(item.kind == "relation" and item.value == ("=",) for item in items)
-    return equations and len({item.parts[0] for item in items}) == 1

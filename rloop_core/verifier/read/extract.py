@@ -246,8 +246,8 @@ def _final_answer(text: str, policies: Policies) -> Extraction | None:
     if line is None:
         return None
     answer, end, more = line
-    refused = policies.text_after == "refuse" and (more or _has_words(text, end))
-    return Extraction(answer, 0, _WORDS_AFTER if refused else None)
+    strict = policies.text_after == "refuse" and (more or _has_words(text, end))
+    return Extraction(answer, 0, _WORDS_AFTER if strict else None)
 
 
 def _has_words(text: str, start: int) -> bool:

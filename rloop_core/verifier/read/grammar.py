@@ -183,11 +183,17 @@ class Reader(Cursor):
 
     def _inside(self, opening: str) -> Node:
         """Read up to the closing bracket."""
+        return self._listed(opening, ())[0]
+
+    def _listed(self, opening: str, separators: tuple[str, ...] = (",",)) -> tuple[Node, ...]:
+        """Read entries up to the closing bracket: (a, b), \\{a, b\\}."""
         bars, self._bars = self._bars, self._bars + 1 if opening == "|" else 0
-        node = self._closed()
+        items = [self._closed()]
+        while any(map(self._take, separators)):
+            items.append(self._closed())
         self._bars = bars
         self._expect(CLOSING.get(opening, opening))
-        return node
+        return tuple(items)
 
     def _numeral(self, token: Token) -> Node:
         node = number(numeral_value(token.text))
@@ -231,8 +237,8 @@ class Reader(Cursor):
                     self._at = start
                     return name(called)
                 called += power
-            if self._is("("):
-                return Node("applied", self._listed(), called)
+            if self._take("("):
+                return Node("applied", self._listed("("), called)
         return name(called)
 
     def _index(self) -> str:
@@ -242,19 +248,6 @@ class Reader(Cursor):
         self._at = self._end_of_group() if self._is("{") else start + 1
         inside = [token.text.strip() for token in self._tokens[start : self._at]]
         return "_" + "".join(inside).strip("{}()").replace("\\", "")
-
-    def _listed(self) -> tuple[Node, ...]:
-        """Read bracketed arguments: (a, b), \\{a, b\\}."""
-        opening = self._next().text
-        if opening not in ("(", "\\{"):
-            raise UnreadError("arguments without brackets")
-        bars, self._bars = self._bars, 0
-        items = [self._sum()]
-        while self._take(","):
-            items.append(self._sum())
-        self._bars = bars
-        self._expect(CLOSING.get(opening, opening))
-        return tuple(items)
 
     def _single(self) -> Node:
         """Read the argument of `\\frac` or `\\sqrt`: a group, one digit, one letter, one command."""
@@ -290,8 +283,8 @@ class Reader(Cursor):
             return self._letter(command)
         if command in _FUNCTIONS:
             return self._function(command[1:])
-        if command in _LISTED:
-            return Node("call", self._listed(), command[1:])
+        if command in _LISTED and (self._is("(") or self._is("\\{")):
+            return Node("call", self._listed(self._next().text), command[1:])
         if command not in _ACCENTS and command not in ("\\angle", "\\triangle"):
             raise UnreadError(command)
         start = self._at

@@ -16,7 +16,6 @@ from rloop_core.verifier.types import Gold
 _BEFORE_NFKC = str.maketrans({
     "º": "°", "˚": "°", "\u2032": "'", "\u2033": "''", "\u3002": "."
 })  # fmt: skip
-_VULGAR = re.compile("[¼-¾⅐-⅞]")
 _INVISIBLE = re.compile("[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u00ad\u200b-\u200f\u2060\ufeff]")
 _SYMBOLS = {
     "\u2212": "-", "\u2010": "-", "\u2011": "-", "\u2013": "-", "\u2014": "-", "\u2044": "/", "\u2215": "/",
@@ -44,6 +43,7 @@ _OPENING = re.compile(r"\\[{}]|[()\[\]]")
 _DECORATION = re.compile(r"\\(?:displaystyle|textstyle|!|limits)(?![A-Za-z])")
 _SPACE = re.compile(r"\s+")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*+(?=\{)")
 _WRAPPERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 
 
@@ -55,7 +55,7 @@ def normalise(text: str) -> str:
     """
     if not text.isascii():
         text = "".join(map(_raised, text)).replace("}^{", "").replace("}_{", "")
-        text = unicodedata.normalize("NFKC", _VULGAR.sub(_latex_fraction, text.translate(_BEFORE_NFKC)))
+        text = unicodedata.normalize("NFKC", text.translate(_BEFORE_NFKC))
         text = "".join(str(unicodedata.decimal(char, char)) for char in text)
         text = _SYMBOL.sub(lambda m: _SYMBOLS[m.group()], text)
     text = _SPACED_COMMA.sub(",", text)
@@ -75,18 +75,14 @@ def _without_delimiters(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _raised(char: str) -> str:
-    """Write a raised, lowered or double-struck character in LaTeX; any other is returned."""
+    """Write a raised, lowered or double-struck character, or a fraction such as ½, in LaTeX; return any other."""
     form, _, plain = unicodedata.decomposition(char).partition(" ")
     if form in ("<super>", "<sub>") and len(plain) == 4 and char not in "ªº\u2122\u2120":
         return f"{'^' if form == '<super>' else '_'}{{{unicodedata.normalize('NFKC', char)}}}"
+    if form == "<fraction>" and not plain.endswith("2044"):
+        return "\\frac{%s}{%s}" % tuple(unicodedata.normalize("NFKC", char).split("\u2044"))  # noqa: UP031
     double = form == "<font>" and unicodedata.name(char).startswith("DOUBLE-STRUCK CAPITAL")
     return f"\\mathbb{{{chr(int(plain, 16))}}}" if double else char
-
-
-def _latex_fraction(sign: re.Match[str]) -> str:
-    """Write a character such as ½ as a LaTeX fraction."""
-    top, bottom = unicodedata.normalize("NFKC", sign.group()).split("\u2044")
-    return f"\\frac{{{top}}}{{{bottom}}}"
 
 
 def _unwrap(text: str) -> str:
@@ -112,15 +108,12 @@ def _unwrap(text: str) -> str:
 
 def _unbox(text: str) -> str:
     """Return the content of a box that is the whole text; any other text unchanged."""
-    for command in ("\\boxed", "\\fbox"):
-        rest = text[len(command) :].lstrip()
-        if not text.startswith(command) or not rest.startswith("{") or not rest.endswith("}"):
-            continue
-        depth = 0
-        for token in _BRACES.finditer(rest):
-            depth += {"{": 1, "}": -1}.get(token.group(), 0)
-            if depth == 0:
-                return rest[1:-1].strip() if token.end() == len(rest) else text
+    box = _BOX.match(text)
+    depth = 0
+    for token in _BRACES.finditer(text, box.end()) if box else ():
+        depth += {"{": 1, "}": -1}.get(token.group(), 0)
+        if box and depth == 0:
+            return text[box.end() + 1 : -1].strip() if token.end() == len(text) else text
     return text
 
 

@@ -135,8 +135,8 @@ def _all_units() -> dict[str, Unit]:
                 prefixes = _WORD_PREFIXES if len(name) > 3 and name.islower() else _SYMBOL_PREFIXES
                 scaled = {prefix: unit.factor * Fraction(10) ** power for prefix, power in prefixes.items()}
                 prefixed |= {prefix + name: unit._replace(factor=factor) for prefix, factor in scaled.items()}
-    for names, part in (("degree deg", 1), ("arcmin arcminute", 60), ("arcsec arcsecond", 3600)):
-        known |= dict.fromkeys(names.split(), Unit((("angle", 1),), Fraction(1, 180 * part), pi=1))
+    for angle, part in (("degree deg", 1), ("arcmin arcminute", 60), ("arcsec arcsecond", 3600)):
+        known |= dict.fromkeys(angle.split(), Unit((("angle", 1),), Fraction(1, 180 * part), pi=1))
     known |= dict.fromkeys(("revolution", "rev"), Unit((("angle", 1),), Fraction(2), pi=1))
     prefixed["p.m"] = prefixed["pm"]  # ten p.m. is not ten a.m.
     return prefixed | known
@@ -184,7 +184,8 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[F
             # A name that divides a unit is a unit too: km/h.
             if plain and not _is_unit_in_formula(name, unit, weak or (sign_of_powers < 0 and bool(parts))):
                 return None
-            parts.append((_stem(lower), unit, sign_of_powers * next_power * int(power or digit or 1)))
+            stem = _PLURALS.get(lower, lower if len(lower) < 4 else lower.removesuffix("s"))
+            parts.append((stem, unit, sign_of_powers * next_power * int(power or digit or 1)))
             next_power = 1
         if len(parts) > _MAX_PARTS or (parts and abs(parts[-1][2]) > _MAX_PARTS):
             return None
@@ -209,10 +210,6 @@ def _is_unit_in_formula(name: str, unit: Unit | None, weak: bool) -> bool:
         return weak or name in _PLAIN_SYMBOLS or len(name) > 3 or not name.isascii() or name == "day"
     lower = name.casefold()
     return lower in _PLURALS or lower in ("ways", "eggs") or (lower.endswith("s") and is_word(name))
-
-
-def _stem(word: str) -> str:
-    return _PLURALS.get(word, word if len(word) < 4 else word.removesuffix("s"))
 
 
 def _combined(parts: list[tuple[str, Unit | None, int]]) -> Unit | None:

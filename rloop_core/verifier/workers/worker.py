@@ -127,7 +127,8 @@ def _serve(link: socket.socket, memory_mb: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         compared += 1
         # Memory of earlier pairs must not be missing for later ones.
-        leaves = result == NO_MEMORY or compared == _MAX_PAIRS or _peak_bytes() > limit // 2
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        leaves = result == NO_MEMORY or compared == _MAX_PAIRS or peak > limit // 2
         link.sendall(result + LEAVING * leaves)
         if leaves:
             return
@@ -150,11 +151,6 @@ def _compare(pair: list[str], policies: Policies) -> bytes:
         return TOO_DEEP
     except Exception:
         return FAILED
-
-
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def send(link: socket.socket, message: object) -> None:
