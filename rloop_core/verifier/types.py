@@ -53,15 +53,3 @@ class Outcome(NamedTuple):
 
 
 CORRECT, WRONG = Outcome(Verdict.correct), Outcome(Verdict.wrong)
-
-
-def any_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """Combine several acceptable golds: one equal gold suffices; `wrong` needs all golds to be decided."""
-    order = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
-    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))
-
-
-def all_of(outcomes: Sequence[Outcome]) -> Outcome:
-    """Combine several boxed answers to one gold: one wrong answer makes the completion wrong."""
-    order = (Verdict.wrong, Verdict.timeout, Verdict.error, Verdict.correct)
-    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))

@@ -17,11 +17,15 @@ from rloop_core.verifier.policies import DEFAULT, Policies
 from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise, remove_thousands
-from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict, all_of, any_of
+from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict
 from rloop_core.verifier.workers.pool import ComparisonPool
 
 _CACHE_SIZE = 200_000
 _DIGITS = re.compile("[0-9]+")
+_ANY_EQUAL = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
+"""One equal gold suffices; `wrong` needs all golds to be decided."""
+_ALL_EQUAL = (Verdict.wrong, Verdict.timeout, Verdict.error, Verdict.correct)
+"""One wrong answer of several makes the completion wrong."""
 
 
 class Verifier:
@@ -162,11 +166,15 @@ class Verifier:
 
 def _combined(plan: list[list[tuple[str, str]]], known: dict[tuple[str, str], Outcome]) -> Outcome:
     """Combine the outcomes of every acceptable gold, for one answer or several that must agree."""
-    outcome = any_of([all_of([known[pair] for pair in pairs]) for pairs in plan])
-    last_alone = any_of([known[pairs[0]] for pairs in plan])
+    outcome = _first([_first([known[pair] for pair in pairs], _ALL_EQUAL) for pairs in plan], _ANY_EQUAL)
+    last_alone = _first([known[pairs[0]] for pairs in plan], _ANY_EQUAL)
     if outcome.verdict is Verdict.wrong and last_alone.verdict is Verdict.correct:
         return Outcome(Verdict.wrong, "boxed answers that differ")
     return outcome
+
+
+def _first(outcomes: Sequence[Outcome], order: tuple[Verdict, ...]) -> Outcome:
+    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))
 
 
 @lru_cache(maxsize=1)

@@ -80,7 +80,8 @@ def _raised(char: str) -> str:
     if form in ("<super>", "<sub>") and len(plain) == 4 and char not in "ªº\u2122\u2120":
         return f"{'^' if form == '<super>' else '_'}{{{unicodedata.normalize('NFKC', char)}}}"
     if form == "<fraction>" and not plain.endswith("2044"):
-        return "\\frac{%s}{%s}" % tuple(unicodedata.normalize("NFKC", char).split("\u2044"))  # noqa: UP031
+        top, bottom = unicodedata.normalize("NFKC", char).split("\u2044")
+        return f"\\frac{{{top}}}{{{bottom}}}"
     double = form == "<font>" and unicodedata.name(char).startswith("DOUBLE-STRUCK CAPITAL")
     return f"\\mathbb{{{chr(int(plain, 16))}}}" if double else char
 
