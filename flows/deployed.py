@@ -1,10 +1,9 @@
 """RLoop and its control with the parameters of a deployment: a form of a few fields instead of a config object."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from prefect import Flow, flow, get_client, tags
+from prefect import Flow, flow, get_client
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
@@ -20,7 +19,7 @@ from rloop_core.config.tree import Iterations, RunName
 from rloop_core.errors import cause_of
 from rloop_core.printable import printable_line
 from tasks.credentials import take_credentials
-from tasks.prefect_workarounds import survive_worker
+from tasks.prefect_workarounds import log_errors_in_one_line
 from tasks.report import report
 from tasks.session import open_run
 
@@ -67,12 +66,13 @@ vanilla_rl = _deployable(
 
 def _run(arm: Callable[[Config], None], config_file: str, config: Config | None, *fields: Any) -> State:
     """Run an arm and its report; the message of the returned state is the result, or what to do."""
+    log_errors_in_one_line()
     try:
         take_credentials()
         run_config = config_from(config_file, config, *fields, start=flow_run.scheduled_start_time)
         run_config = as_vanilla(run_config) if arm is control.vanilla_rl.fn else run_config
-        names = [run_config.name, *([] if config else [config_file])]
-        with survive_worker(), _tagged(*names), open_run(run_config) as run:
+        _tag(run_config.name, *([] if config else [config_file]))
+        with open_run(run_config) as run:
             arm(run_config)
             reported = report(run, return_state=True)
     except Exception as error:
@@ -90,13 +90,14 @@ def _run(arm: Callable[[Config], None], config_file: str, config: Config | None,
     return Completed(message=f"complete; its report could not be written: {printable_line(str(reported.message))}")
 
 
-@contextmanager
-def _tagged(*names: str) -> Iterator[None]:
-    """Add tags to the current flow run and to the flows that start in the block; runs are found by them in the UI."""
+def _tag(*names: str) -> None:
+    """Add tags to the current flow run, by which it is found in the UI.
+
+    Its tasks get none: for a task run's tags Prefect asks the server for concurrency slots once, and without an answer
+    the run would fail.
+    """
     try:
         with get_client(sync_client=True) as client:
             client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, *names}))
     except Exception as error:  # a missing tag must not fail the run
         get_run_logger().warning("the run could not be tagged: %s", error)
-    with tags(*names):
-        yield

@@ -11,8 +11,9 @@ from rloop_core.config.evaluation import Share, TemplateName
 from rloop_core.config.placement import StoreUri
 from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
-from tasks.analysis import evaluate_model
 from tasks.credentials import take_credentials
+from tasks.prefect_workarounds import log_errors_in_one_line
+from tasks.report import evaluate_model
 
 
 @flow(name="evaluate", flow_run_name="{model}-on-{problems}")
@@ -53,6 +54,7 @@ def evaluate(
             them on the worker. No secrets in it.
         out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
     """
+    log_errors_in_one_line()
     take_credentials()
     config = evaluation_config(
         model=model, problems=problems, samples=samples, ks=k, template=template, temperature=temperature, top_p=top_p,

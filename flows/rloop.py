@@ -2,7 +2,6 @@
 
 from prefect import flow
 
-from flows.attempts import end_earlier_attempts
 from flows.iteration import rloop_iteration
 from rloop_core.config import Config
 from rloop_core.stages.run_record import write_run_record
@@ -14,7 +13,6 @@ from tasks.stages import evaluate, preflight
 def rloop(config: Config) -> None:
     """Run or resume all iterations; what the store already holds is not computed again."""
     with open_run(config) as run:
-        end_earlier_attempts(config)
         preflight(run)  # first: a config that cannot run must not replace the record of one that did
         write_run_record(run.runner.store, config)
         for iteration in range(config.iterations):

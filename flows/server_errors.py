@@ -1,20 +1,17 @@
 """Recognise errors of the Prefect server in an exception's causes: the store has the run's work, and it can resume."""
 
 import httpx
-from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
-from prefect.concurrency.v1.asyncio import ConcurrencySlotAcquisitionError as TagSlotError
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from rloop_core.errors import causes_of
 
 DELETED = "its flow run, or one below it, was deleted on the Prefect server while it ran"
-_UNAVAILABLE = (httpx.TransportError, ConcurrencySlotAcquisitionError, TagSlotError)
 
 
 def server_was_gone(error: BaseException) -> bool:
     """Return True if the error or one of its causes is a Prefect server without an answer."""
     return any(
-        isinstance(cause, _UNAVAILABLE)
+        isinstance(cause, httpx.TransportError)
         or (isinstance(cause, PrefectHTTPStatusError) and cause.response.status_code >= 500)
         for cause in causes_of(error)
     )

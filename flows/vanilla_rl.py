@@ -2,7 +2,6 @@
 
 from prefect import flow
 
-from flows.attempts import end_earlier_attempts
 from rloop_core.config import Config, as_vanilla
 from rloop_core.stages.run_record import write_run_record
 from tasks.session import open_run
@@ -14,7 +13,6 @@ def vanilla_rl(config: Config) -> None:
     """Run or resume the control of an RLoop run, from the run's config."""
     config = as_vanilla(config)
     with open_run(config) as run:
-        end_earlier_attempts(config)
         preflight(run)
         write_run_record(run.runner.store, config)
         with concurrent_evaluation(run, -1):

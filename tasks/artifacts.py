@@ -1,115 +1,110 @@
-"""Artifacts in the UI: tables, figures and texts under keys that name the run, and those that each stage leaves."""
+"""Artifacts in the UI, under keys that name the run: a stage's key figures and its figure."""
 
 import json
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate
-from prefect.runtime import flow_run, task_run
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.logging import get_run_logger
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.utilities.context import get_task_and_flow_run_ids
 
 from rloop_core.evaluation.metrics import metrics_of
 from rloop_core.printable import without_secrets
 from rloop_core.results.page import image_uri
 from rloop_core.results.plotting import Picture
-from rloop_core.store import Manifest
+from rloop_core.store import BASE_ITERATION, Manifest
 from tasks.session import RunSession
 
-
-@dataclass(frozen=True)
-class Origin:
-    """The task run and the flow run that an artifact belongs to; either may be missing."""
-
-    task_run: UUID | None
-    flow_run: UUID | None
-
-    @classmethod
-    def current(cls) -> "Origin":
-        """Return the runs of the calling code."""
-        task, flow = task_run.id, flow_run.id
-        return cls(UUID(str(task)) if task else None, UUID(str(flow)) if flow else None)
-
-    def table(self, name: str, rows: list[dict[str, Any]], description: str) -> ArtifactCreate:
-        """Return a table of these rows, not yet sent; the UI renders texts in cells as Markdown."""
-        cells = [{column: _cell(value) for column, value in row.items()} for row in rows]
-        return self._artifact("table", name, without_secrets(json.dumps(cells)), description)
-
-    def markdown(self, name: str, text: str, description: str) -> ArtifactCreate:
-        """Return a text in Markdown, not yet sent."""
-        return self._artifact("markdown", name, without_secrets(text), description)
-
-    def figure(self, name: str, picture: Picture, description: str) -> ArtifactCreate:
-        """Return a picture with its caption, not yet sent."""
-        return self._artifact("markdown", name, _figure_markdown(picture), description)
-
-    def _artifact(self, kind: str, name: str, data: str, description: str) -> ArtifactCreate:
-        return ArtifactCreate(
-            type=kind,
-            key=artifact_key(name),
-            data=data,
-            description=escape_markdown(without_secrets(description)),
-            task_run_id=self.task_run,
-            flow_run_id=self.flow_run,
-        )
+_REQUEST_SECONDS = 5.0
 
 
-def publish(made: ArtifactCreate) -> None:
-    """Send an artifact to the UI now."""
-    with get_client(sync_client=True) as client:
-        client.create_artifact(made)
+def publish(kind: str, name: str, data: Any, description: str, known: UUID | None = None) -> UUID | None:
+    """Create an artifact of the current task run, or update a known one; return its id.
 
-
-def artifact_key(name: str) -> str:
-    """Return a name as an artifact key: Prefect allows lower-case letters, digits and dashes only."""
-    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def escape_markdown(text: str) -> str:
-    """Return a text that Markdown shows literally; model output, problem texts and names are hostile."""
-    return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", text)
-
-
-def code_markdown(text: str) -> str:
-    """Return a text as a code span that it cannot leave."""
-    return f"`{' '.join(text.replace('`', ' ').split())}`"
-
-
-def show_result(run: RunSession, manifest: Manifest, name: str, losses: list[float]) -> None:
-    """Show a stage's new artifact: a table of its key figures and a figure, sent while the next stages compute.
+    A server that does not answer delays the caller for seconds; then a line of the log says so, and None is returned.
 
     Args:
-        run: The open run.
+        kind: `table`, `markdown` or `progress`.
+        name: Its name, which becomes its key.
+        data: Rows of a table, a text in Markdown, or percent of progress.
+        description: Plain text.
+        known: The artifact to update.
+    """
+    description = escape_markdown(without_secrets(description))
+    try:
+        with (
+            temporary_settings(updates={PREFECT_CLIENT_MAX_RETRIES: 1}),
+            get_client(sync_client=True, httpx_settings={"timeout": _REQUEST_SECONDS}) as client,
+        ):
+            if known is not None:
+                client.update_artifact(known, ArtifactUpdate(data=data, description=description))
+                return known
+            task, flow = get_task_and_flow_run_ids()
+            key = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")  # Prefect allows no other characters
+            made = ArtifactCreate(
+                type=kind, key=key, data=data, description=description, task_run_id=task, flow_run_id=flow
+            )
+            return client.create_artifact(made).id
+    except Exception as error:  # the store has all of it
+        get_run_logger().warning("%s could not be shown: %s: %s", name, type(error).__name__, error)
+        return None
+
+
+def publish_table(name: str, rows: list[dict[str, Any]], description: str) -> None:
+    """Show a table of these rows; the UI renders texts in cells as Markdown."""
+    cells = [{column: _cell(value) for column, value in row.items()} for row in rows]
+    publish("table", name, without_secrets(json.dumps(cells)), description)
+
+
+def show_result(run: RunSession, manifest: Manifest, name: str) -> None:
+    """Show a stage's new artifact: a table of its key figures, and a figure.
+
+    Args:
+        run: The open run, with a UI.
         manifest: The artifact's manifest.
         name: `<run>-000-explore`, the prefix of the keys.
-        losses: The losses of fine-tuning's updates, from its progress events.
     """
     place = f"iteration {manifest.iteration}" if manifest.iteration >= 0 else "base"
     where = f"{run.config.name}, {place}: {manifest.stage}"
-    rows, title = _key_figures(manifest), f"{where}, {manifest.digest[:12]}"
-    if manifest.reason:
-        title = f"{title}; computed again ({manifest.reason})"
-    publisher = run.publisher()
-    if publisher is None:
-        with suppress(Exception):  # the store has all of it
-            publish(Origin.current().table(name, rows, title))
+    again = f"; computed again ({manifest.reason})" if manifest.reason else ""
+    publish_table(name, key_figures(manifest), f"{where}, {manifest.digest[:12]}{again}")
+    try:
+        picture = figure_of(run, manifest)
+    except Exception as error:  # a figure must not end a stage
+        get_run_logger().warning("the figure of %s could not be drawn: %s", name, error)
         return
-    origin = Origin.current()
-    table = origin.table(name, rows, title)
+    if picture is not None:
+        publish("markdown", f"{name}-figure", figure_markdown(picture), f"{where}: {picture.title}")
 
-    def send_figure(client: SyncPrefectClient) -> None:
-        # The publisher's thread draws it: loading matplotlib takes seconds, and no stage waits for that.
-        picture = run.figures().draw(manifest, losses)
-        if picture is not None:
-            made = client.create_artifact(origin.figure(f"{name}-figure", picture, f"{where}: {picture.title}"))
-            run.pages[name] = f"/artifacts/artifact/{made.id}"
 
-    publisher.submit(f"table of {name}", lambda client: client.create_artifact(table))
-    publisher.submit(f"figure of {name}", send_figure)
+def figure_of(run: RunSession, manifest: Manifest) -> Picture | None:
+    """Return the figure of a stage's artifact, of an evaluation with the base's; None if there is nothing to draw."""
+    from rloop_core.results.report import figures
+    from rloop_core.results.report.evaluation import evaluation_rows
+    from rloop_core.results.run_reader import RunRecord, ledgers, rl_steps, success_rate_lists
+
+    stage, iteration = manifest.stage, manifest.iteration
+    places = [(iteration, stage), *([(BASE_ITERATION, stage)] if stage == "evaluate" else [])]
+    manifests = {place: run.manifests[place] for place in sorted(places) if place in run.manifests}
+    record = RunRecord(run.config.name, run.config, run.runner.store, run.runner.scratch() / "cache", manifests)
+    if stage == "explore":
+        return figures.by_step("phase", rl_steps(record))
+    if stage == "harvest":
+        return figures.success_rates(success_rate_lists(record), run.config.filter.threshold)
+    if stage == "filter":
+        return figures.funnel(ledgers(record))
+    return figures.gains(evaluation_rows(record)) if stage == "evaluate" else None
+
+
+def figure_markdown(picture: Picture) -> str:
+    """Return a picture with its caption as a text: the UI does not show image artifacts whose data is in the URI."""
+    title = escape_markdown(picture.title)
+    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{escape_markdown(picture.caption)}\n"
 
 
 def metric_rows(label: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -125,13 +120,23 @@ def metric_rows(label: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _key_figures(manifest: Manifest) -> list[dict[str, Any]]:
+def key_figures(manifest: Manifest) -> list[dict[str, Any]]:
     """Return a row for each count and metric; for an evaluation a row for each problem set and metric."""
     if manifest.stage == "evaluate":
         return [row for label, summary in manifest.metrics.items() for row in metric_rows(label, summary)]
-    figures = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
-    figures.pop("seconds_by_step", None)
-    return [{"figure": name, "value": _shown(value)[:500]} for name, value in figures.items()]
+    values = {**manifest.counts, **manifest.metrics, "seconds": manifest.seconds}
+    values.pop("seconds_by_step", None)
+    return [{"figure": name, "value": _shown(value)[:500]} for name, value in values.items()]
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows literally; model output, problem texts and names are hostile."""
+    return re.sub(r"([\\`*_{}\[\]#!|<>~$&])", r"\\\1", text)
+
+
+def code_markdown(text: str) -> str:
+    """Return a text as a code span that it cannot leave."""
+    return f"`{' '.join(text.replace('`', ' ').split())}`"
 
 
 def _shown(value: Any) -> str:
@@ -141,12 +146,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value)) or "none"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _figure_markdown(picture: Picture) -> str:
-    """Return a picture inside a text: the UI does not show image artifacts whose data is in the URI."""
-    title = escape_markdown(picture.title)
-    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{escape_markdown(picture.caption)}\n"
 
 
 def _cell(value: Any) -> Any:

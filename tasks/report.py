@@ -1,26 +1,26 @@
-"""The task that writes a run's report into its store, and shows its summary in the UI."""
+"""Tasks whose result is a page or a folder: a run's report, and the evaluation of a model outside any run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from prefect.client.orchestration import SyncPrefectClient
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 
-from rloop_core.results.page import image_uri
+from rloop_core.config import Config
+from rloop_core.evaluation.metrics import metrics_of
+from rloop_core.printable import printable_line, without_secrets
 from rloop_core.results.report import figures
 from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
 from rloop_core.results.report.write import HTML_FILE, write_report
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
-from rloop_core.stages.registry import STAGES
+from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
-from tasks.artifacts import Origin, artifact_key, code_markdown, escape_markdown
-from tasks.prefect_workarounds import untagged_task
+from tasks.artifacts import code_markdown, escape_markdown, figure_markdown, metric_rows, publish, publish_table
 from tasks.session import RunSession
 
-_MOST_LINKED = 3
 
-
-@untagged_task(name="report", task_run_name="report")
+@task(name="report", task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
 def report(run: RunSession) -> str:
     """Write the run's report into its store, show the summary, and return the result in one sentence."""
     store, name = run.runner.store, run.config.name
@@ -29,15 +29,7 @@ def report(run: RunSession) -> str:
     rows = evaluation_rows(record)
     uri = store_report(store, name, run.runner.scratch() / name / "report", cache)
     sentence = result_sentence(run.config, rows)
-    if publisher := run.publisher():
-        text, origin = _summary(record, rows, uri, sentence), Origin.current()
-
-        def send(client: SyncPrefectClient) -> None:
-            # Called after the figures were sent, so their pages are known.
-            made = origin.markdown(f"{name}-report", f"{text}\n\n{_links(record, run.pages)}", sentence)
-            client.create_artifact(made)
-
-        publisher.submit(f"report of {name}", send)
+    publish("markdown", f"{name}-report", without_secrets(_summary(record, rows, uri, sentence)), sentence)
     return sentence
 
 
@@ -70,7 +62,7 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
         f"## {escape_markdown(record.name)}",
         escape_markdown(sentence),
         "\n".join(table.metric_table().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
-        f"![{escape_markdown(picture.title)}]({image_uri(picture)})" if picture else "",
+        figure_markdown(picture) if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** {code_markdown(uri)}",
         f"To open it from anywhere: {code_markdown(f'rloop report {record.name} --store {record.store.uri}')}",
@@ -78,13 +70,20 @@ def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentenc
     return "\n\n".join(part for part in parts if part)
 
 
-def _links(record: RunRecord, pages: Mapping[str, str]) -> str:
-    """Return links to the figures of the last iterations; an earlier session's figure is linked by its key."""
-    lines = []
-    for iteration in record.iterations[-_MOST_LINKED:]:
-        links = []
-        for stage in (stage for stage in STAGES if record.manifest(iteration, stage)):
-            name = f"{record.name}-{iteration:03d}-{stage}"
-            links.append(f"[{stage}]({pages.get(name) or f'/artifacts/key/{artifact_key(name)}-figure'})")
-        lines.append(f"- iteration {iteration}: {', '.join(links)}")
-    return "\n".join(["Figures:", "", *lines]) if lines else ""
+@task(name="evaluate", task_run_name="evaluate-{config.problems.source}", cache_policy=NO_CACHE, persist_result=False)
+def evaluate_model(config: Config, out: Path | None, store: str | None) -> tuple[str, str]:
+    """Sample what is missing, judge it and show the metrics; with a store, put samples and metrics there.
+
+    Returns:
+        The address of samples and metrics, and the result in one sentence.
+    """
+    result = evaluate(config, out)
+    folder = uri = str(result["out"])
+    if store is not None:
+        metrics = Path(folder) / "metrics.json"
+        uri = upload_folder(Store(store), metrics, f"evaluations/{Path(folder).resolve().name}").rpartition("/")[0]
+    model, problems = config.policy.path, config.problems.source
+    title = f"{model} on {problems}: {result['samples']:,} samples"
+    publish_table(f"evaluate-{model}-{problems}", metric_rows(problems, result), title)
+    values = ", ".join(f"{name} {metric['value']:.1%}" for name, metric in metrics_of(result).items())
+    return uri, printable_line(f"{model} on {problems}: {values}; {uri}", 1000)

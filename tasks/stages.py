@@ -1,24 +1,28 @@
 """One Prefect task a stage, and preflight. The store decides whether there is anything to do; Prefect shows it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from prefect import task
+from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.events import emit_event
 from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
 
+from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import Manifest
 from tasks.artifacts import show_result
-from tasks.gpu_concurrency import on_gpu
-from tasks.live_progress import live_progress
-from tasks.prefect_workarounds import UntaggedTask, untagged_task
+from tasks.progress import live_progress
 from tasks.session import RunSession, has_ui
 
 EMPTY_EXPERT_SET = "rloop.expert-set.empty"
@@ -26,7 +30,7 @@ EMPTY_EXPERT_SET = "rloop.expert-set.empty"
 _TAG = {"prefect.resource.id": "prefect.tag.rloop", "prefect.resource.role": "tag"}
 
 
-def _worth_retrying(task: Any, run: Any, state: State) -> bool:
+def _worth_retrying(stage: Any, run: Any, state: State) -> bool:
     """Return True for a crash or a silent store, `placement.stage_retries` times; other errors would recur."""
     session: RunSession = task_run.parameters["run"]
     error = state.result(raise_on_failure=False)
@@ -35,18 +39,23 @@ def _worth_retrying(task: Any, run: Any, state: State) -> bool:
     )
 
 
-_RETRIES: dict[str, Any] = {"retries": 1000, "retry_delay_seconds": 2, "retry_condition_fn": _worth_retrying}
-"""As many retries as the condition allows."""
+_OPTIONS: dict[str, Any] = {
+    "retries": 1000,  # as many as the condition allows
+    "retry_delay_seconds": 2,
+    "retry_condition_fn": _worth_retrying,
+    "cache_policy": NO_CACHE,  # the store has the results
+    "persist_result": False,
+}
 
 
-@untagged_task(name="preflight", task_run_name="preflight", **_RETRIES)
+@task(name="preflight", task_run_name="preflight", **_OPTIONS)
 def preflight(run: RunSession) -> None:
     """Check config, store, policy, problems and golds before anything expensive; a finished run is not checked."""
     remaining = run.runner.remaining()
     if not remaining and run.runner.is_recorded():
         get_run_logger().info("every stage is in the store: nothing to compute")
         return
-    with live_progress(run, "preflight", -1):
+    with live_progress("preflight", -1):
         report = run.runner.preflight(should_stop=run.stop.is_set)
     get_run_logger().info("%d stages to compute; %s", len(remaining), report)
 
@@ -58,25 +67,26 @@ def _task_run_name() -> str:
 
 
 @cache
-def _stage_task(name: str) -> UntaggedTask:
-    @untagged_task(name=name, task_run_name=_task_run_name, **_RETRIES)
+def _stage_task(name: str) -> Any:
+    @task(name=name, task_run_name=_task_run_name, **_OPTIONS)
     def ensure(run: RunSession, iteration: int, stage: str = name) -> Any:
         """Make the stage's artifact exist; the task run is *Cached* if the store held it whole."""
         title = f"{run.config.name}-{place_of(iteration)}-{stage}"
-        with live_progress(run, stage, iteration, title) as progress:
+        with live_progress(stage, iteration, title):
             result = run.runner.ensure(stage, iteration, should_stop=run.stop.is_set)
         reference = {"stage": stage, "iteration": iteration, "digest": result.manifest.digest}
         run.manifests[iteration, stage] = result.manifest
         if result.cached:
             return Completed(name="Cached", message=result.note, data=reference)
-        show_result(run, result.manifest, title, progress.losses)
+        if has_ui():
+            run.background.submit(copy_context().run, show_result, run, result.manifest, title)
         _warn_if_carried(result.manifest)
         return reference
 
     return ensure
 
 
-def __getattr__(name: str) -> UntaggedTask:
+def __getattr__(name: str) -> Any:
     """Return the task of any stage in `STAGES`, as in `from tasks.stages import explore`; `filter_` is filter's."""
     if name.rstrip("_") in STAGES:
         return _stage_task(name.rstrip("_"))
@@ -95,13 +105,20 @@ def concurrent_evaluation(run: RunSession, iteration: int) -> Iterator[None]:
     """
     if not run.evaluates(iteration):
         yield
-    elif run.config.placement.parallel_evaluation and not on_gpu(run.config):
+    elif run.config.placement.parallel_evaluation and not _on_gpu(run.config):
         evaluation = evaluate.submit(run, iteration)
         yield
         evaluation.result()
     else:
         evaluate(run, iteration)
         yield
+
+
+def _on_gpu(config: Config) -> bool:
+    """Return True if stages compute on GPUs, as far as this machine shows without loading torch."""
+    device, visible = config.placement.device, os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    has_gpu = visible not in ("", "-1") and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists())
+    return device == "cuda" or (device == "auto" and has_gpu)
 
 
 def _warn_if_carried(manifest: Manifest) -> None:

@@ -54,10 +54,6 @@ class PlacementConfig(Section):
     """Compute again, and replace, finished stages of the run that this start wants otherwise; else it is refused."""
     adopt: tuple[str, ...] = ()
     """Runs of the same store whose artifacts with an equal fingerprint are reused instead of computed."""
-    concurrency_limit: Annotated[str, Field(pattern=r"^[^/%&<>]+$")] | None = None
-    """Prefect concurrency limit of which every stage that trains or samples holds a slot.
-
-    Null = `rloop-gpu` on a GPU, none on a CPU. `rloop deploy` creates that limit, inactive."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the stages that train or sample."""
     processes: Positive = 1

@@ -5,23 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from contextvars import copy_context
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from rloop_core.errors import Stopped
-from tasks import gpu_concurrency
-from tasks.gpu_concurrency import concurrency_slot
-from tests.conftest import ROOT, manifest_digests
+from tests.conftest import manifest_digests
 from tests.faults.conftest import wait_until
 from tests.flows.disturbed import (
     CPU,
@@ -36,15 +28,6 @@ from tests.processes import still_running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 PATIENCE = 400.0
-HOLDER = """
-import time
-from tasks import gpu_concurrency
-
-gpu_concurrency.LEASE_SECONDS = 60.0
-with gpu_concurrency.concurrency_slot("left", "killed", print):
-    print("holds", flush=True)
-    time.sleep(600)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -110,34 +93,33 @@ def test_a_stage_and_then_the_run_itself_killed_go_on_without_anybody(
     assert run["state_type"] == "COMPLETED", run["state"]
     assert manifest_digests(store, RUN) == undisturbed
     states = prefect.states(number)
-    assert not prefect.unended, "what the killed process left Running was put right"
     assert states["rft-000"] == "Completed"
     prefect.kill_worker()
 
 
-def test_a_run_outlives_its_worker_and_its_server_and_the_servers_memory(
+def test_a_run_survives_the_death_of_its_worker_of_its_server_and_of_the_servers_memory(
     prefect: Disturbed, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    number, flow = _exploring_without_worker(prefect, store)
+    number, _ = _exploring_without_worker(prefect, store)
+    prefect.start_worker()
+    _wait_for_the_end(prefect, number, undisturbed, store)
+
+    store = tmp_path / "other"
+    number = prefect.start(store)
+    wait_until(lambda: exploring(store), "exploration", PATIENCE, 0.02)
     prefect.kill_server()
     wait_until(lambda: "explore" in _stages_done(store), "the end of exploration", PATIENCE, 0.02)
     time.sleep(5)  # its report meets nobody
-    assert flow.is_running(), "neither ends a run"
     prefect.start_server()
-    run = prefect.server.wait(number, PATIENCE)
-    while run["state_name"] in ("Crashed", "Resumable"):  # it asked at a moment at which Prefect asks once only
-        prefect.start_worker() if not prefect.has_worker() else time.sleep(0.5)
-        run = prefect.server.wait(number, PATIENCE)
-    assert run["state_type"] == "COMPLETED", run["state"]
-    assert manifest_digests(store, RUN) == undisturbed
+    _wait_for_the_end(prefect, number, undisturbed, store)
 
+    prefect.kill_worker()
     prefect.kill_server()
     prefect.lose_database()
     prefect.start_server()
     prefect.server.deploy()
-    if not prefect.has_worker():
-        prefect.start_worker()
+    prefect.start_worker()
     number = prefect.start(store)
     assert prefect.server.wait(number, PATIENCE)["state_type"] == "COMPLETED"
     states = prefect.states(number)
@@ -175,16 +157,6 @@ def test_a_cancelled_run_is_gone_whole_and_goes_on_when_it_is_started_again(
     assert manifest_digests(store, RUN) == undisturbed
     assert not prefect.sleepers()
 
-    number = prefect.start(tmp_path / "other")
-    preflight = {"flow_runs": {"id": {"any_": [number]}}, "task_runs": {"name": {"any_": ["preflight"]}}}
-    wait_until(lambda: prefect.server.post("/task_runs/filter", preflight).json(), "preflight", PATIENCE, 0.2)
-    flow = _below(workers[0])
-    tree = [flow, *flow.children(recursive=True)]
-    prefect.kill_worker()
-    _cancel(prefect, number)
-    assert not still_running(tree), "without a worker, the run notices by itself"
-    assert prefect.server.wait(number, PATIENCE)["state_name"] == "Cancelled"
-
 
 def test_a_machine_that_dies_is_noticed_by_its_silence(
     prefect: Disturbed, undisturbed: dict[str, str], tmp_path: Path
@@ -194,61 +166,21 @@ def test_a_machine_that_dies_is_noticed_by_its_silence(
     number, flow = _exploring_without_worker(prefect, store)
     flow.kill()
     prefect.start_worker()
+    assert _wait_for_the_end(prefect, number, undisturbed, store)["run_count"] == 2
+    states = prefect.server.get(f"/flow_run_states/?flow_run_id={number}")
+    assert any("Its heartbeat stopped" in (state["message"] or "") for state in states)
+    prefect.kill_worker()
+
+
+def _wait_for_the_end(prefect: Disturbed, number: str, undisturbed: dict[str, str], store: Path) -> dict[str, Any]:
+    """Wait until a run has completed, perhaps after it crashed and was started again, and compare its digests."""
     run = prefect.server.wait(number, PATIENCE)
     while run["state_name"] in ("Crashed", "Resumable"):
         time.sleep(0.5)
         run = prefect.server.wait(number, PATIENCE)
-    assert (run["state_type"], run["run_count"]) == ("COMPLETED", 2), run["state"]
-    states = prefect.server.get(f"/flow_run_states/?flow_run_id={number}")
-    assert any("Its heartbeat stopped" in (state["message"] or "") for state in states)
+    assert run["state_type"] == "COMPLETED", run["state"]
     assert manifest_digests(store, RUN) == undisturbed
-    prefect.kill_worker()
-
-
-def test_a_slot_is_one_stages_at_a_time_though_the_server_restarts(
-    prefect: Disturbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A killed holder's slot is free after its lease; a living holder keeps its slot, however often it is renewed."""
-    monkeypatch.setattr(gpu_concurrency, "LEASE_SECONDS", 60.0)  # a server grants none that is shorter
-    for name in ("kept", "left"):
-        prefect.server.post("/v2/concurrency_limits/", {"name": name, "limit": 1}).raise_for_status()
-    got: dict[str, float] = {}
-    ended = threading.Event()
-
-    def wait_for(name: str, waiter: str, should_stop: Callable[[], bool] = lambda: False) -> None:
-        with suppress(Stopped), concurrency_slot(name, waiter, print, should_stop):
-            got[waiter] = time.monotonic()
-        if waiter not in got:
-            ended.set()
-
-    def start(*given: Any) -> threading.Thread:
-        thread = threading.Thread(target=copy_context().run, args=(wait_for, *given), daemon=True)
-        thread.start()
-        return thread
-
-    with prefect.server.client():
-        with concurrency_slot("kept", "holder", print):
-            began = time.monotonic()
-            holder = subprocess.Popen(
-                [sys.executable, "-c", HOLDER], cwd=ROOT, env=prefect.server.environment(), stdout=subprocess.PIPE
-            )
-            assert holder.stdout and holder.stdout.readline() == b"holds\n"
-            holder.kill()
-            holder.wait()
-            cancelled = threading.Event()
-            start("kept", "cancelled", cancelled.is_set)
-            waiting = [start("kept", "next"), start("left", "heir")]
-            prefect.kill_server()
-            prefect.start_server()
-            wait_until(lambda: "heir" in got, "the killed holder's slot", PATIENCE, 0.5)
-            assert got["heir"] - began > 50, "it was leased for a minute"
-            cancelled.set()
-            wait_until(ended.is_set, "the end of the one that is told to stop", 60, 0.1)
-            time.sleep(max(0.0, began + 150 - time.monotonic()))  # two leases, and some
-            assert set(got) == {"heir"}
-        for thread in waiting:
-            thread.join(PATIENCE)
-    assert set(got) == {"heir", "next"}
+    return run
 
 
 def _cancel(prefect: Disturbed, number: str) -> None:

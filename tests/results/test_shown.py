@@ -1,4 +1,4 @@
-"""The UI's view of a run: a figure a stage, the summary, the result in a sentence, the report in the store."""
+"""The UI's view of a run: the figures, the summary, the result in a sentence, the report in the store."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from rloop_core.results.report.evaluation import evaluation_rows, result_sentenc
 from rloop_core.results.run_reader import read_run
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
-from tasks.artifacts import Origin
-from tasks.report import _links, _summary, store_report
+from tasks.artifacts import figure_markdown, figure_of
+from tasks.report import _summary, store_report
 from tasks.session import RunSession
-
-NO_RUN = Origin(None, None)
 
 
 @pytest.fixture
@@ -34,28 +32,20 @@ def session(complete: Any) -> RunSession:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "rft", "evaluate"])
-def test_every_stage_leaves_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
-    drawn = session.figures().draw(session.manifests[1, stage], [0.5, 0.4])
+@pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "evaluate"])
+def test_stages_leave_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
+    drawn = figure_of(session, session.manifests[1, stage])
     assert isinstance(drawn, Picture) and drawn.table.rows
-    made = NO_RUN.figure(f"tiny-001-{stage}-figure", drawn, "x")
-    text = str(made.data)
-    assert made.type == "markdown" and len(text) < 200_000
+    text = figure_markdown(drawn)
+    assert len(text) < 200_000
     assert re.search(r"!\[.+\]\(data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]+\)", text)
 
 
 @pytest.mark.process
-def test_an_evaluation_shows_the_whole_trend_so_far_and_no_more(session: RunSession) -> None:
-    figures = session.figures()
-    drawn = figures.draw(session.manifests[0, "evaluate"], [])
-    assert drawn and {row[1] for row in drawn.table.rows} == {"base", "theta_1"}
-    rows = figures.evaluations(1)
-    assert [row.policy for row in rows] == ["base", "theta_1", "theta_2"]
-    assert not rows[0].differences and set(rows[2].differences) >= {"avg@4", "pass@4"}
-
-
-def test_nothing_to_draw_is_no_figure(session: RunSession) -> None:
-    assert session.figures().draw(session.manifests[0, "rft"], []) is None
+def test_an_evaluation_is_shown_beside_the_base(session: RunSession) -> None:
+    drawn = figure_of(session, session.manifests[1, "evaluate"])
+    assert drawn and {row[1] for row in drawn.table.rows} == {"base", "theta_2"}
+    assert figure_of(session, session.manifests[1, "rft"]) is None
 
 
 def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:
@@ -72,8 +62,6 @@ def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path
     assert "held-out \\<b\\>, %" in text and "<b>" not in text.replace("\\<b\\>", "")
     assert re.search(r"\| \*\*theta\\_2 - base\*\* \| \*\*\+12\.5 \[", text)
     assert f"rloop report tiny --store {complete.store.uri}" in text and "`s3://bucket/tiny/report/report.html`" in text
-    links = _links(record, {"tiny-001-rft": "/artifacts/artifact/7"})
-    assert "[rft](/artifacts/artifact/7)" in links and "[rft](/artifacts/key/tiny-000-rft-figure)" in links
 
 
 @pytest.mark.process

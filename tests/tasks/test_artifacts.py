@@ -1,10 +1,14 @@
-"""What comes from outside is literal text in every artifact: no image, link or HTML; and readable."""
+"""What comes from outside is literal text in every artifact, and readable; a server that is away delays nobody."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from rloop_core.errors import ConfigError
 from rloop_core.results.plotting import Picture
 from rloop_core.results.tables import Table
-from tasks.artifacts import Origin, _key_figures, code_markdown
-from tasks.live_progress import StageProgress
+from tasks import artifacts
+from tasks.artifacts import code_markdown, figure_markdown, key_figures, publish, publish_table
 from tasks.prefect_workarounds import OneLineErrors
 
 PARTS = [
@@ -38,34 +43,63 @@ def _foreign(text: str) -> set[str]:
     return {kind for kind in kinds if kind in ("image", "link_open") or kind.startswith("html")}
 
 
+class Server:
+    """A client of a server that keeps artifacts."""
+
+    def __init__(self) -> None:
+        self.made: Any = None
+
+    @contextmanager
+    def client(self, **settings: Any) -> Iterator[Server]:
+        yield self
+
+    def create_artifact(self, made: Any) -> Any:
+        self.made = made
+        return SimpleNamespace(id=None)
+
+
 @given(HOSTILE)
 def test_a_description_and_a_tables_cells_show_the_text_itself(text: str) -> None:
-    made = Origin(None, None).table("key", [{"set": text, "number": 1.5, "none": float("nan")}], text)
-    (row,) = json.loads(made.data)
-    assert (row["number"], row["none"]) == (1.5, None)
-    for shown in (made.description, row["set"]):
+    server = Server()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(artifacts, "get_client", server.client)
+        publish_table("Run A_b-000", [{"set": text, "number": 1.5, "none": float("nan")}], text)
+    (row,) = json.loads(server.made.data)
+    assert (row["number"], row["none"], server.made.key) == (1.5, None, "run-a-b-000")
+    for shown in (server.made.description, row["set"]):
         assert not _foreign(shown), shown
         assert "emphasis" not in str([token.type for token in _rendered(shown)])
 
 
 @given(HOSTILE)
-def test_texts_and_figures_escape_names_and_errors(text: str) -> None:
-    progress = StageProgress(text, ("explore", 0), lambda level, line: None)
-    progress.set_status(f"failed: {text}", ended=True)
-    assert not _foreign(progress.text())
+def test_texts_and_figures_escape_names(text: str) -> None:
     assert not _foreign(f"Report: {code_markdown(text)}")
-    figure = Origin(None, None).figure("key", Picture("f", text, text, b"<svg/>", Table("f", (), ()), None), text)
-    shown = _rendered(re.sub(r"\(data:image/svg[^)]*\)", "(ours)", figure.data))
+    figure = figure_markdown(Picture("f", text, text, b"<svg/>", Table("f", (), ()), None))
+    shown = _rendered(re.sub(r"\(data:image/svg[^)]*\)", "(ours)", figure))
     assert [token.attrs["src"] for token in shown if token.type == "image"] == ["ours"]
     assert not {token.type for token in shown} & {"link_open", "html_inline", "html_block"}
-    assert not _foreign(figure.description)
 
 
 def test_a_stages_figures_are_words_not_pythons_lists() -> None:
     metrics = {"widened_to": [0.1, 0.25], "dropped": [], "by": {"cap": 2}}
     manifest = SimpleNamespace(stage="filter", counts={"trajectories": 3}, metrics=metrics, seconds=1.0)
-    shown = {row["figure"]: row["value"] for row in _key_figures(manifest)}  # type: ignore[arg-type]
+    shown = {row["figure"]: row["value"] for row in key_figures(manifest)}  # type: ignore[arg-type]
     assert shown == {"trajectories": "3", "widened_to": "0.1, 0.25", "dropped": "none", "by": "cap: 2", "seconds": "1"}
+
+
+@pytest.mark.process
+def test_a_server_that_never_answers_delays_the_caller_for_seconds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(artifacts, "_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(artifacts, "get_run_logger", lambda: logging.getLogger("rloop-test-artifacts"))
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        with temporary_settings(updates={PREFECT_API_URL: address}):
+            assert publish("progress", "demo-000-explore-progress", 5.0, "x") is None
+    assert time.monotonic() - began < 30
+    assert "demo-000-explore-progress could not be shown" in caplog.text
 
 
 def test_an_expected_error_is_one_line_of_the_log_and_others_keep_their_traceback(

@@ -1,0 +1,106 @@
+"""A stage's log lines and progress artifact: at a readable rate, with what went wrong at the end."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from rloop_core.errors import StageError
+from tasks import progress
+from tasks.progress import StageProgress
+
+
+class Shown(StageProgress):
+    """Keeps what is logged and shown; a clock of its own."""
+
+    def __init__(self, key: tuple[str, int] = ("explore", 0), answers: bool = True) -> None:
+        self.lines: list[tuple[int, str]] = []
+        self.shown: list[tuple[float, str]] = []
+        self.made: set[UUID] = set()
+        self._answers = answers
+        super().__init__(key, lambda level, line: self.lines.append((level, line)), self._take)
+
+    def _take(self, percent: float, text: str, known: UUID | None) -> UUID | None:
+        self.shown.append((percent, text))
+        number = known or uuid4()
+        self.made.add(number)
+        return number if self._answers else None
+
+    def step(self, done: float, total: float = 20, **metrics: Any) -> None:
+        known = {"reward": done / 100, "accuracy": 0.5}
+        self.on_event(*self._key, {"kind": "step", "done": done, "total": total, "metrics": known | metrics})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_log_lines_come_at_a_readable_rate_and_notes_as_warnings(clock: list[float]) -> None:
+    shown = Shown()
+    shown.on_event("explore", 0, {"kind": "start", "note": "changed: explore.steps: 10 -> 20"})
+    for done in range(1, 21):
+        clock[0] += 5
+        shown.step(done)
+    shown.on_event("run", 0, {"kind": "note", "note": "the store does not answer\n\x1b[31m"})
+    shown.on_event("explore", 0, {"kind": "done", "metrics": {}, "seconds": 100.0})
+    assert [line for _, line in shown.lines] == [
+        "explore 0: started (changed: explore.steps: 10 -> 20)",
+        "explore 0: RL step 6/20, reward +0.06, accuracy 50%",
+        "explore 0: RL step 12/20, reward +0.12, accuracy 50%",
+        "explore 0: RL step 18/20, reward +0.18, accuracy 50%",
+        "run: the store does not answer",
+        "explore 0: done in 100 s",
+    ]
+    assert [level for level, _ in shown.lines].count(logging.WARNING) == 1
+
+
+def test_one_artifact_shows_the_position_every_ten_seconds_and_the_result(clock: list[float]) -> None:
+    shown = Shown()
+    for done in range(1, 6):
+        shown.step(done)
+        clock[0] += 6
+    shown.on_event("harvest", 0, {"kind": "done", "metrics": {}, "seconds": 1.0})
+    metrics = {"reward_first": 0.1, "reward_last": 0.5, "accuracy_first": 0.5, "accuracy_last": 0.75}
+    shown.on_event("explore", 0, {"kind": "done", "metrics": metrics, "seconds": 65.0})
+    assert shown.shown == [
+        (5.0, "explore 0: RL step 1/20, reward +0.01, accuracy 50%"),
+        (15.0, "explore 0: RL step 3/20, reward +0.03, accuracy 50%"),
+        (25.0, "explore 0: RL step 5/20, reward +0.05, accuracy 50%"),
+        (100.0, "explore 0: done in 65 s: reward +0.10 to +0.50, accuracy 50% to 75%"),
+    ]
+    assert len(shown.made) == 1
+
+
+def test_a_server_that_does_not_answer_is_asked_once_a_minute(clock: list[float]) -> None:
+    shown = Shown(answers=False)
+    for done in range(1, 21):
+        shown.step(done)
+        clock[0] += 7
+    assert len(shown.shown) == 3
+
+
+def test_a_failure_is_shown_after_the_last_lines_that_the_process_printed(tmp_path: Path) -> None:
+    shown = Shown(("rft", 1))
+    log = tmp_path / "stage.log"
+    log.write_bytes(b"".join(b"line %d\n" % number for number in range(30_000)) + b"\x1b[31mthe reason\xff\n")
+    shown.on_event("rft", 1, {"kind": "log", "path": str(log)})
+    assert str(log) in shown.lines[0][1]
+    shown.step(1, 2, loss=float("nan"))
+    shown.fail(StageError("was told to stop\x1b[2J", field="rft 1", fix="start it again"))
+    said = [line for _, line in shown.lines[1:] if line.startswith("log: ")]
+    assert said[0] == "log: line 29981" and said[-1] == "log: the reason\N{REPLACEMENT CHARACTER}" and len(said) == 20
+    assert shown.shown[-1] == (50.0, "rft 1: failed: rft 1: was told to stop (fix: start it again)")
+
+
+def test_a_log_of_another_machine_is_only_named(tmp_path: Path) -> None:
+    shown = Shown()
+    shown.on_event("explore", 0, {"kind": "log", "path": str(tmp_path / "none/stage.log")})
+    shown.fail(ValueError("a bug"))
+    assert len(shown.lines) == 1 and shown.shown == [(0.0, "explore 0: ended by ValueError")]
