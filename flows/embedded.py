@@ -1,9 +1,10 @@
 """Run a Prefect API for one command: a process on loopback that ends with the command, even on kill -9.
 
 Every user of a machine reaches its loopback, so each API has a random password that only its two processes know.
-Prefect's own temporary server outlives a killed command, and starts only after the command has loaded everything.
+Prefect's own temporary server has none and outlives a killed command.
 """
 
+import gc
 import os
 import secrets
 import signal
@@ -13,30 +14,87 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from flows.embedded_server import LOG
 from rloop_core.errors import RESUMES, StageError
-from rloop_core.imports import without_collections, without_pandas
 
-_SETTINGS = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_LOGGING_SERVER_LEVEL": "ERROR", "DO_NOT_TRACK": "1"}
+_SETTINGS = {
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # nothing here uses blocks
+    "PREFECT_API_DATABASE_MIGRATE_ON_START": "false",  # the process does it, before it serves
+    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+}
 _PATIENCE_SECONDS = 120.0
-_MOST_STARTS = 10
 
 CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
+@contextmanager
+def prefect_api() -> Iterator[None]:
+    """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
+
+    Raises:
+        StageError: The embedded one does not start.
+    """
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
+    os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
+    if os.environ.get("PREFECT_API_URL"):
+        yield
+        return
+    server = _Server()  # it starts while this process loads Prefect itself
+    try:
+        gc.disable()  # imports leave little garbage, but each collection would visit all modules
+        import fastapi  # noqa: F401 - the client loads it at its first request
+        import prefect.flow_engine
+        import prefect.task_engine  # noqa: F401
+        from prefect.logging.handlers import APILogHandler
+        from prefect.settings import (
+            PREFECT_API_AUTH_STRING,
+            PREFECT_API_URL,
+            PREFECT_CLIENT_MAX_RETRIES,
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+            temporary_settings,
+        )
+
+        import flows.rloop  # noqa: F401
+        from tasks.session import without_ui
+
+        gc.enable()
+        if PREFECT_API_URL.value():  # a profile names a server
+            yield
+            return
+        log = check_home() / LOG
+        # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
+        settings = {
+            PREFECT_API_URL: server.address,
+            PREFECT_API_AUTH_STRING: server.password,
+            PREFECT_CLIENT_MAX_RETRIES: 3,  # a server that is gone for good ends the run within minutes
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
+        }
+        with without_ui(), temporary_settings(updates=settings):
+            _wait_for(server, log)
+            try:
+                yield
+            finally:
+                APILogHandler().flush()  # later, without a server, the handler would log its failures
+    finally:
+        server.end()
+
+
 class _Server:
     """The server's process; it may take seconds until it answers. If it is killed, another takes its place.
 
-    SIGINT and SIGTERM for the process group of the command do not end it: the command still reports its end to it.
+    It leads a session of its own, so that Ctrl-C does not reach it: the command still reports its end to it.
     """
 
     def __init__(self) -> None:
         self.password = f"rloop:{secrets.token_urlsafe(32)}"
-        self._listener = socket.create_server(("127.0.0.1", 0))  # what is asked between two servers waits in here
+        self._listener = socket.create_server(("127.0.0.1", 0))  # what is asked between two processes waits in here
         self._origin = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.address = f"{self._origin}/api"
         self._wanted = True
@@ -46,23 +104,18 @@ class _Server:
     def _start(self) -> subprocess.Popen[bytes]:
         auth = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self._origin}
         descriptor = self._listener.fileno()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        try:
-            return subprocess.Popen(
-                [sys.executable, "-m", "flows.embedded_server", str(descriptor), str(os.getpid())],
-                pass_fds=[descriptor],
-                env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.embedded_server", str(descriptor), str(os.getpid())],
+            pass_fds=[descriptor],
+            env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _replace_killed(self) -> None:
-        for _ in range(_MOST_STARTS):
-            if self.process.wait() >= 0 or not self._wanted:
-                break
+        while self.process.wait() == -signal.SIGKILL and self._wanted:
             self.process = self._start()
         self._listener.close()
 
@@ -76,71 +129,6 @@ class _Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-@contextmanager
-def early_server() -> Iterator[_Server | None]:
-    """Start an embedded API before it is known whether it is needed, and end it with the block.
-
-    It starts while this process loads its own modules. Yields None if the environment has an API address; the process
-    ends by itself if a Prefect profile has one.
-    """
-    _quiet()
-    if os.environ.get("PREFECT_API_URL") or "prefect" in sys.modules:
-        yield None
-        return
-    server = _Server()
-    try:
-        yield server
-    finally:
-        server.end()
-
-
-@contextmanager
-def prefect_api(early: _Server | None = None) -> Iterator[None]:
-    """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
-
-    Args:
-        early: The embedded one, if it is started already.
-
-    Raises:
-        StageError: The embedded one does not start.
-    """
-    _quiet()
-    with nullcontext(early) if early else early_server() as server:
-        with without_pandas(), without_collections():
-            from prefect.settings import (
-                PREFECT_API_AUTH_STRING,
-                PREFECT_API_URL,
-                PREFECT_CLIENT_MAX_RETRIES,
-                PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-                temporary_settings,
-            )
-
-            from tasks.session import without_ui
-
-        if PREFECT_API_URL.value():
-            yield
-            return
-        log = check_home() / LOG
-        server = server or _Server()
-        try:
-            # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
-            settings = {
-                PREFECT_API_URL: server.address,
-                PREFECT_API_AUTH_STRING: server.password,
-                PREFECT_CLIENT_MAX_RETRIES: 3,  # a server that is gone for good ends the run within minutes
-                PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
-            }
-            with without_ui(), temporary_settings(updates=settings):
-                _load_flows()
-                _wait_for(server, log)
-                try:
-                    yield
-                finally:
-                    _send_logs()
-        finally:
-            server.end()
 
 
 def check_home() -> Path:
@@ -161,29 +149,6 @@ def check_home() -> Path:
         fix = f"free some space there, or set PREFECT_HOME to a folder that this user can write; {RESUMES}"
         raise StageError(what, field="PREFECT_HOME", fix=fix) from error
     return home
-
-
-def _quiet() -> None:
-    """Keep Prefect's log lines off the console unless the environment says otherwise."""
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
-
-
-def _load_flows() -> None:
-    """Load what the first flow needs while the server starts."""
-    with without_pandas(), without_collections():
-        import fastapi  # noqa: F401 - the client loads it at its first request
-        import prefect.flow_engine
-        import prefect.task_engine  # noqa: F401
-
-        import flows.rloop  # noqa: F401
-
-
-def _send_logs() -> None:
-    """Send the log records while there is an API: the handler would log its failures later."""
-    from prefect.logging.handlers import APILogHandler
-
-    APILogHandler().flush()
 
 
 def _wait_for(server: _Server, log: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from flows.embedded import CONSOLE_LEVEL, check_home, early_server, prefect_api
+from flows.embedded import CONSOLE_LEVEL, check_home, prefect_api
 from rloop_core.config import Config
 from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 
@@ -19,19 +19,18 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
     Raises:
         RLoopError: The error of the first stage that failed.
     """
-    with early_server() as server:
-        from rloop_core.stages.process import start_fork_server
-        from tasks.session import open_run, watched_by
+    from rloop_core.stages.process import start_fork_server
+    from tasks.session import open_run, watched_by
 
-        # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
-        with watched_by(listener), open_run(config) as run:
-            if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
-                from rloop_core.stages.preflight import check_light
+    # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
+    with watched_by(listener), open_run(config) as run:
+        if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
+            from rloop_core.stages.preflight import check_light
 
-                check_light(config, run.runner.store, run.runner.inputs)
-                start_fork_server()
-            with prefect_api(server):
-                _run_flow(config)
+            check_light(config, run.runner.store, run.runner.inputs)
+            start_fork_server()
+        with prefect_api():
+            _run_flow(config)
 
 
 def _run_flow(config: Config) -> None:

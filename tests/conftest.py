@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ LONGEST = (
 TOGETHER = (
     ("results/",),
     (
-        *("flows/test_runs", "flows/test_bad_input", "flows/test_compare", "flows/test_vanilla"),
+        *("flows/test_runs", "flows/test_bad_input", "flows/test_evaluate", "flows/test_vanilla"),
         "faults/test_kill",
     ),
 )
@@ -258,7 +259,7 @@ def embedded_prefect() -> None:
     from flows.embedded import prefect_api
 
     home = tempfile.TemporaryDirectory()
-    os.environ["PREFECT_HOME"] = home.name
+    os.environ["PREFECT_HOME"] = str(prepared_home(Path(home.name)))
     until_exit = ExitStack()
     until_exit.callback(home.cleanup)
     until_exit.enter_context(prefect_api())
@@ -312,7 +313,30 @@ def _checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProc
 
 def command_environment(home: Path) -> dict[str, str]:
     """The environment of a command that must touch nobody else's Prefect."""
+    prepared_home(home)
     return {**os.environ, "PREFECT_HOME": str(home), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+
+
+def prepared_home(home: Path) -> Path:
+    """Give a home of Prefect a migrated, empty database, unless it has one: making it takes Prefect seconds."""
+    from filelock import FileLock
+
+    kept = Path.home() / f".cache/rloop-tests/prefect-{version('prefect')}.db"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{kept}.lock"):
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(dir=kept.parent) as new:
+                command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+                environment = {**os.environ, "PREFECT_HOME": new, "PREFECT_API_URL": ""}
+                subprocess.run(command, env=environment, capture_output=True, check=True, timeout=240)
+                (Path(new) / "prefect.db").replace(kept)
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "prefect.db").exists():
+        try:
+            shutil.copyfile(kept, home / "prefect.db")
+        except OSError:  # a test's full disk
+            (home / "prefect.db").unlink()
+    return home
 
 
 def left_over_environment(folder: Path) -> dict[str, str]:

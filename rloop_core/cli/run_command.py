@@ -90,7 +90,6 @@ def command(
 
 def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) -> dict[str, Any]:
     """Return the run's result as plain values; with `report`, write its report."""
-    from rloop_core.imports import without_pandas
     from rloop_core.results.report.evaluation import evaluation_rows
     from rloop_core.results.report.write import write_report
     from rloop_core.results.run_reader import read_run
@@ -102,9 +101,8 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     run = read_run(store, config.name, CACHE_FOLDER)
     for_report = with_fields(run, notes=list(run.notes))  # later notes are for the screen only
     ran = list(watcher.ran)
-    with without_pandas():
-        rows = evaluation_rows(run)
-        chosen = read_selected(run)
+    rows = evaluation_rows(run)
+    chosen = read_selected(run)
     page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True) if report else None
     return {
         "run": config.name,

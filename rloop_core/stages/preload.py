@@ -9,7 +9,6 @@ import gc
 import os
 from importlib import import_module
 
-from rloop_core.imports import without_collections
 from rloop_core.runtime.orphans import owner_is_gone
 
 _LIBRARIES = (
@@ -26,10 +25,11 @@ _LIBRARIES = (
     "rloop_core.evaluation.outcomes",
 )
 
-with without_collections():
-    for _library in _LIBRARIES:
-        # While it imports, a fork server does not notice that its owner is gone, and holds the owner's output open.
-        if owner_is_gone():
-            os._exit(0)
-        import_module(_library)
+gc.disable()  # imports leave little garbage, but each collection would visit all modules
+for _library in _LIBRARIES:
+    # While it imports, a fork server does not notice that its owner is gone, and holds the owner's output open.
+    if owner_is_gone():
+        os._exit(0)
+    import_module(_library)
 gc.freeze()  # otherwise a collection in a stage would copy the memory that all stages share
+gc.enable()

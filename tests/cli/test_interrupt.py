@@ -50,10 +50,8 @@ def test_a_stubborn_flow_ends_with_one_line_and_nothing_left_behind(number, code
         pytest.param(signal.SIGINT, 130, False, marks=pytest.mark.long),
     ],
 )
-def test_a_run_goes_on_without_its_prefect_and_ends_when_its_whole_process_group_is_told(
-    tmp_path, number, code, frozen
-):
-    """A terminal, `timeout`, `scancel` and systemd send the signal to the group."""
+def test_a_run_goes_on_without_its_prefect_and_ends_at_once_when_it_is_told(tmp_path, number, code, frozen):
+    """A terminal and `timeout` send the signal to the process group, `scancel` and systemd to every process."""
     command = [sys.executable, "-m", "rloop_core", "run", "--config", str(SMOKE), "--store", str(tmp_path / "store")]
     command += ["--set", "explore.steps=1", "--set", "evaluate.sets=[]"]
     env = command_environment(tmp_path) | {"PYTHONWARNINGS": "ignore"}
@@ -64,9 +62,8 @@ def test_a_run_goes_on_without_its_prefect_and_ends_when_its_whole_process_group
         _read_until(run, "harvest 0: started")
         (other,) = _prefect_below(run)
         assert other != server
-        if frozen:
-            other.suspend()
         below = psutil.Process(run.pid).children(recursive=True)
+        other.suspend() if frozen else other.send_signal(number)
         os.killpg(run.pid, number)
         _, stderr = run.communicate(timeout=60)
         # A process that a stage was just starting may say that its starter is gone.

@@ -15,8 +15,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from flows.embedded_server import EmptyDatabase
-from tests.conftest import SMOKE, manifest_digests, start_rloop
+from tests.conftest import SMOKE, manifest_digests, prepared_home, start_rloop
 from tests.faults.conftest import wait_until
 from tests.flows.postgres import is_installed, postgres_server
 from tests.flows.server import PASSWORD, Server, _running
@@ -101,7 +100,7 @@ class Disturbed:
             self._address = self._address or self._database.enter_context(postgres_server(self.folder / "postgres.log"))
             environment["PREFECT_API_DATABASE_CONNECTION_URL"] = self._address
         else:
-            EmptyDatabase(home).put()
+            prepared_home(home)
         stack = ExitStack()
         command = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port)]
         process = stack.enter_context(_running(command, self.folder / "server.log", environment))

@@ -20,9 +20,8 @@ import httpx
 import prefect.settings
 from prefect.settings import temporary_settings
 
-from flows.embedded_server import EmptyDatabase
 from rloop_core.runtime.orphans import unmarked_environment
-from tests.conftest import ROOT
+from tests.conftest import ROOT, prepared_home
 
 PASSWORD = "admin:not-a-secret"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -219,7 +218,7 @@ def prefect_server(
     if database:
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
     else:
-        EmptyDatabase(home).put()
+        prepared_home(home)
         # Else now and then it never answers again: an automation is made while the service looks for changed ones.
         environment.setdefault("PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED", "false")
     del environment["PREFECT_API_URL"]

@@ -758,8 +758,8 @@ _PROCESSES = (
     Wrong(
         "prefect-not-replaced",
         "flows/embedded.py",
-        "            if self.process.wait() >= 0 or not self._wanted:\n",
-        "            if self.process.wait() is not None:\n",
+        "        while self.process.wait() == -signal.SIGKILL and self._wanted:\n",
+        "        while self.process.wait() is None:\n",
         "A run whose own Prefect the kernel killed for lack of memory fails.",
     ),
     Wrong(
@@ -768,13 +768,6 @@ _PROCESSES = (
         "begin(self, session, with_for_update=True)",
         "begin(self, session)",
         "Each start waits seconds for writes that the embedded Prefect refused, and more at once end the run.",
-    ),
-    Wrong(
-        "half-a-database",
-        "flows/embedded_server.py",
-        "                shutil.copyfile(self._kept, copy)\n                copy.replace(self._used)\n",
-        "                shutil.copyfile(self._kept, self._used)\n",
-        "A full disk leaves half of Prefect's database, with which no later command starts.",
     ),
 )
 
