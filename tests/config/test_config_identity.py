@@ -228,10 +228,3 @@ def test_the_importance_cap_counts_with_vllm_only() -> None:
 
     assert explored(importance_cap=3.0) == explored()
     assert len({explored(), explored(engine="vllm"), explored(engine="vllm", importance_cap=3.0)}) == 3
-
-
-def test_the_default_engine_and_objective_keep_the_fingerprints_of_older_runs() -> None:
-    section = STAGES["explore"].identity(make_config(BASE))["explore"]
-    assert not {"engine", "importance_cap", "objective"} & section.keys()
-    gspo = make_config({**BASE, "explore": {**BASE["explore"], "objective": "gspo"}})
-    assert STAGES["explore"].identity(gspo)["explore"]["objective"] == "gspo"

@@ -127,21 +127,16 @@ def test_what_has_no_checkpoint_goes_on_with_any_number_of_processes(tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_accelerates_launcher_and_its_config_give_the_same(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
-    missing = ranks_config(tmp_path, 2, accelerate_config="nowhere.yaml")
+@pytest.mark.parametrize("processes", [1, 2])
+def test_accelerates_launcher_and_its_config_give_the_same(
+    processes: int, undisturbed: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """One process, as `infra/accelerate/zero3-offload.yaml` needs it on one GPU, or two."""
+    missing = ranks_config(tmp_path, processes, accelerate_config="nowhere.yaml")
     with pytest.raises(ConfigError, match=r"placement.accelerate_config: nowhere.yaml is not there"):
         ensure(missing, "explore")
     steps: list[int] = []
-    launched = ranks_config(tmp_path, 2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
+    launched = ranks_config(tmp_path, processes, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
     digests = ensure(launched, "explore", on_event=lambda stage, iteration, event: steps.append(event.get("done", 0)))
-    assert digests == undisturbed[1][:1]
+    assert digests == (undisturbed[1][:1] if processes > 1 else ensure(ranks_config(tmp_path / "one", 1), "explore"))
     assert [step for step in steps if step] == [1, 2, 3]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_one_process_of_accelerates_launcher_computes_what_one_of_ours_does(tmp_path: Path) -> None:
-    """As `infra/accelerate/zero3-offload.yaml` needs it on one GPU, where there is no other way to share states out."""
-    launched = {"accelerate_config": str(ROOT / "infra/accelerate/ddp.yaml")}
-    plain = ensure(ranks_config(tmp_path / "plain", 1), "explore")
-    assert ensure(ranks_config(tmp_path / "launched", 1, **launched), "explore") == plain

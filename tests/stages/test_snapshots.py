@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,6 +26,8 @@ def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: 
     explored = runner.ensure("explore", 0).manifest
     snapshots = {file.path.split("/")[1] for file in explored.files if file.path.startswith("snapshots/")}
     assert snapshots == {"step-000001", "step-000002"}
+    assert explored.seed == config.seed and explored.counts["steps"] == 2 and explored.inputs[0].uri == "bundled"
+    assert {"python", "torch", "trl", "transformers", "verifier"} <= explored.versions.keys()
     harvested = runner.ensure("harvest", 0).manifest
     folder = tmp_path / harvested.folder
     rows = [row for path in sorted((folder / TRAJECTORIES_FOLDER).glob("*")) for row in pq.read_table(path).to_pylist()]
@@ -40,14 +41,3 @@ def test_samples_from_snapshots_join_the_record_and_the_success_rates(tmp_path: 
     assert sum(row["attempts"] for row in rates) == len(rows)
     runner.ensure("filter", 0)
     assert runner.ensure("rft", 0).manifest.metrics["status"] in ("trained", "carried")
-
-
-def test_the_manifest_says_what_was_computed_and_by_what(tmp_path: Path) -> None:
-    config = small_config(explore={"steps": 1}, placement={"store": str(tmp_path)})
-    manifest = StageRunner(config, Store(str(tmp_path)), None, launch=launch_here).ensure("explore", 0).manifest
-    content = json.loads((tmp_path / manifest.folder / "manifest.json").read_text())
-    assert content["seed"] == config.seed
-    assert content["identity"]["config"]["explore"]["clip_high"] == 0.28
-    assert {"python", "torch", "trl", "transformers", "verifier"} <= content["versions"].keys()
-    assert content["counts"]["steps"] == 1
-    assert content["inputs"][0]["uri"] == "bundled"
