@@ -18,7 +18,7 @@ from rloop_core.errors import RESUMES, PeerLost, RLoopError, error_as_data, is_o
 from rloop_core.printable import printable_line
 from rloop_core.rollout.engine import ENGINE_STARTS
 from rloop_core.stages.job import StageJob
-from rloop_core.stages.registry import trains
+from rloop_core.stages.registry import STAGES, trains
 
 FREE_SPACE = "free disk space, or name another placement.scratch, and start the same command again"
 ENGINE_FIELD = "placement.engine"
@@ -102,8 +102,9 @@ def device_advice(job: StageJob) -> str:
     fields = ["vllm.memory" if placement.engine == "vllm" else "generation_batch"]
     more = ["free the device of other processes"]
     if trains(job):
-        fields = ["micro_batch_tokens", "generation_batch"]
-        fields += ["vllm.colocated_memory"] if job.config.explore.engine == "vllm" else []
+        fields = ["micro_batch_tokens"]
+        if STAGES[job.stage].judges:  # it samples as well
+            fields += ["generation_batch", *(["vllm.colocated_memory"] if job.config.explore.engine == "vllm" else [])]
         if "offload" not in (placement.accelerate_config or ""):
             file = "infra/accelerate/zero2-offload.yaml or zero3-offload.yaml"
             more.insert(0, f"name {file} in placement.accelerate_config")

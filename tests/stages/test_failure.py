@@ -48,7 +48,7 @@ ZERO = "infra/accelerate/zero2-offload.yaml"
             DEVICE,
             "rft",
             {"gradient_checkpointing": True, "accelerate_config": ZERO},
-            r"lower placement.micro_batch_tokens \(now what rloop plan says\), .*; or free the device",
+            r"lower placement.micro_batch_tokens \(now what rloop plan says\); or free the device",
         ),
         (DEVICE, "evaluate", {}, r"lower placement.generation_batch \(now 256\); or free the device"),
         (DEVICE, "evaluate", {"engine": "vllm"}, r"lower placement.vllm.memory \(now 0.85\)"),
