@@ -10,7 +10,7 @@ from rloop_core.config.base import InvalidCombination, Positive, Rate, Section, 
 from rloop_core.problems.registry import KNOWN_SETS
 from rloop_core.store.canonical import canonical_json
 
-Share = Annotated[float, Field(gt=0, le=1)]
+TopP = Annotated[float, Field(gt=0, le=1)]
 
 SAMPLING = ("samples", "k", "temperature", "top_p", "max_completion_tokens")
 """The settings of `evaluate` that a set may override."""
@@ -72,7 +72,7 @@ class EvaluatedSet(ProblemSource):
     """The k of pass@k on this set; null = the section's."""
     temperature: Rate | None = None
     """Sampling temperature on this set; null = the section's."""
-    top_p: Share | None = None
+    top_p: TopP | None = None
     """Nucleus sampling on this set; null = the section's."""
     max_completion_tokens: Positive | None = None
     """Longest completion on this set; null = the section's."""
@@ -98,7 +98,7 @@ class EvaluateConfig(Section):
     """The k of pass@k; none above `samples`."""
     temperature: Rate = 1.0
     """Sampling temperature."""
-    top_p: Share = 1.0
+    top_p: TopP = 1.0
     """Nucleus sampling."""
     max_completion_tokens: Positive | None = None
     """Longest completion; null = explore's."""

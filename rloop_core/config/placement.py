@@ -13,15 +13,15 @@ StoreUri = Annotated[str, Field(json_schema_extra={"not": {"type": "string", "pa
 """Its schema refuses credentials, so that a form's server never stores them."""
 ServerUrl = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]+/?$")]
 """Host and port, without credentials or path."""
-Share = Annotated[float, Field(gt=0, le=0.95)]
+MemoryFraction = Annotated[float, Field(gt=0, le=0.95)]
 
 
 class VllmConfig(Section):
     """vLLM's share of a device, its server, and how far it may differ from the trainer."""
 
-    memory: Share = 0.85
+    memory: MemoryFraction = 0.85
     """Share of a GPU's memory for the engine of harvest and evaluate, weights and KV cache together."""
-    colocated_memory: Share = 0.3
+    colocated_memory: MemoryFraction = 0.3
     """Share of a GPU's memory in exploration, where the trainer uses the GPU too; freed during updates."""
     cpu_cache_gb: Annotated[int, Field(gt=0)] = 1
     """GiB of KV cache on a CPU (vLLM's community build, for tests)."""
