@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -40,7 +41,7 @@ _PING_SECONDS = 2.0
 _GRACE_SECONDS = 5.0
 """A share needs less time to end by itself."""
 _STOP_SECONDS = 15.0
-"""Wait so long for shares that were told to stop."""
+"""A machine that has not stopped for so long after it was told to is lost."""
 _SAME_RELEASES = ("rloop", "torch", "trl", "accelerate", "deepspeed")
 """Packages of which all machines of a run must have the same release."""
 
@@ -136,22 +137,62 @@ class Cluster:
         """Compute one work on each machine, the first in this process; return their results in order.
 
         Raises:
-            RLoopError: The first cause, with the machine's name.
+            RLoopError: The first cause, with the machine's name; `Stopped` if `should_stop` returned True.
         """
-        calls = _Calls(self, works[1:])
+        stop = threading.Event()
+        errors: list[RLoopError] = []
         try:
-            first = works[0](should_stop=lambda: should_stop() or calls.error() is not None)
-            calls.wait(should_stop)
-        except RLoopError as error:
-            if should_stop():
-                raise
-            calls.stop()
-            raise min([_named(self.name(0), error), *calls.errors.values()], key=_rank) from error
+            with ThreadPoolExecutor(self.machines - 1, "rloop-call") as threads:
+                others = [
+                    threads.submit(self._call, number, work, stop, errors)
+                    for number, work in enumerate(works[1:], start=1)
+                ]
+                try:
+                    first = works[0](should_stop=lambda: should_stop() or bool(errors))
+                    while not errors and not all(call.done() for call in others):
+                        if should_stop():
+                            raise Stopped("was told to stop", field=FIELD, fix=RESUMES)
+                        time.sleep(PAUSE_SECONDS)
+                except RLoopError as error:
+                    if should_stop():
+                        raise
+                    errors.append(_named(self.name(0), error))
+                finally:
+                    stop.set()
+            if errors:
+                raise min(errors, key=_rank)
+            return [first, *(call.result() for call in others)]
         finally:
-            if not calls.stop():
-                self.lost = True
+            if self.lost:
                 self.leave()
-        return [first, *(calls.results[number] for number in range(1, self.machines))]
+
+    def _call(self, number: int, work: Work, stop: threading.Event, errors: list[RLoopError]) -> Any:
+        """Return the result of a further machine's work, or add its error to `errors`; end it once `stop` is set."""
+        import ray
+        from ray.exceptions import RayActorError, RayError
+
+        actor, call, name = self.actors[number - 1], uuid.uuid4().hex, self.name(number)
+        result, deadline = None, float("inf")
+        try:
+            running = actor.run.remote(call, work)
+            while not ray.wait([running], timeout=PAUSE_SECONDS)[0]:
+                if number in self.silent or time.monotonic() > deadline:
+                    raise _lost(f"{name} is gone: no sign of life for {SILENT_SECONDS:.0f} s")
+                if stop.is_set() and deadline == float("inf"):
+                    actor.stop.remote(call)
+                    deadline = time.monotonic() + _STOP_SECONDS
+            result, data = ray.get(running)
+            if data:
+                errors.append(_named(name, error_from_data(data, FIELD, "see the stage's log")))
+        except MachineLost as error:
+            errors.append(error)
+            self.lost = True
+        except RayActorError as error:
+            errors.append(_lost(f"{name} is gone, or its process was killed: {printable_line(str(error), 300)}"))
+            self.lost = True
+        except RayError as error:
+            errors.append(StageError(f"{name}: {printable_line(str(error), 1000)}", field=FIELD, fix="see its log"))
+        return result
 
     def leave(self) -> None:
         """Give the machines back; what they still compute is ended."""
@@ -170,78 +211,13 @@ class Cluster:
     def _ping(self) -> None:
         import ray
 
-        with contextlib.suppress(Exception):  # the call that a machine does not answer reports why
+        with contextlib.suppress(Exception):  # the call that it does not answer reports why
             while not self._left.wait(_PING_SECONDS):
                 pings = [actor.ping.remote() for actor in self.actors]
                 silent = ray.wait(pings, num_returns=len(pings), timeout=SILENT_SECONDS)[1]
                 self.silent = frozenset(number for number, ping in enumerate(pings, start=1) if ping in silent)
                 ray.get([ping for ping in pings if ping not in silent])
         self.lost = True
-
-
-class _Calls:
-    """The calls under way on the further machines; `results` and `errors` are by machine, counted from 1."""
-
-    def __init__(self, cluster: Cluster, works: Sequence[Work]) -> None:
-        self._cluster = cluster
-        self._id = uuid.uuid4().hex
-        self._running = {
-            number: actor.run.remote(self._id, work)
-            for number, (actor, work) in enumerate(zip(cluster.actors, works, strict=True), start=1)
-        }
-        self.results: dict[int, Any] = {}
-        self.errors: dict[int, RLoopError] = {}
-
-    def error(self) -> RLoopError | None:
-        """Return the first error of a further machine, if there is one."""
-        self._collect()
-        return next(iter(self.errors.values()), None)
-
-    def wait(self, should_stop: ShouldStop) -> None:
-        """Wait until all calls have ended.
-
-        Raises:
-            RLoopError: The first error; `Stopped` if `should_stop` returned True.
-        """
-        while not (error := self.error()) and self._running:
-            if should_stop():
-                raise Stopped("was told to stop", field=FIELD, fix=RESUMES)
-            time.sleep(PAUSE_SECONDS)
-        if error:
-            raise error
-
-    def stop(self) -> bool:
-        """Stop the calls under way; return True if every machine answered."""
-        for number in self._running:
-            self._cluster.actors[number - 1].stop.remote(self._id)
-        deadline = time.monotonic() + _STOP_SECONDS
-        while self._running and time.monotonic() < deadline:
-            self._collect()
-            time.sleep(PAUSE_SECONDS)
-        return not self._running and not any(isinstance(error, MachineLost) for error in self.errors.values())
-
-    def _collect(self) -> None:
-        """Take the results and errors of calls that have ended, and give up machines that are silent."""
-        import ray
-        from ray.exceptions import RayActorError, RayError
-
-        for number, call in [*self._running.items()]:
-            name = self._cluster.name(number)
-            if ray.wait([call], timeout=0)[0]:
-                del self._running[number]
-                try:
-                    self.results[number], data = ray.get(call)
-                    if data:
-                        self.errors[number] = _named(name, error_from_data(data, FIELD, "see the stage's log"))
-                except RayActorError as error:
-                    why = f"or its process was killed: {printable_line(str(error), 300)}"
-                    self.errors[number] = _lost(f"{name} is gone, {why}")
-                except RayError as error:
-                    what = f"{name}: {printable_line(str(error), 1000)}"
-                    self.errors[number] = StageError(what, field=FIELD, fix="see the stage's log")
-            elif number in self._cluster.silent:
-                del self._running[number]
-                self.errors[number] = _lost(f"{name} is gone: no sign of life for {SILENT_SECONDS:.0f} s")
 
 
 def _lost(what: str) -> MachineLost:
