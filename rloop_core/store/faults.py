@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rloop_core.errors import RLoopError, StoreError, StoreUnavailable
 
 T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _TRANSIENT_CODES = {
-    "BadDigest", "IncompleteBody", "InternalError", "OperationAborted", "RequestLimitExceeded", "RequestTimeout",
-    "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests",
+    "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "Throttling", "ThrottlingException",
     "XAmzContentSHA256Mismatch",
     "NoSuchUpload",  # completing an upload was retried after its answer was lost
 }  # fmt: skip
-_TRANSIENT_ERRNOS = {
-    errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH,
-    errno.EPIPE, errno.ETIMEDOUT,
-}  # fmt: skip
+"""Codes of answers below 500."""
 _TRANSIENT_CLASSES = {
     "ConnectionError", "CredentialRetrievalError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
     "MetadataRetrievalError", "ResponseParserError",
@@ -34,18 +30,20 @@ _READING = ("read", "look up", "list", "delete")
 
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry may help: the remote store is overloaded or restarts, or the connection broke."""
-    response = _response(error)
-    if response is not None:
-        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return _code(response) in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
+    if (status := status_of(error)) is not None:
+        return _code(error) in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
     if isinstance(error, OSError) and not _is_of_a_library(error):
-        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in _TRANSIENT_ERRNOS
+        unreachable = (errno.EHOSTUNREACH, errno.ENETUNREACH)
+        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in unreachable
     kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith(_LIBRARIES)}
-    return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, (TimeoutError, OSError)))
+    return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, OSError))
 
 
 def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[str], None]) -> T:
     """Call until it succeeds, with growing pauses, while its failures are transient; return its result.
+
+    Neither botocore nor s3fs retries for a given time, says that it waits, or checks a lease before each attempt; s3fs
+    retries no refused connection and no answer 500.
 
     Args:
         call: Function that may be repeated.
@@ -57,13 +55,15 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
         StoreUnavailable: It failed for longer than the patience.
     """
     began, noted = time.monotonic(), False
-    for pause in _pauses():
+    for attempt in itertools.count():
         try:
             result = call()
         except Exception as error:
-            waited = time.monotonic() - began
             if isinstance(error, RLoopError) or not is_transient(error):
                 raise
+            waited = time.monotonic() - began
+            # Between half and all of the length, so that many clients do not retry at once.
+            pause = min(0.2 * 2 ** min(attempt, 10), 8.0) * random.uniform(0.5, 1)  # noqa: S311 - not a secret
             if waited + pause > patience:
                 tried = f", tried for {waited:.0f} s" if waited >= 1 else ""
                 fix = "check the endpoint and the network, then start the same command again: finished work is kept"
@@ -76,7 +76,7 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
             if noted:
                 note(f"the store answers again, after {time.monotonic() - began:.0f} s")
             return result
-    raise AssertionError("pauses never end")
+    raise AssertionError("counting never ends")
 
 
 def explain(error: Exception, action: str, name: str, bucket: str | None) -> StoreError | None:
@@ -88,29 +88,37 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
         name: URI of the object or the store.
         bucket: Bucket of a store on S3.
     """
-    response = _response(error)
-    if response is not None and _code(response) == "NoSuchBucket" and action not in _READING:
-        return StoreError(f"cannot {action}: bucket {bucket!r} does not exist", field=name, fix=_CREATE)
-    if response is not None and bucket is not None and (refusal := _REFUSALS.get(_code(response))):
-        what = f"cannot {action}: bucket {bucket!r} {refusal[0]} ({_code(response)})"
-        return StoreError(what, field=name, fix=refusal[1])
-    if isinstance(error, FileNotFoundError):
+    code, field = _code(error), name
+    refused = isinstance(error, PermissionError) or code in _REFUSED_TOKENS or type(error).__name__ in _NO_CREDENTIALS
+    if code == "NoSuchBucket" and action not in _READING:
+        what, fix = f"bucket {bucket!r} does not exist", _CREATE
+    elif code in _OTHER_REGION:
+        what = f"bucket {bucket!r} is in another region ({code})"
+        fix = "put the bucket's region into the environment (AWS_DEFAULT_REGION)"
+    elif code == "RequestTimeTooSkewed":
+        what = f"bucket {bucket!r} refuses requests that are signed at another time than its own ({code})"
+        fix = "set this machine's clock: S3 refuses requests that are signed more than 15 minutes off"
+    elif bucket is not None and refused:
+        what = f"bucket {bucket!r} refuses these credentials ({', '.join(filter(None, (reason(error), code)))})"
+        fix = _CREDENTIALS
+    elif isinstance(error, FileNotFoundError):
         if action in _READING:
             return StoreError(f"cannot {action}: there is no such object", field=name)
-        what = f"cannot {action}: its folder or bucket does not exist and cannot be made ({reason(error)})"
-        return StoreError(what, field=name, fix=_CREATE)
-    if bucket is not None and (isinstance(error, PermissionError) or type(error).__name__ in _NO_CREDENTIALS):
-        code = f", {_code(response)}" if response is not None else ""
-        what = f"cannot {action}: bucket {bucket!r} refuses these credentials ({reason(error)}{code})"
-        return StoreError(what, field=name, fix=_CREDENTIALS)
-    if isinstance(error, OSError):
-        return StoreError(f"cannot {action}: {reason(error)}", field=name, fix=_remedy(error))
-    if isinstance(error, (ImportError, ValueError)) and not _is_of_a_library(error):
-        return StoreError(f"cannot {action}: {error}", field="placement.store", fix="use a path or a URI")
-    if _is_of_a_library(error):
-        fix = "check the endpoint, the credentials in the environment and the network"
-        return StoreError(f"cannot {action}: {error}", field=name, fix=fix)
-    return None
+        what, fix = f"its folder or bucket does not exist and cannot be made ({reason(error)})", _CREATE
+    elif isinstance(error, OSError):
+        what, fix = reason(error), _remedy(error)
+    elif _is_of_a_library(error):
+        what, fix = str(error), "check the endpoint, the credentials in the environment and the network"
+    elif isinstance(error, (ImportError, ValueError)):
+        what, fix, field = str(error), "use a path or a URI", "placement.store"
+    else:
+        return None
+    return StoreError(f"cannot {action}: {what}", field=field, fix=fix)
+
+
+def is_refused_creation(error: BaseException) -> bool:
+    """Return True if the server did not create an object because there is one, or another one is being written."""
+    return isinstance(error, FileExistsError) or status_of(error) in (409, 412)
 
 
 def reason(error: BaseException) -> str:
@@ -124,45 +132,17 @@ def reason(error: BaseException) -> str:
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status of an S3 server's error response, None for other errors."""
     response = _response(error)
-    return None if response is None else response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return None if response is None else int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 _CREATE = "create it, or name another store with --store"
 _CREDENTIALS = (
     "put credentials that may read, write, list and delete there into the environment (AWS_ACCESS_KEY_ID, "
-    "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), or give this machine a role that may"
+    "AWS_SECRET_ACCESS_KEY and perhaps AWS_SESSION_TOKEN, or AWS_PROFILE), or give this machine a role that may"
 )
-_EXPIRED = (
-    "refuses a session token that has expired",
-    "get new credentials of a session, put them into the environment, and start the same command again",
-)
-_REGION = ("is in another region", "put the bucket's region into the environment (AWS_DEFAULT_REGION)")
-_REFUSALS = {
-    "ExpiredToken": _EXPIRED,
-    "TokenRefreshRequired": _EXPIRED,
-    "RequestExpired": _EXPIRED,
-    "InvalidToken": (
-        "does not know this session token",
-        "put the session token that belongs to these keys into the environment (AWS_SESSION_TOKEN), or take it out",
-    ),
-    "RequestTimeTooSkewed": (
-        "refuses requests that are signed at another time than its own",
-        "set this machine's clock: S3 refuses requests that are signed more than 15 minutes off",
-    ),
-    "AuthorizationHeaderMalformed": _REGION,
-    "IllegalLocationConstraintException": _REGION,
-    "PermanentRedirect": _REGION,
-}
-"""What a bucket says by the code of its answer, and the fix."""
+_REFUSED_TOKENS = {"ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError"}
-
-
-def _pauses() -> Iterator[float]:
-    """Yield growing pauses with jitter (half to all of the length), so that many clients do not retry at once."""
-    longest = _FIRST_PAUSE
-    while True:
-        yield random.uniform(longest / 2, longest)  # noqa: S311 - not a secret
-        longest = min(2 * longest, _LONGEST_PAUSE)
+_OTHER_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 
 
 def _response(error: BaseException) -> dict[str, Any] | None:
@@ -174,8 +154,9 @@ def _response(error: BaseException) -> dict[str, Any] | None:
     return None
 
 
-def _code(response: dict[str, Any]) -> str:
-    return str(response.get("Error", {}).get("Code", ""))
+def _code(error: BaseException) -> str:
+    """Return the code of an S3 server's error response, "" for other errors."""
+    return str((_response(error) or {}).get("Error", {}).get("Code", ""))
 
 
 def _is_of_a_library(error: BaseException) -> bool:

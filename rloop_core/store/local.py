@@ -68,14 +68,6 @@ def copy_file(source: Path, target: Path, check: Callable[[], None] = lambda: No
         temporary.unlink(missing_ok=True)
 
 
-def write_at(handle: int, offset: int, data: bytes) -> None:
-    """Write all of `data` at an offset of an open file."""
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(handle, left, offset)
-        left, offset = left[written:], offset + written
-
-
 def _new_file_next_to(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.parent / f"{TEMPORARY}{uuid.uuid4().hex}"

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rloop_core.errors import ObjectTooLarge, RLoopError, StoreError
-from rloop_core.store import local, s3, transfer
-from rloop_core.store.faults import explain, persist
+from rloop_core.store import local, s3
+from rloop_core.store.faults import explain, is_refused_creation, persist
 from rloop_core.store.uri import refuse_ambiguous, refuse_credentials, refuse_endpoint_credentials
 
 T = TypeVar("T")
@@ -38,6 +38,9 @@ _REQUEST_SECONDS = 60.0
 """Timeout of a request of a few bytes. The client's own timeouts miss a server that accepts a PUT and never answers."""
 MOST_BYTES = 64 << 20
 """Bytes of the largest object that is read whole: manifests, leases and records have much less."""
+RANGE_BYTES = 8 << 20
+RANGES_AT_ONCE = 4
+"""A download holds the ranges that it asks for at once in memory."""
 _creation_lock = threading.Lock()
 
 
@@ -94,7 +97,7 @@ class Store:
         with self._errors("open", ""):
             self._fs, self._root = fsspec.core.url_to_fs(self.uri, **options)
         if self.is_s3:
-            self._fs.retries = s3.RETRIES
+            self._fs.retries = 1  # it would retry neither a server that is down nor one that answers 500
         protocol = self._fs.protocol
         self.is_local = "file" in ([protocol] if isinstance(protocol, str) else protocol)
 
@@ -162,7 +165,7 @@ class Store:
         if self.is_local:
             self._change("write", key, lambda: local.replace_bytes(Path(path), data, self._check))
         else:
-            self._change("write", key, lambda: self._fs.pipe_file(path, data, **self._timeout))
+            self._change("write", key, lambda: self._fs.pipe_file(path, data, **self._timeout()))
 
     def create_bytes(self, key: str, data: bytes) -> bool:
         """Write an object if there is none, atomically among all writers; return False when there is one.
@@ -174,26 +177,35 @@ class Store:
         def create() -> bool:
             if self.is_local:
                 return local.create_bytes(Path(path), data)
-            if self.is_s3:
-                return s3.create(self._fs, path, data, self._seconds)
+            began = time.monotonic()
             try:
-                with _creation_lock:  # in-memory stores check and write in two steps
-                    self._fs.pipe_file(path, data, mode="create", **self._timeout)
-            except FileExistsError:
+                with nullcontext() if self.is_s3 else _creation_lock:  # in-memory stores check and write in two steps
+                    self._fs.pipe_file(path, data, mode="create", **self._timeout())
+            except OSError as error:
+                if is_refused_creation(error):
+                    return False
+                raise
+            if not self.is_s3:
+                return True
+            # Some servers (OpenStack Swift) check and write in two steps, too: several simultaneous writers succeed and
+            # the last one's object stays. Therefore it is read after a pause in which the others finish.
+            time.sleep(2 * (time.monotonic() - began))
+            try:
+                return self._read(key, len(data)) == data
+            except (FileNotFoundError, ObjectTooLarge):
                 return False
-            return True
 
         return self._change("create", key, create)
 
     def upload(self, source: Path, key: str, *, replace: bool = True) -> None:
-        """Copy a local file into the store; without `replace`, disks and S3 keep a (small) object that is there."""
+        """Copy a local file into the store, whole or not at all; without `replace`, disks and S3 keep what is there."""
         path = self._path(key)
 
         def send() -> None:
             if self.is_local:
                 local.copy_file(source, Path(path), self._check, replace=replace)
             elif self.is_s3:
-                transfer.upload(self._fs, source, path, self._seconds, self._check, replace=replace)
+                s3.upload(self._fs, source, path, self._seconds, replace=replace)
             else:
                 self._fs.put_file(str(source), path)
 
@@ -201,13 +213,9 @@ class Store:
 
     def download(self, key: str, target: Path) -> None:
         """Copy an object to a local file, whole or not at all."""
-        path = self._path(key)
-        with self._errors("read", key), local.temporary_file(target) as temporary:
-            if not self.is_s3:
-                self._persist(key, lambda: self._fs.get_file(path, str(temporary)))
-                return
-            with open(temporary, "wb", buffering=0) as stream:
-                self._download(key, partial(local.write_at, stream.fileno()))
+        with self._errors("read", key), local.temporary_file(target) as temporary, open(temporary, "wb") as stream:
+            for piece in self._pieces(key):
+                stream.write(piece)
 
     def holds(self, key: str, source: Path, sha256: str) -> bool:
         """Return True if an object equals a local file: by content on S3, by size on other stores.
@@ -221,7 +229,8 @@ class Store:
             return True
         digest = hashlib.sha256()
         with self._errors("read", key):
-            self._download(key, lambda at, piece: digest.update(piece), in_order=True)
+            for piece in self._pieces(key):
+                digest.update(piece)
         return digest.hexdigest() == sha256
 
     def delete(self, key: str) -> None:
@@ -230,7 +239,7 @@ class Store:
 
         def remove() -> None:
             with contextlib.suppress(FileNotFoundError):
-                self._fs.rm_file(path, **self._timeout)
+                self._fs.rm_file(path, **self._timeout())
 
         self._change("delete", key, remove)
 
@@ -275,11 +284,7 @@ class Store:
             return []
         path, root = self._path(prefix), str(self._root).rstrip("/") + "/"
         uploads = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
-        size = partial(s3.upload_bytes, self._fs, timeout=self._seconds)
-        return [
-            Entry(name[len(root) :], self._ask("list", prefix, partial(size, name, upload)), begun, upload)
-            for name, upload, begun in uploads
-        ]
+        return [Entry(name[len(root) :], 0, begun, upload) for name, upload, begun in uploads]
 
     def now(self) -> float:
         """Return the time by the clock that dates the store's objects, in seconds since 1970; or this machine's."""
@@ -308,9 +313,9 @@ class Store:
             raise StoreError("does not return what was written to it", field=self.uri, fix="check the store")
         self.delete(key)
 
-    @property
-    def _timeout(self) -> dict[str, float]:
-        return {"timeout": self._seconds} if getattr(self._fs, "async_impl", False) else {}
+    def _timeout(self, size: int = 0) -> dict[str, float]:
+        """Return the argument for asynchronous file systems that ends a request with so many bytes."""
+        return {"timeout": self._seconds + size / s3.SLOWEST_BYTES} if getattr(self._fs, "async_impl", False) else {}
 
     def _list(self, prefix: str, call: Callable[[], T], empty: T) -> T:
         def look() -> T:
@@ -325,24 +330,40 @@ class Store:
     def _read(self, key: str, most: int) -> bytes:
         path = self._path(key)
         if self.is_s3:
-            content = transfer.read(self._fs, path, most, self._seconds)
-        else:
-            size = int(self._info(key)["size"] or 0)
-            content = size if size > most else bytes(self._fs.cat_file(path, **self._timeout))
-        if isinstance(content, bytes):
-            return content
-        what = f"has {content:,} bytes; what is read whole may have {most:,}"
+            if len(content := s3.read(self._fs, path, most, self._seconds)) <= most:
+                return content
+        elif int(self._info(key)["size"] or 0) <= most:
+            return bytes(self._fs.cat_file(path, **self._timeout()))
+        what = f"has more than the {most:,} bytes that are read whole"
         raise ObjectTooLarge(what, field=self.uri_of(key), fix="delete it: nothing of rloop writes such an object here")
 
-    def _download(self, key: str, take: transfer.Take, in_order: bool = False) -> None:
-        path = self._path(key)
+    def _pieces(self, key: str) -> Iterator[bytes]:
+        """Yield the content of an object in order; what did not come, as its connection broke, is asked for again."""
         size = self._persist(key, lambda: int(self._info(key)["size"]))
-        persist = partial(self._persist, key)
-        transfer.download(self._fs, path, size, take, self._seconds, persist, in_order=in_order)
+        window = RANGE_BYTES * RANGES_AT_ONCE
+        for begin in range(0, size, window):
+            starts = range(begin, min(begin + window, size), RANGE_BYTES)
+            pieces: dict[int, bytes | None] = dict.fromkeys(starts)
+            self._persist(key, partial(self._fill, self._path(key), pieces, size))
+            yield from filter(None, pieces.values())
+
+    def _fill(self, path: str, pieces: dict[int, bytes | None], size: int) -> None:
+        """Request the missing pieces of an object of so many bytes, by their offsets, at the same time."""
+        starts = [start for start, piece in pieces.items() if piece is None]
+        ends = [min(start + RANGE_BYTES, size) for start in starts]
+        timeout = self._timeout(ends[-1] - starts[0])
+        answers = self._fs.cat_ranges([path] * len(starts), starts, ends, on_error="return", **timeout)
+        for start, end, answer in zip(starts, ends, answers, strict=True):
+            pieces[start] = answer if isinstance(answer, bytes) and len(answer) == end - start else None
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        if None in pieces.values():
+            raise ConnectionError("some bytes did not come")
 
     def _info(self, key: str) -> dict[str, Any]:
         path = self._path(key)
-        return s3.info(self._fs, path, self._seconds) if self.is_s3 else dict(self._fs.info(path, **self._timeout))
+        return s3.info(self._fs, path, self._seconds) if self.is_s3 else dict(self._fs.info(path, **self._timeout()))
 
     def _find_info(self, key: str) -> dict[str, Any] | None:
         try:

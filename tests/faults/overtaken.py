@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from s3fs import S3FileSystem
+
 from rloop_core.config import Config, make_config
-from rloop_core.store import lease, local, s3, transfer
+from rloop_core.store import lease, local
 from tests.chaos import flow, short_stages
 
 _FROZEN = "/explore/"
@@ -28,7 +30,7 @@ def _freeze_in(module: Any, name: str, subject: Callable[..., Any]) -> None:
 
     def freezing(*arguments: Any, **named: Any) -> Any:
         nonlocal frozen
-        if not frozen and _FROZEN in str(subject(*arguments)):
+        if not frozen and _FROZEN in str(subject(*arguments, **named)):
             frozen = True  # a caller may keep the function and call it for each chunk
             os.kill(os.getpid(), signal.SIGSTOP)
         return function(*arguments, **named)
@@ -54,6 +56,10 @@ def _freeze_at_a_step() -> None:
     flow.run = freezing
 
 
+def _key_of_put(files: Any, method: str, *_: Any, **request: Any) -> str:
+    return str(request["Key"]) if method == "put_object" else ""
+
+
 def _is_manifest(path: Any) -> str:
     return str(path) if str(path).endswith("manifest.json") else ""
 
@@ -64,8 +70,10 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "before a file is copied": lambda: _freeze_in(shutil, "copyfileobj", lambda reader, *_: reader.name),
     "before a copied file appears": lambda: _freeze_in(os, "link", lambda _, target: target),
     "before the manifest appears": lambda: _freeze_in(local, "create_bytes", lambda path, _: _is_manifest(path)),
-    "in the middle of a PUT": lambda: _freeze_in(transfer._Part, "read", lambda part, *_: part._file.name),
-    "before the manifest's PUT": lambda: _freeze_in(s3, "create", lambda fs, path, *_: _is_manifest(path)),
+    "before a file's PUT": lambda: _freeze_in(S3FileSystem, "_call_s3", _key_of_put),
+    "before the manifest's PUT": lambda: _freeze_in(
+        S3FileSystem, "_call_s3", lambda *request, **named: _is_manifest(_key_of_put(*request, **named))
+    ),
 }
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ REPLACE: tuple[str, ...] = ()
 
 ON_DISK = ["at a step of exploration", "before a copied file appears", "before a file is copied"]
 ON_DISK += ["before the manifest appears"]
-ON_S3 = ["at a step of exploration", "in the middle of a PUT", "before the manifest's PUT"]
+ON_S3 = ["at a step of exploration", "before a file's PUT", "before the manifest's PUT"]
 CASES = [("disk", moment) for moment in ON_DISK] + [("s3", moment) for moment in ON_S3]
 QUICK = ("disk", "at a step of exploration")
 

@@ -48,6 +48,7 @@ class FaultyS3:
         gone: While set, every connection is broken at once.
         keep_of_uploads: Share of an uploaded body that reaches the server, which then reports success.
         lenient: Create an object for everybody who asks at the same time, as Swift does.
+        unconditional: Answer 501 to whoever would make an object of parts only where there is none, as some servers do.
         flip: Alter one bit of uploads of at least so many bytes; 0 for none.
         seen: Requests by method, and faults by name.
         most: The most requests that were under way at a time.
@@ -55,7 +56,7 @@ class FaultyS3:
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
         self.rate, self.faults, self.stale, self.keep_of_uploads, self.flip = 0.0, FAULTS, 0.0, 1.0, 0
-        self.lenient, self.gone = False, threading.Event()
+        self.lenient, self.unconditional, self.gone = False, False, threading.Event()
         self.seen: Counter[str] = Counter()
         self.most = self._now = 0
         self.server_at = (host, port)
@@ -124,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._break()
         if fault in _REFUSALS:
             return self._refuse(*_REFUSALS[fault])
+        if self.proxy.unconditional and self.command == "POST" and "If-None-Match" in self.headers:
+            return self._refuse(501, "NotImplemented", "A header that you provided implies functionality ...")
         if fault == "slow":
             time.sleep(0.3)
         self.proxy.under_way(1)

@@ -110,8 +110,8 @@ _STORE = (
     Wrong(
         "records-of-any-size",
         "rloop_core/store/objects.py",
-        "content = size if size > most else ",
-        "content = size if size < 0 else ",
+        'elif int(self._info(key)["size"] or 0) <= most:',
+        'elif int(self._info(key)["size"] or 0) >= 0:',
         "One object of gigabytes takes the memory of everybody who looks at the store.",
     ),
     Wrong(
