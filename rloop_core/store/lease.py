@@ -197,12 +197,21 @@ class Lease:
         return self._is_silent(holder)
 
     def _is_silent(self, holder: dict[str, Any]) -> bool:
-        """Watch a lease. Return True if it is unchanged for the whole patience, or released meanwhile."""
-        watch = _HeartbeatWatch(self._store, self._key, holder)
-        while watch.silent_seconds < self._patience:
+        """Watch a lease. Return True if it shows no heartbeat for the whole patience, or is released meanwhile.
+
+        Only time in which the store answers counts. After an outage the count starts again: no holder could write.
+        """
+        silent, polled = 0.0, time.monotonic()
+        while silent < self._patience:
             time.sleep(min(0.5, self._heartbeat))
-            if (current := watch.poll()) != holder:
+            began = time.monotonic()
+            current = _read_lease(self._store, self._key)
+            ended = time.monotonic()
+            if current != holder:
                 return current is None or bool(current.get("released"))
+            answered = ended - began < _REQUEST_SECONDS
+            silent = silent + min(began - polled, _REQUEST_SECONDS) if answered else 0.0
+            polled = ended
         return True
 
     def _send_heartbeats(self) -> None:
@@ -237,44 +246,6 @@ class Lease:
             "heartbeats": self._heartbeats,
         }
         return json.dumps(content).encode()
-
-
-class _HeartbeatWatch:
-    """Counts the seconds for which a lease shows no heartbeat: it is unchanged, or missing.
-
-    Only time in which the store answers counts. After an outage the count starts again, since no holder could write.
-
-    Args:
-        store: Store of the run.
-        key: Key of the lease.
-        holder: The lease as last read, if it was read.
-    """
-
-    def __init__(self, store: Store, key: str, holder: dict[str, Any] | None = None) -> None:
-        self._store, self._key, self._last = store, key, holder
-        self._polled = time.monotonic()
-        self.silent_seconds = 0.0
-
-    def poll(self) -> dict[str, Any] | None:
-        """Read the lease, count, and return it, even a released one.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
-        began = time.monotonic()
-        changed = True  # unless the store answers soon, and with the same
-        try:
-            holder = _read_lease(self._store, self._key)
-            changed = holder is not None and holder != self._last
-            self._last = holder
-        finally:
-            ended = time.monotonic()
-            if changed or ended - began >= _REQUEST_SECONDS:
-                self.silent_seconds = 0.0
-            else:
-                self.silent_seconds += min(began - self._polled, _REQUEST_SECONDS)
-            self._polled = ended
-        return holder
 
 
 def read_holder(store: Store, key: str) -> dict[str, Any] | None:

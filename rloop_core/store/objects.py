@@ -46,21 +46,16 @@ _creation_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Entry:
-    """One object of a listing.
-
-    Attributes:
-        key: Key.
-        bytes: Size.
-        modified: Time of the write in seconds since 1970, by the store's clock; None where the store has none.
-        upload: Id of a multipart upload that was never completed; None for an object.
-        tag: ETag, which changes with the content; None where the store has none.
-    """
+    """One object of a listing."""
 
     key: str
     bytes: int
     modified: float | None
+    """When it was written, in seconds since 1970 by the store's clock; None where the store does not say."""
     upload: str | None = None
+    """Id of an upload in parts that was never completed; None for an object."""
     tag: str | None = None
+    """ETag, which changes with the content; None where the store has none."""
 
 
 class Store:
@@ -101,9 +96,6 @@ class Store:
         protocol = self._fs.protocol
         self.is_local = "file" in ([protocol] if isinstance(protocol, str) else protocol)
 
-    def __repr__(self) -> str:
-        return f"Store({self.uri!r})"
-
     def without_retries(self, seconds: float) -> Store:
         """Return the same store for small requests that are not retried and time out after `seconds`."""
         store = copy.copy(self)
@@ -125,8 +117,8 @@ class Store:
         return store
 
     def uri_of(self, key: str) -> str:
-        """Return the full URI of an object."""
-        return f"{self.uri}/{key}"
+        """Return the full URI of an object; of the store for ""."""
+        return f"{self.uri}/{key}" if key else self.uri
 
     def local_path(self, key: str) -> Path:
         """Return the path of an object on this machine's disk (local stores only)."""
@@ -228,9 +220,8 @@ class Store:
         if not self.is_s3 or s3.has_content_of(info, source):
             return True
         digest = hashlib.sha256()
-        with self._errors("read", key):
-            for piece in self._pieces(key):
-                digest.update(piece)
+        for piece in self._pieces(key):
+            digest.update(piece)
         return digest.hexdigest() == sha256
 
     def delete(self, key: str) -> None:
@@ -245,17 +236,15 @@ class Store:
 
     def delete_entries(self, entries: Sequence[Entry]) -> None:
         """Delete listed objects and uploads in as few requests as possible; entries that are gone are skipped."""
-        objects = [entry.key for entry in entries if entry.upload is None]
-        if self.is_s3 and objects:
-            paths = [self._path(key) for key in objects]
+        paths = [self._path(entry.key) for entry in entries if entry.upload is None]
+        if self.is_s3 and paths:
             self._change("delete", "", lambda: s3.delete(self._fs, paths, self._seconds))
-        else:
-            for key in objects:
-                self.delete(key)
         for entry in entries:
             if entry.upload is not None:
                 abort = partial(s3.abort_upload, self._fs, self._path(entry.key), entry.upload, self._seconds)
                 self._change("delete", entry.key, abort)
+            elif not self.is_s3:
+                self.delete(entry.key)
 
     def list(self, prefix: str) -> list[str]:
         """Return the keys of all objects below a folder ("" = the whole store), sorted."""
@@ -339,12 +328,12 @@ class Store:
 
     def _pieces(self, key: str) -> Iterator[bytes]:
         """Yield the content of an object in order; what did not come, as its connection broke, is asked for again."""
-        size = self._persist(key, lambda: int(self._info(key)["size"]))
+        size = self._ask("read", key, lambda: int(self._info(key)["size"]))
         window = RANGE_BYTES * RANGES_AT_ONCE
         for begin in range(0, size, window):
             starts = range(begin, min(begin + window, size), RANGE_BYTES)
             pieces: dict[int, bytes | None] = dict.fromkeys(starts)
-            self._persist(key, partial(self._fill, self._path(key), pieces, size))
+            self._ask("read", key, partial(self._fill, self._path(key), pieces, size))
             yield from filter(None, pieces.values())
 
     def _fill(self, path: str, pieces: dict[int, bytes | None], size: int) -> None:
@@ -355,11 +344,9 @@ class Store:
         answers = self._fs.cat_ranges([path] * len(starts), starts, ends, on_error="return", **timeout)
         for start, end, answer in zip(starts, ends, answers, strict=True):
             pieces[start] = answer if isinstance(answer, bytes) and len(answer) == end - start else None
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
         if None in pieces.values():
-            raise ConnectionError("some bytes did not come")
+            failures = [answer for answer in answers if isinstance(answer, Exception)]
+            raise failures[0] if failures else ConnectionError("some bytes did not come")
 
     def _info(self, key: str) -> dict[str, Any]:
         path = self._path(key)
@@ -380,7 +367,7 @@ class Store:
 
     def _ask(self, action: str, key: str, call: Callable[[], T]) -> T:
         with self._errors(action, key):
-            return self._persist(key, call)
+            return call() if self.is_local else persist(call, self._patience, self.uri_of(key), self.note)
 
     def _change(self, action: str, key: str, call: Callable[[], T]) -> T:
         def checked() -> T:
@@ -388,9 +375,6 @@ class Store:
             return call()
 
         return self._ask(action, key, checked)
-
-    def _persist(self, key: str, call: Callable[[], T]) -> T:
-        return call() if self.is_local else persist(call, self._patience, self._name(key), self.note)
 
     @contextmanager
     def _errors(self, action: str, key: str) -> Iterator[None]:
@@ -400,13 +384,10 @@ class Store:
             raise
         except Exception as error:
             bucket = self.uri.partition("://")[2].partition("/")[0] if self.is_s3 else None
-            explained = explain(error, action, self._name(key), bucket)
+            explained = explain(error, action, self.uri_of(key), bucket)
             if explained is None:
                 raise
             raise explained from error
-
-    def _name(self, key: str) -> str:
-        return self.uri_of(key) if key else self.uri
 
 
 def _modified(info: dict[str, Any]) -> float | None:
