@@ -55,39 +55,12 @@ workers = 0
 log_level = ERROR
 log_address = {folder}/no-system-log
 """
-_STORAGE_SERVER = """
-[pipeline:main]
-pipeline = {name}-server
-[app:{name}-server]
-use = egg:swift#{name}
-"""
-_PROXY_SERVER = """
-[pipeline:main]
-pipeline = catch_errors gatekeeper healthcheck proxy-logging listing_formats s3api tempauth bulk slo proxy-server
-[app:proxy-server]
-use = egg:swift#proxy
-account_autocreate = true
-[filter:tempauth]
-use = egg:swift#tempauth
-user_{user} = {secret} .admin
-[filter:s3api]
-use = egg:swift#s3api
-allowable_clock_skew = 7200
-[filter:catch_errors]
-use = egg:swift#catch_errors
-[filter:gatekeeper]
-use = egg:swift#gatekeeper
-[filter:healthcheck]
-use = egg:swift#healthcheck
-[filter:proxy-logging]
-use = egg:swift#proxy_logging
-[filter:listing_formats]
-use = egg:swift#listing_formats
-[filter:bulk]
-use = egg:swift#bulk
-[filter:slo]
-use = egg:swift#slo
-"""
+_APP = "[pipeline:main]\npipeline = {pipeline}\n[app:{name}-server]\nuse = egg:swift#{name}\n"
+_FILTERS = {
+    "catch_errors": "", "gatekeeper": "", "healthcheck": "", "proxy_logging": "", "listing_formats": "",
+    "s3api": "allowable_clock_skew = 7200", "tempauth": "user_{user} = {secret} .admin", "bulk": "", "slo": "",
+}  # fmt: skip
+"""Filters of the proxy, in order, and their settings."""
 
 
 class Swift:
@@ -162,10 +135,14 @@ class Swift:
         (self._folder / "swift.conf").write_text("[swift-hash]\nswift_hash_path_suffix = rloop\n")
         user = pwd.getpwuid(os.geteuid()).pw_name
         for name, port in self._ports.items():
-            common = _COMMON.format(port=port, folder=self._folder, user=user)
-            tail = _STORAGE_SERVER.format(name=name) if name in _STORAGE else None
-            tail = tail or _PROXY_SERVER.format(user=key.replace(":", "_"), secret=secret)
-            (self._folder / f"{name}.conf").write_text(common + tail)
+            filters = _FILTERS if name == "proxy" else {}
+            content = _COMMON.format(port=port, folder=self._folder, user=user)
+            content += _APP.format(pipeline=" ".join([*filters, f"{name}-server"]), name=name)
+            content += "account_autocreate = true\n" if name == "proxy" else ""
+            for one, setting in filters.items():
+                content += f"[filter:{one}]\nuse = egg:swift#{one}\n"
+                content += setting.format(user=key.replace(":", "_"), secret=secret) + "\n"
+            (self._folder / f"{name}.conf").write_text(content)
 
 
 @contextmanager
