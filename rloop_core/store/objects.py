@@ -226,11 +226,10 @@ class Store:
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
-        path = self._path(key)
 
         def remove() -> None:
             with contextlib.suppress(FileNotFoundError):
-                self._fs.rm_file(path, **self._timeout())
+                self._fs.rm_file(self._path(key), **self._timeout())
 
         self._change("delete", key, remove)
 
@@ -259,7 +258,7 @@ class Store:
 
     def entries(self, prefix: str) -> builtins.list[Entry]:
         """Return all files below a folder, sorted by key: objects, and what interrupted writes left on a disk."""
-        infos = self._list(prefix, partial(self._fs.find, self._path(prefix), detail=True), dict[str, Any]())
+        infos: dict[str, Any] = self._list(prefix, partial(self._fs.find, self._path(prefix), detail=True), {})
         root = f"{str(self._root).rstrip('/')}/"
         return [
             Entry(str(name)[len(root) :], int(info["size"] or 0), _modified(info), tag=info.get("ETag"))
@@ -271,9 +270,9 @@ class Store:
         """Return the unfinished multipart uploads below a folder; none on other stores than S3."""
         if not self.is_s3:
             return []
-        path, root = self._path(prefix), str(self._root).rstrip("/") + "/"
+        path, skip = self._path(prefix), len(f"{self._root}/")
         uploads = self._ask("list", prefix, lambda: s3.unfinished_uploads(self._fs, path, self._seconds))
-        return [Entry(name[len(root) :], 0, begun, upload) for name, upload, begun in uploads]
+        return [Entry(name[skip:], 0, begun, upload) for name, upload, begun in uploads]
 
     def now(self) -> float:
         """Return the time by the clock that dates the store's objects, in seconds since 1970; or this machine's."""

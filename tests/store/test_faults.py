@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rloop_core.errors import StoreError, StoreUnavailable
+from rloop_core.errors import LeaseError, StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, read_manifest, s3
 from rloop_core.store.faults import is_transient, persist
 from tests.conftest import ROOT
@@ -224,6 +226,28 @@ def test_memory_does_not_grow_with_the_file(s3_server, tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert target.read_bytes() == source.read_bytes()
     assert float(done.stdout) < 50, f"{float(done.stdout):.0f} MiB"
+
+
+def test_an_upload_in_parts_that_was_overtaken_makes_no_object(remote, small_parts, monkeypatch, tmp_path):
+    """Whoever publishes the stage meanwhile aborts it, and the lease is asked before it is sent again."""
+    from s3fs import S3FileSystem
+
+    call, lost = S3FileSystem._call_s3, threading.Event()
+
+    async def overtaken(files: S3FileSystem, method: str, *arguments: Any, **named: Any) -> Any:
+        if method == "complete_multipart_upload" and not lost.is_set():
+            lost.set()
+            await asyncio.to_thread(Store(remote.uri).prune, "run", ())
+        return await call(files, method, *arguments, **named)
+
+    def check() -> None:
+        if lost.is_set():
+            raise LeaseError("lost")
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", overtaken)
+    with pytest.raises(LeaseError):
+        remote.guarded(check).upload(made(tmp_path / "out", 2_300_000) / "file-0", "run/big", replace=False)
+    assert remote.list("") == [] and remote.uploads("") == []
 
 
 def test_a_server_that_makes_no_object_of_parts_on_condition(remote, faulty, small_parts, tmp_path):
