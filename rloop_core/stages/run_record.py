@@ -75,7 +75,7 @@ def runs_of(store: Store) -> list[str]:
     Raises:
         StoreError: It cannot be read.
     """
-    return [name for name in store.top()[0] if not name.startswith(".") and store.exists(_key(name))]
+    return [name for name in store.folders() if not name.startswith(".") and store.exists(_key(name))]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -249,12 +248,10 @@ class Store:
         """Return the keys of all objects below a folder ("" = the whole store), sorted."""
         return [entry.key for entry in self.entries(prefix) if not local.is_unfinished(entry.key)]
 
-    def top(self) -> tuple[builtins.list[str], builtins.list[Entry]]:
-        """Return the names of the store's top folders, and its top objects, sorted."""
+    def folders(self) -> builtins.list[str]:
+        """Return the names of the store's top folders, sorted."""
         infos: builtins.list[dict[str, Any]] = self._list("", partial(self._fs.ls, self._path(""), detail=True), [])
-        named = sorted(((posixpath.basename(info["name"].rstrip("/")), info) for info in infos), key=itemgetter(0))
-        objects = [Entry(name, int(info["size"]), _modified(info)) for name, info in named if info["type"] == "file"]
-        return [name for name, info in named if info["type"] == "directory"], objects
+        return sorted(posixpath.basename(one["name"].rstrip("/")) for one in infos if one["type"] == "directory")
 
     def entries(self, prefix: str) -> builtins.list[Entry]:
         """Return all files below a folder, sorted by key: objects, and what interrupted writes left on a disk."""

@@ -47,7 +47,6 @@ def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[s
     left = [entry.key for entry in store.entries(config.name) if entry.key not in named]
     left = [key for key in left if not key.startswith(f"{config.name}/problems/")]
     left += [f"upload of {entry.key}" for entry in store.uploads(config.name)]
-    left += [entry.key for entry in store.top()[1]]
     return wrong + notes + [f"{key}: left behind, and no garbage to rloop gc" for key in left]
 
 
