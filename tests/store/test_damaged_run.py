@@ -68,6 +68,8 @@ def _line(stage: str, iteration: int, event: dict[str, Any]) -> str:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Stages of milliseconds."""
+    import torch  # noqa: F401 - loading it stops all threads, for longer than a lease's patience on a busy machine
+
     short_stages.put_in_place(monkeypatch.setattr)
     yield
 
