@@ -7,7 +7,7 @@ from prefect import flow
 from prefect.states import Completed
 
 from rloop_core.config.base import NonNegative, Positive, Rate
-from rloop_core.config.evaluation import Share, TemplateName
+from rloop_core.config.evaluation import TemplateName, TopP
 from rloop_core.config.placement import StoreUri
 from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
@@ -24,7 +24,7 @@ def evaluate(
     k: list[Positive] = [],  # noqa: B006 - the form needs a list; nobody changes it
     template: TemplateName = "boxed",
     temperature: Rate = 1.0,
-    top_p: Share = 1.0,
+    top_p: TopP = 1.0,
     max_tokens: Positive | None = None,
     limit: Positive | None = None,
     batch: Positive = 256,

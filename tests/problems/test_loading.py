@@ -153,7 +153,9 @@ def test_a_chat_with_earlier_turns_is_refused_or_skipped_and_counted(tmp_path: P
 LINES = '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "2"}\n'
 
 
-@pytest.mark.parametrize("content", [gzip.compress(LINES.encode()), *(LINES.encode(f"utf-{n}") for n in (16, 32))])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(LINES.encode(), mtime=0), *(LINES.encode(f"utf-{n}") for n in (16, 32))]
+)
 @pytest.mark.parametrize("skip", [False, True])
 def test_a_file_that_is_no_text_in_utf_8_is_refused_whole(tmp_path: Path, content: bytes, skip: bool) -> None:
     (tmp_path / "p.jsonl").write_bytes(content)
