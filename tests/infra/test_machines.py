@@ -182,6 +182,7 @@ def test_the_pods_script_runs_two_machines(tmp_path: Path, nothing_left: None) -
         "RAY_ADDRESS": f"127.0.0.1:{_free_port()}",
         "GPUS": "1",
         "PROCESSES": "2",
+        "SHARDING": "null",
     }
     shorter = [*script[:2], script[2].replace("--store", f"{' '.join(SMALL)} --store")]
     environment = _environment(tmp_path, **settings)
