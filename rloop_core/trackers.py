@@ -19,6 +19,7 @@ Log = Callable[[dict[str, Any]], None]
 PROJECT = "rloop"
 """Project or experiment of all runs, unless the environment names another."""
 _AXES = {"explore": "rl_step", "rft": "update"}
+_STEPS = ("step", "steps", "seconds/step")
 _SILENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "WANDB_ERROR_REPORTING": "false",
@@ -30,23 +31,20 @@ _SILENT = {
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """One stage of one iteration, which is one run of a tracker.
-
-    Args:
-        name: `<run>-000-explore`.
-        group: Name of the RLoop run.
-        key: Distinguishes runs of one name under different configs; the same again after a crash.
-        axis: Unit of a step: `rl_step` or `update`.
-        config: The run's config without `placement`, flat: `explore.learning_rate` and so on.
-        folder: Local folder of all trackers.
-    """
+    """One stage of one iteration, which is one run of a tracker."""
 
     name: str
+    """`<run>-000-explore`."""
     group: str
+    """Name of the RLoop run."""
     key: str
+    """Distinguishes runs of one name under different configs; the same again after a crash."""
     axis: str
+    """Unit of a step: `rl_step` or `update`."""
     config: dict[str, Any]
+    """The run's config without `placement`, flat: `explore.learning_rate` and so on."""
     folder: Path
+    """Local folder of all trackers."""
 
 
 class Tracker(Protocol):
@@ -59,7 +57,7 @@ class Tracker(Protocol):
         """End this process's part of the run."""
 
 
-class TensorBoardTracker:
+class _TensorBoard:
     """Event files below `<tracker_folder>/tensorboard/<run>/`; an earlier process's files stay, repeated steps replace.
 
     A run is shown by `tensorboard --logdir`.
@@ -74,7 +72,6 @@ class TensorBoardTracker:
         self._folder = run.folder / "tensorboard" / run.group / run.key.removeprefix(f"{run.group}-")
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Write values to disk."""
         if self._writer is None:
             self._writer = self._make_writer(str(self._folder), purge_step=step)
             settings = json.dumps(self._run.config, indent=1, default=str)
@@ -84,12 +81,11 @@ class TensorBoardTracker:
         self._writer.flush()
 
     def close(self, *, failed: bool) -> None:
-        """Close the event file."""
         if self._writer is not None:
             self._writer.close()
 
 
-class WandbTracker:
+class _Wandb:
     """Files below `<tracker_folder>/wandb/` for `wandb sync`; WANDB_MODE=online sends at once.
 
     Neither the machine's data nor its console output is logged. W&B's own step counts calls, so charts use the axis.
@@ -127,15 +123,13 @@ class WandbTracker:
         self._run.define_metric("*", step_metric=run.axis)
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Log values with the axis."""
         self._run.log({**values, self._axis: step})
 
     def close(self, *, failed: bool) -> None:
-        """Write or send what is left."""
         self._run.finish(exit_code=int(failed))
 
 
-class MlflowTracker:
+class _Mlflow:
     """`<tracker_folder>/mlflow.db`, or the server at MLFLOW_TRACKING_URI; continues the run tagged with the key."""
 
     def __init__(self, run: TrackedRun) -> None:
@@ -160,18 +154,16 @@ class MlflowTracker:
             client.log_batch(self._run_id, params=parameters[start : start + 100])
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Log values with the current time."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
         self._client.log_batch(self._run_id, [Metric(name, value, now, step) for name, value in values.items()])
 
     def close(self, *, failed: bool) -> None:
-        """Set the run's final status."""
         self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
 
 
-class TrackioTracker:
+class _Trackio:
     """A database below `<tracker_folder>/trackio`, or what TRACKIO_DIR, _SPACE_ID or _SERVER_URL names.
 
     trackio identifies runs by name, so the run's name is the key.
@@ -193,19 +185,17 @@ class TrackioTracker:
         )
 
     def log(self, step: int, values: dict[str, float]) -> None:
-        """Log values at a step."""
         self._run.log(dict(values), step=step)
 
     def close(self, *, failed: bool) -> None:
-        """Write or send what is left."""
         self._run.finish()
 
 
 TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
-    "tensorboard": TensorBoardTracker,
-    "wandb": WandbTracker,
-    "mlflow": MlflowTracker,
-    "trackio": TrackioTracker,
+    "tensorboard": _TensorBoard,
+    "wandb": _Wandb,
+    "mlflow": _Mlflow,
+    "trackio": _Trackio,
 }
 """Names in `placement.report_to`, which are also their packages' names."""
 
@@ -230,12 +220,15 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
 
     Args:
         config: The run's config.
-        stage: explore or rft.
-        iteration: i.
+        stage: `explore` or `rft`.
+        iteration: Iteration number.
         key: The same whenever the same stage starts again.
         note: Called with a line about each tracker that failed.
     """
-    run = _tracked_run(config, stage, iteration, key)
+    name, placement = f"{config.name}-{iteration:03d}-{stage}", config.placement
+    settings = dict(_flat(config.model_dump(mode="json", exclude={"placement"})))
+    folder = Path(placement.tracker_folder).expanduser().absolute()
+    run = TrackedRun(name, config.name, f"{name}-{key[:8]}", _AXES[stage], settings, folder)
     trackers: dict[str, Tracker] = {}
 
     @contextmanager
@@ -247,15 +240,15 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
             reason = (str(error).splitlines() or [""])[0]
             note(f"tracker {name} is left out from here on: {type(error).__name__}: {reason[:200]}")
 
-    for variable, value in _SILENT.items() if config.placement.report_to else ():
+    for variable, value in _SILENT.items() if placement.report_to else ():
         os.environ.setdefault(variable, value)
-    names: list[str] = list(dict.fromkeys(config.placement.report_to))
-    for name in names:
-        with guarded(name):
-            trackers[name] = TRACKERS[name](run)
+    for kind in dict.fromkeys(placement.report_to):
+        with guarded(kind):
+            trackers[kind] = TRACKERS[kind](run)
 
     def log(row: dict[str, Any]) -> None:
-        values = {f"{stage}/{name}": value for name, value in _numbers(row)}
+        numbers = [(name, value) for name, value in _flat(row, "/") if isinstance(value, int | float)]
+        values = {f"{stage}/{name}": float(value) for name, value in numbers if name not in _STEPS}
         for name, tracker in list(trackers.items()):
             with guarded(name):
                 tracker.log(int(row["step"]), values)
@@ -265,22 +258,9 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
         yield log
         failed = False
     finally:
-        for name, tracker in list(trackers.items()):
-            with guarded(name):
+        for kind, tracker in list(trackers.items()):
+            with guarded(kind):
                 tracker.close(failed=failed)
-
-
-def _tracked_run(config: Config, stage: str, iteration: int, key: str) -> TrackedRun:
-    name = f"{config.name}-{iteration:03d}-{stage}"
-    folder = Path(config.placement.tracker_folder).expanduser().absolute()
-    settings = dict(_flat(config.model_dump(mode="json", exclude={"placement"})))
-    return TrackedRun(name, config.name, f"{name}-{key[:8]}", _AXES[stage], settings, folder)
-
-
-def _numbers(row: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in _flat(row, "/"):
-        if name not in ("step", "steps", "seconds/step") and isinstance(value, int | float):
-            yield name, float(value)
 
 
 def _flat(values: dict[str, Any], separator: str = ".", prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -74,32 +74,23 @@ def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
         if policy.path.count("/") != 1 or policy.path.startswith((".", "/", "~")):
             fix = f"name a folder, a hub id `owner/model`, or {BUNDLED}"
             raise ConfigError(f"there is no model at {policy.path!r}", field="policy.path", fix=fix)
-        folder = _download(policy, offline)
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", *["*.py"] * policy.trust_remote_code]
+        options: dict[str, Any] = {"revision": policy.revision, "local_files_only": offline}
+        try:
+            folder = Path(snapshot_download(policy.path, allow_patterns=patterns, **options))
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+            what = f"model {policy.path!r} cannot be had: {str(error).splitlines()[0]}"
+            fix = "check the name, the network and HF_TOKEN, or name a local folder"
+            raise ConfigError(what, field="policy.path", fix=fix) from error
     elif not (folder / "config.json").is_file():
         raise ConfigError(f"{folder} holds no config.json", field="policy.path", fix="name a saved model's folder")
     for adapter in sorted(folder.glob("adapter_*")):  # transformers and vLLM would load it with the model, or fail
         fix = "merge it into the weights (peft's merge_and_unload) and save the model, or name a copy without the file"
         raise ConfigError(f"{folder} holds an adapter, {adapter.name}", field="policy.path", fix=fix)
     return folder
-
-
-def _download(policy: PolicyConfig, offline: bool) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-    if policy.trust_remote_code:
-        patterns.append("*.py")
-    try:
-        return Path(
-            snapshot_download(policy.path, revision=policy.revision, allow_patterns=patterns, local_files_only=offline)
-        )
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ConfigError(
-            f"model {policy.path!r} cannot be had: {str(error).splitlines()[0]}",
-            field="policy.path",
-            fix="check the name, the network and HF_TOKEN, or name a local folder",
-        ) from error
 
 
 def read_model_config(folder: Path, name: str = "config.json") -> dict[str, Any]:
@@ -287,12 +278,12 @@ def _make_plain(model: PreTrainedModel) -> None:
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return all tokens that end a completion: the tokenizer's and the model's own, as TRL does."""
-    return _all_eos_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+    return _eos_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
 
 
 def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return `eos_token_ids` without loading the weights."""
-    return _all_eos_ids(_declared_eos(folder), tokenizer)
+    return _eos_ids(_declared_eos(folder), tokenizer)
 
 
 def _declared_eos(folder: Path) -> Any:
@@ -301,7 +292,7 @@ def _declared_eos(folder: Path) -> Any:
     return read_model_config(folder, next(name for name in names if (folder / name).is_file())).get("eos_token_id")
 
 
-def _all_eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def _eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
     if any(type(token) is not int or token < 0 for token in ids):
         message = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
@@ -313,18 +304,13 @@ def _all_eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]
 def save_policy(
     model: PreTrainedModel, source: Path, target: Path, *, dtype: str, weights: dict[str, Any] | None = None
 ) -> None:
-    """Write the model's weights in `dtype` to `target`, and copy every other file from `source`.
+    """Write the model's weights in `dtype` ("float32" or "bfloat16") to `target`, and copy other files from `source`.
 
     The copied config.json declares `dtype`, to which transformers casts the weights (huggingface/transformers#33780).
     Nothing of the training run (paths, versions, flags that a trainer sets on the model) gets into the files, so equal
     weights give equal files.
 
-    Args:
-        model: Holds the weights.
-        source: Folder of theta_i.
-        target: Folder to write.
-        dtype: "float32" or "bfloat16".
-        weights: The whole weights by name, if the model's own are sharded or wrapped.
+    `weights` are the whole weights by name, if the model's own are sharded or wrapped.
     """
     import torch
 

@@ -122,12 +122,6 @@ _ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], Rollo
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
     """Start the engine that `placement.engine` names, with the policy loaded; vLLM runs in processes of its own.
 
-    Args:
-        config: The run's config.
-        policy: Folder of the policy.
-        device: "cpu" or "cuda".
-        tokenizer: The policy's.
-
     Raises:
         RLoopError: The engine is not installed, does not start, or needs more devices than there are.
     """

@@ -46,24 +46,42 @@ def server_command(config: Config) -> str:
 def check_server(config: Config) -> None:
     """Check that the server at `placement.vllm.server` can sample for this run.
 
+    Of another model only the hub id can be told; the content of a folder on the server cannot be checked.
+
     Raises:
         ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
     """
-    url = (config.placement.vllm.server or "").rstrip("/")
-    _ask(config, url, "/health", message=f"no vLLM server is ready at {url}")
-    served = _ask(config, url, "/v1/models")["data"][0]
-    _check_model(config, served)
-    version, longest = str(_ask(config, url, "/version")["version"]), int(served["max_model_len"])
+    url, command = (config.placement.vllm.server or "").rstrip("/"), server_command(config)
+    _ask(command, url, "/health", message=f"no vLLM server is ready at {url}")
+    served = _ask(command, url, "/v1/models")["data"][0]
+    root, policy = str(served.get("root") or served["id"]), config.policy.path
+    version, longest = str(_ask(command, url, "/version")["version"]), int(served["max_model_len"])
+    info = _ask(command, url, "/server_info?config_format=json", "it keeps the endpoints that take weights shut")
+    settings = info["vllm_config"]
+    mode = settings["model_config"].get("logprobs_mode")
+    dtype = str(settings["model_config"].get("dtype", "")).removeprefix("torch.")
     local = engine_name("vllm").removeprefix("vllm").strip()
-    if local and local.split(".")[:2] != version.split(".")[:2]:
-        message = f"it runs vLLM {version}, and vLLM {local} is installed here, which may send weights otherwise"
-        raise ConfigError(message, field=FIELD, fix="install one release on both machines")
     needed = config.prompt.max_tokens + config.explore.max_completion_tokens
-    if longest < needed:
-        message = f"it takes {longest} tokens, prompt and completion need {needed}"
-        raise ConfigError(message, field=FIELD, fix=f"start it with --max-model-len {needed}")
-    info = _ask(config, url, "/server_info?config_format=json", message="it keeps the endpoints that take weights shut")
-    _check_settings(config, info["vllm_config"])
+    fix = f"start it so: {command}"
+    if _is_hub_id(root) and _is_hub_id(policy) and root != policy:
+        what = f"it serves {printable_line(root, 100)}, and the run's policy is {policy}"
+        fix = "have it serve policy.path: it gets weights, no architecture"
+    elif local and local.split(".")[:2] != version.split(".")[:2]:
+        what = f"it runs vLLM {version}, and vLLM {local} is installed here, which may send weights otherwise"
+        fix = "install one release on both machines"
+    elif longest < needed:
+        what = f"it takes {longest} tokens, prompt and completion need {needed}"
+        fix = f"start it with --max-model-len {needed}"
+    elif not settings.get("weight_transfer_config"):
+        what = "it was started without a way to get weights"
+    elif mode != LOGPROBS_MODE:
+        what = f"its log-probabilities ({mode}) are not of the distribution that it samples from"
+    elif dtype and dtype != config.policy.dtype:
+        what = f"it computes in {dtype}, the policy is in {config.policy.dtype}"
+        fix = f"start it with --dtype {config.policy.dtype}"
+    else:
+        return
+    raise ConfigError(what, field=FIELD, fix=fix)
 
 
 def keep_weights_here(config: Config) -> None:
@@ -91,33 +109,11 @@ def server_errors(url: str | None) -> Iterator[None]:
         raise StageCrashed(message, field=FIELD, fix=fix) from error
 
 
-def _check_settings(config: Config, settings: dict[str, Any]) -> None:
-    model = settings["model_config"]
-    command = server_command(config)
-    if not settings.get("weight_transfer_config"):
-        raise ConfigError("it was started without a way to get weights", field=FIELD, fix=f"start it so: {command}")
-    if (mode := model.get("logprobs_mode")) != LOGPROBS_MODE:
-        message = f"its log-probabilities ({mode}) are not of the distribution that it samples from"
-        raise ConfigError(message, field=FIELD, fix=f"start it so: {command}")
-    dtype = str(model.get("dtype", "")).removeprefix("torch.")
-    if dtype and dtype != config.policy.dtype:
-        message = f"it computes in {dtype}, the policy is in {config.policy.dtype}"
-        raise ConfigError(message, field=FIELD, fix=f"start it with --dtype {config.policy.dtype}")
-
-
-def _check_model(config: Config, served: dict[str, Any]) -> None:
-    """Refuse another hub id than the policy's; the content of a folder on the server cannot be checked."""
-    model, policy = str(served.get("root") or served["id"]), config.policy.path
-    if _is_hub_id(model) and _is_hub_id(policy) and model != policy:
-        message = f"it serves {printable_line(model, 100)}, and the run's policy is {policy}"
-        raise ConfigError(message, field=FIELD, fix="have it serve policy.path: it gets weights, no architecture")
-
-
 def _is_hub_id(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _ask(config: Config, url: str, path: str, message: str | None = None) -> Any:
+def _ask(command: str, url: str, path: str, message: str = "it is no vLLM server") -> Any:
     """Return the server's answer as parsed JSON; None if it is empty."""
     try:
         with urlopen(f"{url}{path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - http(s) alone, by the field's pattern
@@ -127,6 +123,4 @@ def _ask(config: Config, url: str, path: str, message: str | None = None) -> Any
         reason = f"{path} answers {error.code}"
     except (URLError, OSError, ValueError) as error:
         reason = printable_line(str(getattr(error, "reason", None) or error), 200)
-    raise ConfigError(
-        f"{message or 'it is no vLLM server'} ({reason})", field=FIELD, fix=f"start it so: {server_command(config)}"
-    )
+    raise ConfigError(f"{message} ({reason})", field=FIELD, fix=f"start it so: {command}")

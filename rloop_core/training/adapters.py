@@ -16,15 +16,13 @@ _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.w
 
 
 def check_adapters(config: Config, folder: Path) -> None:
-    """Check that peft is installed and that the policy has the layers that get adapters.
-
-    Args:
-        config: The run's config.
-        folder: Folder of theta_0; the headers of its weights are read.
+    """Check that peft is installed, and that the policy in `folder` has the layers that get adapters.
 
     Raises:
         ConfigError: peft or a layer is missing.
     """
+    from safetensors import safe_open
+
     if not config.lora.enabled:
         return
     if find_spec("peft") is None:
@@ -33,7 +31,11 @@ def check_adapters(config: Config, folder: Path) -> None:
     wanted = config.lora.target_modules
     if isinstance(wanted, str):
         return
-    layers = _layers(folder)
+    layers = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as weights:
+            names = [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+            layers += [name.removesuffix(".weight") for name in names]
     for name in wanted:
         if not any(layer == name or layer.endswith(f".{name}") for layer in layers):
             known = sorted({layer.rpartition(".")[2] for layer in layers if ".layers." in layer})
@@ -127,10 +129,7 @@ def keep_frozen_weights_in_sync(generation: Any, scale: float) -> None:
 def _iterate_merged(model: Any, scale: float, gather: Any) -> Iterator[tuple[str, Any]]:
     """Yield each parameter of the plain policy by name; one merged weight exists at a time.
 
-    Args:
-        model: A peft model.
-        scale: alpha / rank.
-        gather: Context manager that makes sharded parameters whole (DeepSpeed ZeRO-3); all ranks iterate alike.
+    All ranks iterate alike. `gather` is a context manager that makes sharded parameters whole (DeepSpeed ZeRO-3).
     """
     import torch
 
@@ -140,9 +139,11 @@ def _iterate_merged(model: Any, scale: float, gather: Any) -> Iterator[tuple[str
             continue
         pair = _adapters_of(name, parameters)
         with gather([weight, *pair]), torch.no_grad():
-            value = _whole(weight.data)
+            parts = [each.data for each in (weight, *pair)]
+            # FSDP 2 shards parameters.
+            value, *adapters = [part.full_tensor() if hasattr(part, "full_tensor") else part for part in parts]
             if pair:
-                value = _merged(value, [_whole(adapter.data) for adapter in pair], scale).to(value.dtype)
+                value = _merged(value, adapters, scale).to(value.dtype)
             yield _plain_name(name), value
 
 
@@ -160,19 +161,3 @@ def _merged(weight: Any, pair: list[Any], scale: float) -> Any:
 def _plain_name(name: str) -> str:
     """Return the policy's own name of a weight that peft has wrapped."""
     return name.removeprefix(_WRAPPED).replace(_BASE, ".").replace("_checkpoint_wrapped_module.", "")
-
-
-def _whole(value: Any) -> Any:
-    """Return a tensor whole, gathering it if FSDP 2 shards it."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
-
-
-def _layers(folder: Path) -> list[str]:
-    """Return the names of the layers with a weight matrix in a policy's files."""
-    from safetensors import safe_open
-
-    names = []
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as weights:
-            names += [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-    return [name.removesuffix(".weight") for name in names]

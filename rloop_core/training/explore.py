@@ -59,13 +59,15 @@ def explore(
         if job.rank == 0:
             save_policy(model, job.policy, folder, dtype=job.config.policy.dtype, weights=weights)
 
-    def save_snapshot(step: int) -> None:
-        save(job.work / "snapshots" / f"step-{step:06d}")
-
     log = MetricsLog(job.work, done, on_step) if job.rank == 0 else None
-    trainer.add_callback(StepBoundary(trainer, job.config, log, save_snapshot))
+    trainer.add_callback(
+        StepBoundary(trainer, job.config, log, lambda step: save(job.work / f"snapshots/step-{step:06d}"))
+    )
     trainer.train(resume_from_checkpoint=str(checkpoint.folder) if checkpoint else None)
-    _prove_finished(trainer.state.global_step, settings.steps * settings.updates_per_step, done)
+    reached, wanted = trainer.state.global_step, settings.steps * settings.updates_per_step
+    if reached != wanted:  # training ended early, or ignored the checkpoint, without an error
+        what = f"stopped after {reached} of {wanted} optimizer updates (resumed at RL step {done})"
+        raise StageError(what, field="explore", fix="look at the stage's log, then start the same command again")
     save(job.work / "policy")
 
 
@@ -81,6 +83,7 @@ def make_trainer(
         cursor: Position in the problem stream.
         record: Write the rollouts to shards; benchmarks leave it out.
     """
+    from datasets import Dataset
     from trl.rewards import get_soft_overlong_punishment
 
     from rloop_core.training.groups import ProblemStream
@@ -111,7 +114,7 @@ def make_trainer(
         model=model,
         reward_funcs=rewards,
         args=grpo_config(job),
-        train_dataset=_placeholder(problems),
+        train_dataset=Dataset.from_dict({"prompt": [problem.prompt for problem in problems]}),  # TRL only counts it
         processing_class=tokenizer,
         peft_config=adapter_settings(job.config, "explore"),
     )
@@ -150,21 +153,4 @@ def _check_ranks(job: TrainingJob, checkpoint: Checkpoint | None) -> None:
             f"the phase was begun with {checkpoint.ranks} processes, and cannot go on with {job.ranks}",
             field="placement.processes",
             fix=f"set it back to {checkpoint.ranks}, or delete {job.work} to begin the phase again",
-        )
-
-
-def _placeholder(problems: Sequence[EncodedProblem]) -> Any:
-    """Return a data set that TRL requires and only counts; problems come from the stream."""
-    from datasets import Dataset
-
-    return Dataset.from_dict({"prompt": [problem.prompt for problem in problems]})
-
-
-def _prove_finished(reached: int, wanted: int, resumed_at: int) -> None:
-    """Raise StageError if training ended early or ignored the checkpoint without an error."""
-    if reached != wanted:
-        raise StageError(
-            f"stopped after {reached} of {wanted} optimizer updates (resumed at RL step {resumed_at})",
-            field="explore",
-            fix="look at the stage's log, then start the same command again",
         )

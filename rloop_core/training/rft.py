@@ -43,7 +43,12 @@ def finetune(
         StageError: A trajectory exceeds the model's context, updates are missing, or the loss is not finite.
     """
     settings = job.config.rft
-    _check_lengths(prompt_ids, completion_ids, context_tokens(job.policy))
+    context = context_tokens(job.policy)
+    longest = max(len(prompt) + len(completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True))
+    if context is not None and longest > context:
+        what = f"a trajectory of {longest} tokens exceeds the model's context of {context}"
+        fix = "shorten the budgets so that prompt + completion fit"
+        raise StageError(what, field="explore.max_completion_tokens", fix=fix)
     updates = _updates(job, len(prompt_ids))
     losses: list[float] = []
     trainer = make_trainer(job, prompt_ids, completion_ids)
@@ -68,12 +73,7 @@ def finetune(
 
 
 def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights on the line from theta_i to the fine-tuned policy, at `rft.interpolation` (arXiv 2109.01903).
-
-    Args:
-        job: The fine-tuning.
-        tuned: The fine-tuned weights by name.
-    """
+    """Return the weights on the line from theta_i to the fine-tuned policy, at `rft.interpolation` (2109.01903)."""
     import torch
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
@@ -92,9 +92,7 @@ def make_trainer(
     """Make the trainer of a fine-tuning, an `SFTTrainer`.
 
     Args:
-        job: The fine-tuning.
-        prompt_ids: One row per trajectory.
-        completion_ids: One row per trajectory, including the ending eos.
+        job, prompt_ids, completion_ids: See `finetune`.
         by_tokens: Split updates by tokens; benchmarks leave it to TRL, which pads each to its longest row.
     """
     from trl import SFTTrainer
@@ -128,16 +126,6 @@ def _dataset(prompt_ids: list[list[int]], completion_ids: list[list[int]], paddi
     ids += [shortest] * padding
     masks += [[0] * len(shortest)] * padding
     return Dataset.from_dict({"input_ids": ids, "completion_mask": masks})
-
-
-def _check_lengths(prompt_ids: list[list[int]], completion_ids: list[list[int]], context: int | None) -> None:
-    longest = max(len(prompt) + len(completion) for prompt, completion in zip(prompt_ids, completion_ids, strict=True))
-    if context is not None and longest > context:
-        raise StageError(
-            f"a trajectory of {longest} tokens exceeds the model's context of {context}",
-            field="explore.max_completion_tokens",
-            fix="shorten the budgets so that prompt + completion fit",
-        )
 
 
 def _loss_callback(

@@ -35,14 +35,14 @@ class AnswerReward:
 
     def __call__(
         self,
-        prompts: list[Any],
-        completions: list[Any],
+        prompts: list[str],
+        completions: list[str],
         completion_ids: list[list[int]],
         gold: list[str],
         **columns: Any,
     ) -> list[float]:
         """Return one score per rollout, in order."""
-        self.completions = [_completion_text(completion) for completion in completions]
+        self.completions = completions
         started = time.perf_counter()
         finished = [self.is_finished(ids) for ids in completion_ids]
         self.judgements = self._verifier.judge_many(list(zip(self.completions, gold, finished, strict=True)))
@@ -60,31 +60,14 @@ class AnswerReward:
 
 
 class RolloutRecorder:
-    """Writes one shard per RL step and rank.
-
-    Args:
-        directory: Folder of the shards.
-        run: Name of the run.
-        iteration: Iteration number.
-        rank: This process's rank.
-        attempt: How often this stage was started before; later attempts win.
-    """
+    """Writes one shard to `directory` per RL step and rank; `attempt` counts earlier starts, and the last one wins."""
 
     def __init__(self, directory: Path, run: str, iteration: int, rank: int, attempt: int) -> None:
         self._directory = directory
         self._fixed = {"run": run, "iteration": iteration, "rank": rank, "attempt": attempt}
-        self._rank = rank
-        self._attempt = attempt
+        self._rank, self._attempt = rank, attempt
 
     def write(self, step: int, rows: list[dict[str, Any]]) -> Path:
         """Record all rollouts of one RL step, whether or not the update uses them, in one atomic write."""
-        return write_shard(
-            self._directory, step, self._rank, self._attempt, [{**self._fixed, "step": step, **row} for row in rows]
-        )
-
-
-def _completion_text(completion: Any) -> str:
-    """Return the text of a completion, which is a string or a list of chat messages."""
-    if isinstance(completion, str):
-        return completion
-    return "".join(str(message.get("content", "")) for message in completion)
+        whole = [{**self._fixed, "step": step, **row} for row in rows]
+        return write_shard(self._directory, step, self._rank, self._attempt, whole)

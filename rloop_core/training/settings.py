@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from trl import GRPOConfig, SFTConfig
 
 
-OBJECTIVES: dict[str, dict[str, str]] = {
-    "dapo": {"loss_type": "dapo", "importance_sampling_level": "token"},
-    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+OBJECTIVES: dict[str, tuple[dict[str, str], Literal["update", "rows", "tokens"]]] = {
+    "dapo": ({"loss_type": "dapo", "importance_sampling_level": "token"}, "update"),
+    "gspo": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, "rows"),
 }
-"""TRL's arguments of each `explore.objective`."""
+"""TRL's arguments of each `explore.objective`, and by what TRL divides a micro-batch's sum of losses: the tokens of the
+whole update, or the micro-batch's own rows or tokens, whose share in the update then weighs it."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,7 @@ class TrainingJob:
 
 
 def not_finite(what: str, config: Config, stage: Literal["explore", "rft"]) -> StageError:
-    """Return the error of a stage whose loss, gradients or weights are not finite, which a retry would not change.
-
-    Args:
-        what: Where it happened, and the values.
-        config: The run's config.
-        stage: The stage.
-    """
+    """Return the error of a stage whose loss, gradients or weights are not finite, which a retry would not change."""
     settings = getattr(config, stage)
     fixes = [f"lower {stage}.{name} (now {getattr(settings, name):g})" for name in ("learning_rate", "max_grad_norm")]
     fixes += ["set policy.dtype to float32"] if config.policy.dtype != "float32" else []
@@ -89,12 +84,13 @@ def grpo_config(job: TrainingJob) -> GRPOConfig:
         temperature=explore.temperature,
         top_p=1.0,
         top_k=0,
-        **OBJECTIVES[explore.objective],
+        **OBJECTIVES[explore.objective][0],
         beta=0.0,
         epsilon=explore.clip_low,
         epsilon_high=explore.clip_high,
         scale_rewards="group",
-        reward_weights=_reward_weights(config),
+        # of the answer's score and, if it is on, of the soft overlong punishment
+        reward_weights=[1.0, explore.overlong.penalty] if explore.overlong.buffer_tokens else [1.0],
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=explore.warmup_updates,
         save_strategy="steps",
@@ -174,8 +170,3 @@ def _vllm(config: Config) -> dict[str, Any]:
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": config.explore.importance_cap,
     }
-
-
-def _reward_weights(config: Config) -> list[float]:
-    """Return the weights of the answer's score and, if it is on, of the soft overlong punishment."""
-    return [1.0, config.explore.overlong.penalty] if config.explore.overlong.buffer_tokens else [1.0]

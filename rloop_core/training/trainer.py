@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Literal
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object, is_peft_model, set_seed
@@ -28,18 +28,12 @@ from rloop_core.training.adapters import keep_frozen_weights_in_sync
 from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
 from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike, unpad
 from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
+from rloop_core.training.settings import OBJECTIVES
 from rloop_core.verifier import Verdict
 
 _VLLM_SEQUENCES = 512
 """Most sequences that a colocated vLLM works on at a time; more gain nothing (28,900 tokens/s with 512 on an H200)."""
 _VLLM_PREFILL_TOKENS = 8192
-LOSS_IS_A_MEAN_OVER: dict[str, Literal["update", "rows", "tokens"]] = {
-    **dict.fromkeys(("cispo", "dapo", "vespo"), "update"),
-    **dict.fromkeys(("dr_grpo", "grpo", "luspo", "sapo"), "rows"),
-    "bnpo": "tokens",
-}
-"""By what each `loss_type` of TRL 1.16 divides a micro-batch's sum: the tokens of the whole update, or its own rows or
-tokens, whose share in the update then weighs it."""
 
 
 class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
@@ -207,19 +201,15 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         if self.use_vllm:
             with server_errors(self.args.vllm_server_base_url):
                 return super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[no-any-return]
-        with self._policy_for_generation() as policy:
-            completions = TransformersSampler(policy, self._tokenizer).sample_ids(prompt_ids, self._sampling_settings)
-            policy.train()
-        return completions, None
-
-    def _policy_for_generation(self) -> AbstractContextManager[Any]:
-        """Return the unwrapped policy, with whole weights and its KV cache enabled."""
-        return unwrap_model_for_generation(  # type: ignore[no-any-return]
+        with unwrap_model_for_generation(
             self.model_wrapped,
             self.accelerator,
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        )
+        ) as policy:
+            completions = TransformersSampler(policy, self._tokenizer).sample_ids(prompt_ids, self._sampling_settings)
+            policy.train()
+        return completions, None
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         """Return the prompts' ids that all stages share, instead of tokenizing again."""
@@ -254,7 +244,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         all_tokens = sum(tokens.tolist()) or 1.0
         for rows, batch, own_tokens in zip(parts, batches, tokens.tolist(), strict=True):
             shares = {"update": 1.0, "rows": len(rows) / len(lengths), "tokens": own_tokens / all_tokens}
-            yield batch, shares[LOSS_IS_A_MEAN_OVER[self.loss_type]]
+            yield batch, shares[OBJECTIVES[self.explore.objective][1]]
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -319,17 +309,17 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         Raises:
             StageError: It must stop, and the config requires a full batch.
         """
-        if not self._sampling.enabled or rounds >= self._sampling.max_generation_batches:
-            if self._sampling.when_exhausted == "fail":
-                wanted = self.explore.problems_per_step
-                raise StageError(
-                    f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
-                    "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
-                    field="explore.dynamic_sampling.max_generation_batches",
-                    fix="choose other problems, raise the limit, or set when_exhausted to update-with-fewer",
-                )
-            return True
-        return False
+        if self._sampling.enabled and rounds < self._sampling.max_generation_batches:
+            return False
+        if self._sampling.when_exhausted == "fail":
+            wanted = self.explore.problems_per_step
+            raise StageError(
+                f"RL step {step}: after {rounds} generation batches only {wanted - missing} of {wanted} groups "
+                "hold both right and wrong rollouts: the problems are too easy or too hard for this policy",
+                field="explore.dynamic_sampling.max_generation_batches",
+                fix="choose other problems, raise the limit, or set when_exhausted to update-with-fewer",
+            )
+        return True
 
 
 @contextmanager

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,9 +81,7 @@ class DeterministicWriter:
     def __enter__(self) -> DeterministicWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
         if kind is None:
             self.commit()
         else:
@@ -104,7 +100,9 @@ class DeterministicWriter:
             raise
         self._file.close()
         self._temporary.replace(self.path)
-        _sync_directory(self.path.parent)
+        directory = os.open(self.path.parent, os.O_RDONLY)  # a power cut can lose a new name that was not synced
+        os.fsync(directory)
+        os.close(directory)
 
     def abandon(self) -> None:
         """Close and delete the temporary file."""
@@ -114,15 +112,6 @@ class DeterministicWriter:
         with contextlib.suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the rename durable: without it a power cut can lose the new name."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: int = 4) -> Iterator[pa.Table]:
@@ -150,14 +139,3 @@ def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: i
                 pieces.append(cache[group].take(pa.array(wanted[positions] - starts[group])))
                 placed.append(positions)
             yield pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(placed), kind="stable")))
-
-
-def canonical_rows(keys: pa.Table, by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the row indices (shape [rows]) that sort `keys` ascending by the columns `by`; ties keep their order."""
-    import pyarrow.compute as pc
-
-    position = pa.array(np.arange(keys.num_rows, dtype=np.int64))
-    table = keys.select(list(by)).append_column("__row", position)
-    sorting: Any = [(name, "ascending") for name in (*by, "__row")]
-    indices: npt.NDArray[np.int64] = pc.sort_indices(table, sort_keys=sorting).to_numpy().astype(np.int64)
-    return indices

@@ -14,10 +14,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from rloop_core.errors import StageError
-from rloop_core.trajectories.parquet import DeterministicWriter, canonical_rows, gather_rows
+from rloop_core.trajectories.parquet import DeterministicWriter, gather_rows
 from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA, check_schema, to_table
 
 _NAME = re.compile(r"step-(\d{6,})\.rank-(\d{2,})(?:\.attempt-(\d{3,}))?\.parquet")
@@ -90,42 +91,29 @@ def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
     return {key: best[key][1] for key in sorted(best)}
 
 
-def write_final_shards(
-    directory: str | Path, out_dir: str | Path, *, steps: int | None = None, ranks: int | None = None
-) -> list[Path]:
+def write_final_shards(directory: str | Path, out_dir: str | Path, *, steps: int, ranks: int) -> list[Path]:
     """Write the winning shards of `directory` to `out_dir`, without their attempts, and return the paths in order.
 
-    Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone. Leftovers of an
-    interrupted call in `out_dir` (temporary files, shards of other steps) are removed.
+    Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone.
 
     Args:
         directory: Folder of the shards.
-        out_dir: Folder of the final shards.
-        steps, ranks: When both are given, exactly RL steps 1..steps of ranks 0..ranks-1 must be there.
+        out_dir: Folder of the final shards; nothing else is in it.
+        steps, ranks: Exactly RL steps 1..steps of ranks 0..ranks-1 must be there.
 
     Raises:
-        StageError: There are no shards, a (step, rank) is missing or unexpected, or a file has another schema.
+        StageError: A (step, rank) is missing or unexpected, or a file has another schema.
     """
     winners = winning_shards(Path(directory).glob("*"))
-    if not winners:
-        raise StageError(f"no trajectory shards in {directory}", field="trajectories")
-    if steps is not None and ranks is not None:
-        expected = {(step, rank) for step in range(1, steps + 1) for rank in range(ranks)}
-        for kind, keys in (("missing", expected - winners.keys()), ("unexpected", winners.keys() - expected)):
-            if keys:
-                first = ", ".join(f"(step {s}, rank {r})" for s, r in sorted(keys)[:5])
-                raise StageError(f"{len(keys)} {kind} shard(s) in {directory}: {first}", field="trajectories")
-    out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
-    targets = {key: out / ShardName(*key, attempt=None).format() for key in winners}
-    for leftover in out.iterdir():
-        if leftover.name.endswith(".parquet.tmp") or (
-            _NAME.fullmatch(leftover.name) and leftover not in targets.values()
-        ):
-            leftover.unlink()
-    for key, source in winners.items():
-        _seal(source, targets[key])
-    return list(targets.values())
+    expected = {(step, rank) for step in range(1, steps + 1) for rank in range(ranks)}
+    for kind, keys in (("missing", expected - winners.keys()), ("unexpected", winners.keys() - expected)):
+        if keys:
+            first = ", ".join(f"(step {s}, rank {r})" for s, r in sorted(keys)[:5])
+            raise StageError(f"{len(keys)} {kind} shard(s) in {directory}: {first}", field="trajectories")
+    targets = [Path(out_dir) / ShardName(*key, attempt=None).format() for key in winners]
+    for source, target in zip(winners.values(), targets, strict=True):
+        _seal(source, target)
+    return targets
 
 
 def _seal(source: Path, target: Path) -> None:
@@ -145,7 +133,7 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
 
     Args:
         paths: Trajectory files in any order, with ranges of (step, rank) that do not overlap, such as final shards.
-        out_dir: Folder of the parts; parts that are there already are replaced.
+        out_dir: Folder of the parts; nothing else is in it.
         rows_per_file: Rows of each part but the last.
 
     Raises:
@@ -156,11 +144,9 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
     spans = []
     for path in paths:
         check_schema(path)
-        keys = pq.read_table(path, columns=["step", "rank"])
-        if keys.num_rows:
-            order = canonical_rows(keys, ("step", "rank"))
-            ends = keys.take([order[0], order[-1]]).to_pylist()
-            spans.append(((ends[0]["step"], ends[0]["rank"]), (ends[1]["step"], ends[1]["rank"]), Path(path)))
+        keys = pq.read_table(path, columns=["step", "rank"]).group_by(["step", "rank"]).aggregate([]).to_pylist()
+        if places := sorted((key["step"], key["rank"]) for key in keys):
+            spans.append((places[0], places[-1], Path(path)))
     spans.sort()
     if not spans:
         raise StageError("there are no trajectories to consolidate", field="trajectories")
@@ -169,17 +155,13 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
             what = f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})"
             fix = "consolidate the winning shards only"
             raise StageError(what, field="trajectories", fix=fix)
-    out = Path(out_dir)
-    out.mkdir(parents=True, exist_ok=True)
-    for leftover in [*out.glob("part-*.parquet"), *out.glob(".part-*.parquet.tmp")]:
-        leftover.unlink()
     parts: list[Path] = []
     writer: DeterministicWriter | None = None
     try:
         for table in chain.from_iterable(_sorted_rows(path) for _, _, path in spans):
             while table.num_rows:
                 if writer is None:
-                    parts.append(out / f"part-{len(parts):05d}.parquet")
+                    parts.append(Path(out_dir) / f"part-{len(parts):05d}.parquet")
                     writer = DeterministicWriter(parts[-1], TRAJECTORY_SCHEMA)
                 room = rows_per_file - writer.rows
                 writer.write(table.slice(0, room))
@@ -197,7 +179,9 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
 
 
 def _sorted_rows(path: Path) -> Iterator[pa.Table]:
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    order = canonical_rows(pq.read_table(path, columns=list(CANONICAL_ORDER)), CANONICAL_ORDER)
-    yield from gather_rows(path, order)
+    keys = pq.read_table(path, columns=list(CANONICAL_ORDER))
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in CANONICAL_ORDER])  # stable
+    yield from gather_rows(path, order.to_numpy().astype(np.int64))

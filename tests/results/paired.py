@@ -100,7 +100,7 @@ class ArmRun(FakeRun):
         return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]
 
     def explored(self, out: Path, iteration: int) -> dict[str, Any]:
-        steps = range(1, self.config.explore.steps + 1)
+        steps, raw = range(1, self.config.explore.steps + 1), self.root / "raw" / out.parent.name / out.name
         rows = [{"step": step, **FIGURES, "rollouts": 12.0, "policy_step": step, "grad_norm_max": 0.7,
                  "entropy": 1 / step} for step in steps]  # fmt: skip
         (out / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
@@ -109,8 +109,8 @@ class ArmRun(FakeRun):
             folder.mkdir(parents=True)
             shared = iteration == 0 and step <= PHASE
             (folder / "model.safetensors").write_text(f"{'' if shared else self.config.arm} {iteration} {step}")
-            write_shard(self.root / "raw" / out.parent.name / out.name, step, 0, 1, self._rollouts(iteration, step))
-        write_final_shards(self.root / "raw" / out.parent.name / out.name, out / "shards")
+            write_shard(raw, step, 0, 1, self._rollouts(iteration, step))
+        write_final_shards(raw, out / "shards", steps=len(steps), ranks=1)
         return {"seconds": {"generate": 1.0}, "counts": {"rollouts": 12 * len(steps), "steps": len(steps)}}
 
     def _rollouts(self, iteration: int, step: int) -> list[dict[str, Any]]:

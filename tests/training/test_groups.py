@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-import ast
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-import accelerate
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,25 +106,6 @@ def test_surplus_groups_of_one_rank_fill_the_batches_of_others(count: int, wante
     with ThreadPoolExecutor(count) as pool:
         ranks = list(pool.map(lambda rank: _share(rank, rounds, wanted, gather_of(rank)), range(count)))
     _assert_shared(ranks, wanted)
-
-
-def _share_in_a_process(rank: int, folder: str) -> None:
-    from accelerate.utils import gather_object
-
-    os.environ |= {"WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    accelerate.PartialState(cpu=True)
-    result = _share(rank, [[3, 0], [1, 1]], 3, lambda own: gather_object([own]))
-    Path(folder, str(rank)).write_text(repr(result), encoding="utf-8")
-    torch.distributed.destroy_process_group()
-
-
-@pytest.mark.process
-def test_two_processes_share_their_groups(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_share_in_a_process, (str(tmp_path),), nprocs=2)
-    ranks = [ast.literal_eval((tmp_path / str(rank)).read_text(encoding="utf-8")) for rank in range(2)]
-    _assert_shared(ranks, 3)
-    assert ranks[1][3] == [210, 110, 0], "its own group of the second round, the first rank's, and a silent one"
 
 
 @given(st.integers(1, 9), st.integers(0, 2**31), st.lists(st.integers(0, 12), max_size=8))

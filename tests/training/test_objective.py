@@ -17,6 +17,9 @@ from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
 
+UPDATES = 4
+"""Of the RL step that `_capture` plays."""
+
 
 def _log_probs(logits: np.ndarray, tokens: np.ndarray, temperature: float) -> np.ndarray:
     """log pi(token) for logits (B, T, V) and tokens (B, T)."""
@@ -26,24 +29,20 @@ def _log_probs(logits: np.ndarray, tokens: np.ndarray, temperature: float) -> np
     return np.take_along_axis(scaled, tokens[..., None], axis=-1)[..., 0] - log_z
 
 
-def _dapo_loss(
-    new: np.ndarray, old: np.ndarray, advantages: np.ndarray, mask: np.ndarray, tokens: float, low: float, high: float
-) -> float:
-    """-J: DAPO's equation 8 over one update, each token weighted alike."""
-    ratio = np.exp(new - old)
-    clipped = np.clip(ratio, 1 - low, 1 + high)
-    gain = np.minimum(ratio * advantages[:, None], clipped * advantages[:, None])
-    return float(-(gain * mask).sum() / tokens)
-
-
-def _gspo_loss(
-    new: np.ndarray, old: np.ndarray, advantages: np.ndarray, mask: np.ndarray, low: float, high: float
-) -> float:
-    """-J: GSPO's equation 5 over some sequences, each weighted alike."""
-    lengths = mask.sum(axis=1)
-    ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(lengths, 1))
+def _dapo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J, DAPO's equation 8 over one update, each token weighted alike; and the ratios of the tokens."""
+    mask, ratio = call["completion_mask"], np.exp(log_ratio)
+    advantages = np.broadcast_to(call["advantages"][:, None], mask.shape)
     gain = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
-    return float(-(gain * (lengths > 0)).mean())
+    return float(-(gain * mask).sum() / (call["num_items_in_batch"] / UPDATES)), ratio
+
+
+def _gspo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J, GSPO's equation 5 over some sequences, each weighted alike; and the ratios of the sequences."""
+    lengths, advantages = call["completion_mask"].sum(axis=1), call["advantages"]
+    ratio = np.exp((log_ratio * call["completion_mask"]).sum(axis=1) / np.maximum(lengths, 1))
+    gain = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
+    return float(-(gain * (lengths > 0)).mean()), ratio
 
 
 @pytest.fixture
@@ -94,44 +93,31 @@ def _capture(
     return calls, job
 
 
-def test_the_loss_is_dapos_token_level_clip_higher_objective(
-    captured: tuple[list[dict[str, Any]], TrainingJob],
+@pytest.mark.parametrize(
+    ("objective", "loss_of", "clips", "rounding"),
+    [("dapo", _dapo, {}, (1e-4, 1e-6)), ("gspo", _gspo, {"clip_low": 3e-4, "clip_high": 4e-4}, (1e-3, 1e-5))],
+    ids=["dapo", "gspo"],
+)
+def test_the_loss_is_the_objective_s(
+    objective: str, loss_of: Any, clips: Any, rounding: Any, make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
-    calls, job = captured
+    calls, job = _capture(make_job, verifier, objective=objective, **clips)
     explore = job.config.explore
     assert len(calls) > 8, "four updates, each of several micro-batches"
-    tokens = float(calls[0]["num_items_in_batch"]) / explore.updates_per_step
     kept = sum(call["completion_mask"].sum() for call in calls)
     assert kept == calls[0]["num_items_in_batch"], "tokens of the update are counted after dynamic sampling"
     clipped_low = clipped_high = 0
     for call in calls:
-        new = _log_probs(call["logits"], call["completion_ids"], explore.temperature)
-        old = call["old_per_token_logps"]
-        mask, advantages = call["completion_mask"], call["advantages"]
-        expected = _dapo_loss(new, old, advantages, mask, tokens, explore.clip_low, explore.clip_high)
-        assert call["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-6)
-        ratio = np.exp(new - old) * mask
-        clipped_low += int(((ratio < 1 - explore.clip_low) & (advantages[:, None] < 0) & (mask > 0)).sum())
-        clipped_high += int(((ratio > 1 + explore.clip_high) & (advantages[:, None] > 0)).sum())
+        log_ratio = _log_probs(call["logits"], call["completion_ids"], explore.temperature)
+        log_ratio -= call["old_per_token_logps"]
+        expected, ratio = loss_of(log_ratio, call, explore.clip_low, explore.clip_high)
+        assert call["loss"] == pytest.approx(expected, rel=rounding[0], abs=rounding[1])
+        held, advantages = call["completion_mask"] > 0, call["advantages"]
+        if ratio.ndim == 2:
+            ratio, advantages = ratio[held], np.broadcast_to(advantages[:, None], held.shape)[held]
+        clipped_low += int(((ratio < 1 - explore.clip_low) & (advantages < 0)).sum())
+        clipped_high += int(((ratio > 1 + explore.clip_high) & (advantages > 0)).sum())
     assert clipped_low and clipped_high, "the case must exercise both clips"
-
-
-def test_gspo_has_one_ratio_for_each_sequence_and_weighs_sequences_alike(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
-) -> None:
-    low, high = 3e-4, 4e-4
-    calls, job = _capture(make_job, verifier, objective="gspo", clip_low=low, clip_high=high)
-    assert len(calls) > 8
-    clipped = 0
-    for call in calls:
-        new = _log_probs(call["logits"], call["completion_ids"], job.config.explore.temperature)
-        old, mask = call["old_per_token_logps"], call["completion_mask"]
-        expected = _gspo_loss(new, old, call["advantages"], mask, low, high)
-        assert call["loss"] == pytest.approx(expected, rel=1e-3, abs=1e-5)
-        ratio = np.exp(((new - old) * mask).sum(axis=1) / np.maximum(mask.sum(axis=1), 1))
-        clipped += int(((ratio > 1 + high) & (call["advantages"] > 0)).sum())
-        clipped += int(((ratio < 1 - low) & (call["advantages"] < 0)).sum())
-    assert clipped, "the case must exercise the clip"
 
 
 def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(

@@ -99,29 +99,13 @@ def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> N
         write_final_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=2)
     with pytest.raises(StageError, match=r"2 unexpected shard.*\(step 1, rank 1\)"):
         write_final_shards(tmp_path / "in", tmp_path / "out", steps=3, ranks=1)
-    with pytest.raises(StageError, match="no trajectory shards"):
-        write_final_shards(tmp_path, tmp_path / "out")
-
-
-def test_sealing_again_removes_leftovers(phase, tmp_path: Path) -> None:
-    for (step, rank), rows in phase(2, 1).items():
-        write_shard(tmp_path / "in", step, rank, 0, rows)
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "step-000009.rank-00.parquet").write_bytes(b"")
-    (out / ".step-000001.rank-00.parquet.tmp").write_bytes(b"")
-    write_final_shards(tmp_path / "in", out)
-    assert sorted(p.name for p in out.iterdir()) == [
-        "step-000001.rank-00.parquet",
-        "step-000002.rank-00.parquet",
-    ]
 
 
 def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Path) -> None:
     shards = phase(4, 2)
     for (step, rank), rows in shards.items():
         write_shard(tmp_path / "in", step, rank, 0, rows[::-1])
-    written = write_final_shards(tmp_path / "in", tmp_path / "written")
+    written = write_final_shards(tmp_path / "in", tmp_path / "written", steps=4, ranks=2)
     parts = consolidate(written[::-1], tmp_path / "out", rows_per_file=25)
     assert [p.name for p in parts] == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
     assert [pq.read_metadata(p).num_rows for p in parts] == [25, 25, 14]
@@ -134,12 +118,6 @@ def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Pa
     pq.write_table(to_table(everything[::-1]), tmp_path / "one.parquet", row_group_size=9)
     again = consolidate([tmp_path / "one.parquet"], tmp_path / "again", rows_per_file=25)
     assert [p.read_bytes() for p in again] == [p.read_bytes() for p in parts]
-
-
-def test_consolidating_again_replaces_old_parts(phase, tmp_path: Path) -> None:
-    path = write_shard(tmp_path / "in", 1, 0, 0, phase(1, 1)[1, 0])
-    consolidate([path], tmp_path / "out", rows_per_file=2)
-    assert consolidate([path], tmp_path / "out") == list((tmp_path / "out").iterdir())
 
 
 def test_consolidating_two_attempts_of_one_shard_is_refused(phase, tmp_path: Path) -> None:

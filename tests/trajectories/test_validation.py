@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.trajectories import validation
 from rloop_core.trajectories.schema import to_table
 from rloop_core.trajectories.validation import CompletenessReport, prove_complete
 
 STEPS, RANKS, GROUPS, SIZE = 3, 2, 2, 4
-
-
-@pytest.fixture(autouse=True, params=[1, 1_000_000], ids=["file by file", "all at once"], scope="module")
-def batches(request: pytest.FixtureRequest) -> Iterator[None]:
-    """However much of the record is counted at a time, and wherever a group is cut, what is found is the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validation, "_ROWS_AT_ONCE", request.param)
-        yield
 
 
 def prove(rows: list[dict[str, Any]]) -> CompletenessReport:
@@ -46,15 +36,11 @@ def test_a_complete_phase_is_reported_with_its_counts(rows) -> None:
     assert report.min_groups_in_a_step == report.max_groups_in_a_step == 4
 
 
-def test_more_groups_than_required_are_accepted(rows, rollout) -> None:
+def test_more_groups_than_required_are_accepted_and_a_group_may_lie_in_two_files(rows, rollout) -> None:
     more = [rollout(2, 0, 0, "extra", sample, "p9") for sample in range(SIZE)]
     assert prove(rows + more).max_groups_in_a_step == 5
-
-
-def test_a_group_that_lies_in_two_files_is_whole(rows) -> None:
-    cut = rows[: len(rows) // 2 - 2]
-    late = rows[len(cut) :]
-    assert prove([*late, *cut]) == prove(rows) == prove([*cut[1:], *late, cut[0]])
+    cut = len(rows) // 2 - 2
+    assert prove([*rows[cut:], *rows[:cut]]) == prove(rows)
 
 
 @settings(max_examples=6)
@@ -67,22 +53,30 @@ def test_a_removed_or_doubled_row_is_found_with_its_group(rows, index: int) -> N
         prove([*rows, rows[index]])
 
 
-def test_missing_steps_and_groups_are_named(rows) -> None:
-    with pytest.raises(StageError, match=r"2 missing \(step, rank\): \(2, 0\), \(2, 1\)"):
-        prove([row for row in rows if row["step"] != 2])
-    with pytest.raises(StageError, match=r"1 step\(s\) with fewer than 4 groups: 3"):
-        prove([row for row in rows if row["group_id"] != "s3r1g1"])
-    with pytest.raises(StageError, match=r"2 unexpected \(step, rank\): \(4, 0\), \(4, 1\)"):
-        prove([*rows, *({**row, "step": 4, "group_id": "late"} for row in rows if row["step"] == 1)])
+def _of(rows: list[dict[str, Any]], group: str, **changes: Any) -> list[dict[str, Any]]:
+    return [{**row, **changes} if row["group_id"] == group else row for row in rows]
 
 
-def test_wrong_sample_numbers_and_mixed_groups_are_found(rows) -> None:
-    shifted = [{**row, "sample": row["sample"] + 1} if row["group_id"] == "s1r0g0" else row for row in rows]
-    with pytest.raises(StageError, match=r"incomplete group.*s1r0g0"):
-        prove(shifted)
-    reused = [{**row, "group_id": "s1r0g0"} if row["group_id"] == "s2r0g0" else row for row in rows]
-    with pytest.raises(StageError, match="spread over several"):
-        prove(reused)
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda rows: [row for row in rows if row["step"] != 2], r"2 missing \(step, rank\): \(2, 0\), \(2, 1\)"),
+        (lambda rows: [row for row in rows if row["group_id"] != "s3r1g1"], r"1 step\(s\) with fewer than 4 groups: 3"),
+        (
+            lambda rows: [*rows, *({**row, "step": 4, "group_id": "late"} for row in rows if row["step"] == 1)],
+            r"2 unexpected \(step, rank\): \(4, 0\), \(4, 1\)",
+        ),
+        (
+            lambda rows: [{**row, "sample": row["sample"] + (row["group_id"] == "s1r0g0")} for row in rows],
+            r"incomplete group.*s1r0g0",
+        ),
+        (lambda rows: _of(rows, "s2r0g0", group_id="s1r0g0"), r"spread over several.*: s1r0g0"),
+    ],
+    ids=["step", "group", "unexpected", "samples", "spread"],
+)
+def test_what_is_missing_or_too_much_is_named(rows, change, told: str) -> None:
+    with pytest.raises(StageError, match=told):
+        prove(change(rows))
 
 
 def test_an_empty_record_is_an_error() -> None:
