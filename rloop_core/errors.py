@@ -14,13 +14,7 @@ RESUMES = "start the same command again: it resumes"
 
 
 class RLoopError(Exception):
-    """An error that the user can fix.
-
-    Args:
-        what: What is wrong, in one sentence.
-        field: The config field, file, line or store path at fault.
-        fix: What to do about it, in the imperative.
-    """
+    """An error that the user can fix: what is wrong, the config field or file at fault, and what to do about it."""
 
     exit_code = 1
 

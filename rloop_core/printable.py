@@ -48,12 +48,7 @@ def visible(text: str) -> str:
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """Mask the secrets of this process's environment, and passwords in URIs.
-
-    Args:
-        text: Any text.
-        environment: Used instead of this process's environment.
-    """
+    """Mask the secrets of an environment, by default this process's, and passwords in URIs."""
     known = os.environ if environment is None else environment
     named = tuple(sorted((name, value) for name, value in known.items() if _names_secret(name)))
     for secret in _forms(named):

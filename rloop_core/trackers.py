@@ -216,14 +216,8 @@ def check_trackers(config: Config) -> None:
 def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable[[str], None]) -> Iterator[Log]:
     """Yield a function that logs a row of a stage, `step` and numbers by name, to every tracker in `report_to`.
 
-    An error in a tracker is noted once, and that tracker gets nothing more: it must not fail a stage.
-
-    Args:
-        config: The run's config.
-        stage: `explore` or `rft`.
-        iteration: Iteration number.
-        key: The same whenever the same stage starts again.
-        note: Called with a line about each tracker that failed.
+    An error in a tracker is noted once, and that tracker gets nothing more: it must not fail a stage. `key` is the same
+    whenever the same stage (`explore` or `rft`) starts again.
     """
     name, placement = f"{config.name}-{iteration:03d}-{stage}", config.placement
     settings = dict(_flat(config.model_dump(mode="json", exclude={"placement"})))
@@ -249,8 +243,8 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
     def log(row: dict[str, Any]) -> None:
         numbers = [(name, value) for name, value in _flat(row, "/") if isinstance(value, int | float)]
         values = {f"{stage}/{name}": float(value) for name, value in numbers if name not in _STEPS}
-        for name, tracker in list(trackers.items()):
-            with guarded(name):
+        for opened, tracker in list(trackers.items()):
+            with guarded(opened):
                 tracker.log(int(row["step"]), values)
 
     failed = True
@@ -258,8 +252,8 @@ def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable
         yield log
         failed = False
     finally:
-        for kind, tracker in list(trackers.items()):
-            with guarded(kind):
+        for opened, tracker in list(trackers.items()):
+            with guarded(opened):
                 tracker.close(failed=failed)
 
 

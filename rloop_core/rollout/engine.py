@@ -23,44 +23,35 @@ ENGINE_STARTS = "rloop: a rollout engine starts"
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How completions are sampled.
-
-    Args:
-        samples: Completions per problem.
-        temperature: Softmax temperature.
-        top_p: Nucleus mass.
-        max_tokens: Completion budget, in tokens.
-        batch: Sequences of a batch; no more are generated together.
-        seed: Seed of the whole sampling.
-    """
+    """How completions are sampled."""
 
     samples: int
+    """Completions per problem."""
     temperature: float
     top_p: float
     max_tokens: int
+    """Completion budget, in tokens."""
     batch: int
+    """Sequences of a batch; no more are generated together."""
     seed: int
+    """Seed of the whole sampling."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """One sampled completion.
-
-    Args:
-        problem: Its problem.
-        sample: Index among the problem's samples.
-        token_ids: Sampled ids, including the ending eos.
-        text: Decoded without special tokens.
-        finished: Whether it ends with an eos token.
-        logprob_sum: Sum of its tokens' log-probabilities in nats, after temperature and nucleus.
-    """
+    """One sampled completion."""
 
     problem: EncodedProblem
     sample: int
+    """Index among the problem's samples."""
     token_ids: list[int]
+    """Sampled ids, including the ending eos."""
     text: str
+    """Decoded without special tokens."""
     finished: bool
+    """Whether it ends with an eos token."""
     logprob_sum: float
+    """Sum of its tokens' log-probabilities in nats, after temperature and nucleus."""
 
 
 class RolloutEngine(Protocol):
@@ -71,10 +62,7 @@ class RolloutEngine(Protocol):
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield (number, completions) for each batch of `plan_batches` when it is done, in any order.
 
-        Args:
-            problems: The problems to answer.
-            settings: How to sample.
-            batches: Numbers of the batches to sample; None samples all.
+        `batches` are the numbers of the batches to sample; None samples all.
         """
         ...
 
@@ -102,15 +90,7 @@ def make_completions(
     tokenizer: PreTrainedTokenizerBase,
     eos: Collection[int],
 ) -> list[Completion]:
-    """Build the completions of one batch.
-
-    Args:
-        problems: The problems of the sampling.
-        pairs: One batch of `plan_batches`.
-        samples: Token ids and summed log-probability of each pair's completion.
-        tokenizer: The policy's.
-        eos: Token ids that end a completion.
-    """
+    """Build the completions of one batch of `plan_batches`, from token ids and summed log-probability of each pair."""
     texts = tokenizer.batch_decode([ids for ids, _ in samples], skip_special_tokens=True)
     return [
         Completion(problems[index], sample, ids, text, bool(ids) and ids[-1] in eos, logprob_sum)

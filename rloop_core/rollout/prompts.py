@@ -28,18 +28,13 @@ _BYTES, _BYTES_A_CHARACTER = 4 << 30, 100
 
 @dataclass(frozen=True, slots=True)
 class EncodedProblem:
-    """A problem with its tokenized prompt.
-
-    Args:
-        problem_id: Content hash of the problem.
-        prompt: Rendered prompt.
-        prompt_ids: Its token ids, including special tokens.
-        gold: Reference answer.
-    """
+    """A problem with its tokenized prompt."""
 
     problem_id: str
+    """Content hash of the problem."""
     prompt: str
     prompt_ids: tuple[int, ...]
+    """The rendered prompt's token ids, including special tokens."""
     gold: str
 
 
@@ -95,13 +90,7 @@ def check_vocabulary(
     *,
     trust_remote_code: bool = False,
 ) -> None:
-    """Check that the model has an embedding for every token of the prompts, and for padding and eos.
-
-    Args:
-        folder: Folder of the policy; its config.json is read.
-        tokenizer: The policy's.
-        prompts: The prompts.
-        trust_remote_code: Run Python code that comes with the model.
+    """Check that the model in `folder` has an embedding for every token of the prompts, and for padding and eos.
 
     Raises:
         ConfigError: It lacks some.

@@ -26,25 +26,19 @@ Share = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Completions of one policy to one problem set, which `record_samples` records.
-
-    Args:
-        policy: Folder of the policy.
-        problems: The problems to answer.
-        settings: How to sample.
-        folder: Folder of the shards, one per batch; whole shards are kept.
-        label: Prefix of the group ids.
-        step: RL step of the policy, for the record.
-        first_rank: `rank` of the first batch in the record.
-    """
+    """Completions of one policy to one problem set, which `record_samples` records."""
 
     policy: Path
     problems: Iterable[Problem]
     settings: SamplingSettings
     folder: Path
+    """Folder of the shards, one per batch; whole shards are kept."""
     label: str
+    """Prefix of the group ids."""
     step: int = 0
+    """RL step of the policy, for the record."""
     first_rank: int = 0
+    """`rank` of the first batch in the record."""
 
 
 def record_samples(
@@ -59,16 +53,8 @@ def record_samples(
 ) -> list[list[Path]]:
     """Sample, judge and record, for harvest, evaluate and `rloop evaluate` alike.
 
-    Successive samplings of one policy share its engine.
-
-    Args:
-        config: The run's config.
-        samplings: What to sample.
-        device: "cpu" or "cuda".
-        run: Name of the run, for the record.
-        iteration: Iteration number, for the record.
-        share: This machine's share of the batches.
-        on_batch: Called with (index of the sampling, its batches done, its batches) after each batch.
+    Successive samplings of one policy share its engine. `on_batch` is called with (index of the sampling, its batches
+    done, its batches) after each batch.
 
     Returns:
         The shards of all batches of each sampling, in order; those of other shares may be missing.

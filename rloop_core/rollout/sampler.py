@@ -61,14 +61,9 @@ class TransformersSampler:
         """Do nothing: this engine starts no process."""
 
     def sample_ids(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[list[int]]:
-        """Sample one completion per prompt from torch's global random state.
+        """Sample one completion per prompt from torch's global random state, at most `settings.batch` at a time.
 
-        Args:
-            prompts: Token ids; equal prompts are read once.
-            settings: How to sample; at most `batch` sequences at a time.
-
-        Returns:
-            Token ids up to and including the first eos.
+        Prompts and completions are token ids; a completion ends with its first eos.
         """
         import torch
 
@@ -163,10 +158,6 @@ class LogProbRecorder:
     `generate` applies its own warpers after the processors it is given, where their result cannot be read. So the same
     warpers run here, and `generate` is given neither setting. A token is known at the next call only, so the scores of
     one step are held.
-
-    Args:
-        temperature: Softmax temperature.
-        top_p: Nucleus mass.
     """
 
     def __init__(self, temperature: float, top_p: float) -> None:
@@ -186,11 +177,7 @@ class LogProbRecorder:
         return scores
 
     def take(self, ids: torch.Tensor) -> list[list[float]]:
-        """Return the log-probabilities of the tokens sampled since the last call, for each row of `ids`.
-
-        Args:
-            ids: `generate`'s result.
-        """
+        """Return log-probabilities of the tokens sampled since the last call, for each row of `generate`'s `ids`."""
         import torch
 
         self._record(ids)

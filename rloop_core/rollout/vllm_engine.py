@@ -58,27 +58,18 @@ _AGAIN = "start the same command again: it goes on after the batches that are do
 
 @dataclass
 class _Replica:
-    """One replica's progress.
-
-    Attributes:
-        number: Counted from 0.
-        pending: Sequences that it was given and has not finished.
-        active_at: When it last returned tokens, or got work while it had none.
-    """
+    """One replica's progress."""
 
     number: int
+    """Counted from 0."""
     pending: int = 0
+    """Sequences that it was given and has not finished."""
     active_at: float = field(default_factory=time.monotonic)
+    """When it last returned tokens, or got work while it had none."""
 
 
 class VllmEngine:
     """A `RolloutEngine`. Each sequence has a seed derived from its batch's seed and its position in the batch.
-
-    Args:
-        config: The run's config.
-        policy: Folder of the policy.
-        device: "cpu" or "cuda".
-        tokenizer: The policy's.
 
     Raises:
         ConfigError: vLLM is not installed, or too few devices are visible.
@@ -128,7 +119,11 @@ class VllmEngine:
                 while waiting and (replica := self._least_busy(settings.batch)):
                     number = waiting.popleft()
                     prompts = [problems[index].prompt_ids for index, _ in plan[number]]
-                    in_flight[self._submit(replica, prompts, settings, batch_seed(settings, number))] = number
+                    if not replica.pending:
+                        replica.active_at = time.monotonic()
+                    replica.pending += len(prompts)
+                    work = self._generate_batch(replica, prompts, settings, batch_seed(settings, number))
+                    in_flight[self._in_loop(work)] = number
                 for done in wait(in_flight, _POLL_SECONDS, FIRST_COMPLETED).done:
                     number = in_flight.pop(done)
                     yield number, make_completions(problems, plan[number], done.result(), self._tokenizer, self._eos)
@@ -167,14 +162,6 @@ class VllmEngine:
         """Return the replica with the least pending work; None if that is enough for now."""
         replica = min(self._replicas, key=lambda replica: replica.pending)
         return replica if replica.pending <= (_BATCHES_IN_FLIGHT - 1) * batch else None
-
-    def _submit(
-        self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
-    ) -> Future[list[tuple[list[int], float]]]:
-        if not replica.pending:
-            replica.active_at = time.monotonic()
-        replica.pending += len(prompts)
-        return self._in_loop(self._generate_batch(replica, prompts, settings, seed))
 
     async def _generate_batch(
         self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
@@ -253,6 +240,14 @@ def _set_environment(config: Config, device: str) -> None:
 
 def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict[str, Any]:
     placement = config.placement
+    longest = config.prompt.max_tokens + max(config.explore.max_completion_tokens, config.longest_evaluation)
+    on_cpu = {
+        "enforce_eager": True,
+        # vLLM rewinds a sequence's generator after a chunk of its prompt, which a CPU's generator cannot do.
+        "enable_chunked_prefill": False,
+        "max_num_seqs": placement.generation_batch,
+        "max_num_batched_tokens": max(_CPU_PREFILL_TOKENS, longest),
+    }
     return {
         "model": str(policy),
         "skip_tokenizer_init": True,  # prompts and completions are token ids
@@ -261,7 +256,7 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "seed": 0,  # each sequence has its own
         "trust_remote_code": config.policy.trust_remote_code,
         "generation_config": "vllm",  # ignore the model's own sampling settings
-        "max_model_len": _longest_sequence(config),
+        "max_model_len": longest,
         "max_num_seqs": min(_BATCHES_IN_FLIGHT * placement.generation_batch, _MOST_SEQUENCES),
         "max_num_batched_tokens": _PREFILL_TOKENS,
         "gpu_memory_utilization": placement.vllm.memory,
@@ -272,19 +267,5 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "logprobs_mode": "processed_logprobs",  # after temperature and nucleus
         "stream_interval": _STREAM_INTERVAL,
         "disable_log_stats": True,
-        **(_on_cpu(config) if device == "cpu" else {}),
-    }
-
-
-def _longest_sequence(config: Config) -> int:
-    return config.prompt.max_tokens + max(config.explore.max_completion_tokens, config.longest_evaluation)
-
-
-def _on_cpu(config: Config) -> dict[str, Any]:
-    # vLLM rewinds a sequence's generator after a chunk of its prompt, which a CPU's generator cannot do.
-    return {
-        "enforce_eager": True,
-        "enable_chunked_prefill": False,
-        "max_num_seqs": config.placement.generation_batch,
-        "max_num_batched_tokens": max(_CPU_PREFILL_TOKENS, _longest_sequence(config)),
+        **(on_cpu if device == "cpu" else {}),
     }

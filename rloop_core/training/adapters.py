@@ -90,13 +90,9 @@ def policy_of(trainer: Any, config: Config) -> tuple[Any, State | None]:
 def merged_weights(state: State, scale: float, *, dtype: str) -> State:
     """Return W + scale B A under the policy's own names, summed in float32, then in `dtype` in the host's memory.
 
+    `state` is a peft model's whole state: A (rank, in), B (out, rank), W (out, in); `scale` is alpha / rank.
     The model is left alone: merging adapters into it and taking them out again changes its weights by rounding, so a
     phase that saved a snapshot would continue differently from one that did not.
-
-    Args:
-        state: A peft model's whole state; A (rank, in), B (out, rank), W (out, in).
-        scale: alpha / rank.
-        dtype: "float32" or "bfloat16".
     """
     import torch
 
@@ -107,7 +103,7 @@ def merged_weights(state: State, scale: float, *, dtype: str) -> State:
             continue
         weight = value.detach()
         if pair := _adapters_of(name, state):
-            weight = _merged(weight, [adapter.detach() for adapter in pair], scale)
+            weight = _merged(weight, pair, scale)
         merged[_plain_name(name)] = weight.to("cpu", target)
     return merged
 
@@ -117,11 +113,8 @@ def keep_frozen_weights_in_sync(generation: Any, scale: float) -> None:
 
     TRL 1.16 adds the adapters to the model's own weights, sends the sums, and subtracts them again. In bfloat16
     (W + D) - D is not W: the frozen weights drift from theta_i's, and a resumed phase, whose checkpoint holds the
-    adapters alone, puts them on other weights than they were trained on.
-
-    Args:
-        generation: TRL's `VLLMGeneration` of a trainer whose model is peft's.
-        scale: alpha / rank.
+    adapters alone, puts them on other weights than they were trained on. `generation` is TRL's `VLLMGeneration` of a
+    trainer whose model is peft's; `scale` is alpha / rank.
     """
     generation._iter_named_params = lambda: _iterate_merged(generation.model, scale, generation._dist.gather_params)
 
@@ -154,8 +147,8 @@ def _adapters_of(name: str, tensors: State) -> list[Any]:
 
 
 def _merged(weight: Any, pair: list[Any], scale: float) -> Any:
-    down, up = pair
-    return weight.float() + scale * (up.float() @ down.float())
+    down, up = (adapter.detach().float() for adapter in pair)
+    return weight.float() + scale * (up @ down)
 
 
 def _plain_name(name: str) -> str:

@@ -30,14 +30,7 @@ _AVERAGED = {
 
 
 class StepBoundary(TrainerCallback):  # type: ignore[misc]
-    """Turns TRL's logs of updates into one row per RL step, and saves snapshots.
-
-    Args:
-        trainer: The trainer, for its step metrics and problem stream.
-        config: The run's config.
-        log: Takes the rows; None on all ranks but the first.
-        save_snapshot: Writes the policy's current weights, given the RL step.
-    """
+    """Turns TRL's logs of updates into one row per RL step for `log` (None on ranks but the first); saves snapshots."""
 
     def __init__(
         self, trainer: DapoTrainer, config: Config, log: MetricsLog | None, save_snapshot: Callable[[int], None]

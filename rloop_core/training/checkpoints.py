@@ -27,20 +27,16 @@ _DIGESTED_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint.
-
-    Args:
-        updates: Optimizer updates done.
-        cursor: Position in the problem stream.
-        ranks: Processes that made it; it holds the random state of each.
-        files: Size and, of small files, SHA-256 of all that a resume needs, by path below the phase's work folder.
-        folder: Folder of the checkpoint.
-    """
+    """A complete checkpoint."""
 
     updates: int
+    """Optimizer updates done."""
     cursor: int
+    """Position in the problem stream."""
     ranks: int
+    """Processes that made it; it holds the random state of each."""
     files: dict[str, tuple[int, str | None]]
+    """Size and, of small files, SHA-256 of all that a resume needs, by path below the phase's work folder."""
     folder: Path = Path()
 
 
@@ -63,13 +59,9 @@ def sizes_for_resume(folder: Path, step: int, rank: int = 0) -> dict[str, int]:
 
 
 def mark_complete(folder: Path, updates: int, cursor: int, ranks: int, views: Iterable[Mapping[str, int]]) -> None:
-    """Write a checkpoint's marker.
+    """Write the marker of the checkpoint in `folder`, from `sizes_for_resume` of every rank.
 
-    Args:
-        folder: Folder of the checkpoint, below `work/checkpoints`.
-        updates, cursor, ranks: See `Checkpoint`.
-        views: `sizes_for_resume` of every rank. A shared file system may show a file that another machine has just
-            written too short, but never too long.
+    A shared file system may show a file that another machine has just written too short, but never too long.
     """
     work = folder.parent.parent
     sizes: dict[str, int] = {}
@@ -88,10 +80,7 @@ def last_checkpoint(
 ) -> Checkpoint | None:
     """Return the newest whole checkpoint, and remove those that a crash left unfinished or that are damaged.
 
-    Args:
-        directory: Folder of the checkpoints, below the phase's work folder.
-        on_note: Called with a line if there are damaged ones.
-        remove: Of several ranks, one removes them, else none would know why.
+    `on_note` is called with a line if there are damaged ones. Of several ranks, one removes them, else none would know.
     """
     whole: list[Checkpoint] = []
     damaged: list[str] = []

@@ -33,13 +33,7 @@ def explore(
 
     Each rank takes its share of every generation batch and has its own random state. So N ranks record as many rollouts
     of the same problems as one rank, and resume as exactly, but sample other completions and sum in another order.
-
-    Args:
-        job: The phase.
-        problems: Training problems.
-        verifier: Judges completions.
-        on_step: Called with each RL step's metrics.
-        on_note: Called with a line if checkpoints are damaged.
+    `on_step` is called with each RL step's metrics, `on_note` with a line if checkpoints are damaged.
 
     Raises:
         StageError: The phase did not reach its last RL step, its loss is not finite, or it began with other ranks.
@@ -74,15 +68,7 @@ def explore(
 def make_trainer(
     job: TrainingJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
 ) -> DapoTrainer:
-    """Make the trainer of a phase.
-
-    Args:
-        job: The phase.
-        problems: Training problems.
-        verifier: Judges completions.
-        cursor: Position in the problem stream.
-        record: Write the rollouts to shards; benchmarks leave it out.
-    """
+    """Make the trainer of a phase, from position `cursor` in the problem stream; benchmarks do not `record`."""
     from datasets import Dataset
     from trl.rewards import get_soft_overlong_punishment
 

@@ -17,17 +17,11 @@ if TYPE_CHECKING:
 class ProblemStream:
     """Endless passes over `count` problems, each pass in its own order: a function of the seed and the cursor alone.
 
-    So a phase resumes from the cursor, in any pass, and dynamic sampling may draw any number of problems per RL step.
-
-    Args:
-        count: Number of problems.
-        seed: Seed of the orders.
-        cursor: Problems taken so far.
+    So a phase resumes from the cursor, the number of problems taken so far, in any pass, and dynamic sampling may draw
+    any number of problems per RL step.
     """
 
     def __init__(self, count: int, seed: int, cursor: int = 0) -> None:
-        if count < 1:
-            raise ValueError("a stream needs at least one problem")
         self._count = count
         self._seed = seed
         self.cursor = cursor
@@ -57,10 +51,7 @@ def informative_groups(correct: Sequence[bool], group_size: int) -> list[int]:
     """Return the indices of the groups with both correct and wrong rollouts.
 
     Accuracy decides, not the shaped reward: an overlong punishment must not make a solved problem look informative.
-
-    Args:
-        correct: One outcome per rollout, group after group; shape (groups * group_size,).
-        group_size: G.
+    `correct` has one outcome per rollout, group after group: shape (groups * group_size,).
     """
     groups = [correct[start : start + group_size] for start in range(0, len(correct), group_size)]
     return [index for index, group in enumerate(groups) if any(group) and not all(group)]
@@ -68,14 +59,10 @@ def informative_groups(correct: Sequence[bool], group_size: int) -> list[int]:
 
 @dataclass
 class GroupBatch:
-    """Collects this rank's groups of one RL step over several generation rounds, with the surplus of other ranks.
-
-    Args:
-        wanted: Groups that this rank needs.
-        group_size: G.
-    """
+    """Collects this rank's groups of one RL step over several generation rounds, with the surplus of other ranks."""
 
     wanted: int
+    """Groups that this rank needs."""
     group_size: int
     in_update: set[str] = field(default_factory=set)
     """Ids of the groups that this rank added and that are in the update, of this rank or of another."""
@@ -103,7 +90,8 @@ class GroupBatch:
             else:
                 self._surplus.append((name, part))
         if self._fill is None:
-            self._fill = _masked(_select(output, 0, self.group_size))
+            part = _select(output, 0, self.group_size)
+            self._fill = part | {name: part[name] * 0 for name in ("advantages", "completion_mask")}
 
     def share(self, gather: Callable[[Any], list[Any]], rank: int) -> int:
         """Give surplus groups to ranks that miss some, and return how many groups all ranks together still miss.
@@ -143,16 +131,10 @@ def _select(output: Tensors, group: int, group_size: int) -> Tensors:
     return {name: value[rows].clone() for name, value in output.items() if value.ndim > 0}
 
 
-def _masked(part: Tensors) -> Tensors:
-    masked = dict(part)
-    for name in ("advantages", "completion_mask"):
-        masked[name] = part[name] * 0
-    return masked
-
-
 def _stack(parts: list[Tensors], pad_token_id: int) -> Tensors:
     """Concatenate along rows; prompts are padded on the left, everything after them on the right."""
     import torch
+    from torch.nn.functional import pad
 
     stacked: dict[str, Any] = {}
     for name in parts[0]:
@@ -160,14 +142,8 @@ def _stack(parts: list[Tensors], pad_token_id: int) -> Tensors:
         if tensors[0].ndim == 2:
             width = max(tensor.shape[1] for tensor in tensors)
             value = pad_token_id if name.endswith("_ids") else 0
-            left = name.startswith("prompt_")
-            tensors = [_pad(tensor, width, value, left) for tensor in tensors]
+            extra = [width - tensor.shape[1] for tensor in tensors]
+            sides = [(more, 0) if name.startswith("prompt_") else (0, more) for more in extra]
+            tensors = [pad(tensor, side, value=value) for tensor, side in zip(tensors, sides, strict=True)]
         stacked[name] = torch.cat(tensors)
     return stacked
-
-
-def _pad(tensor: torch.Tensor, width: int, value: int, left: bool) -> torch.Tensor:
-    import torch
-
-    extra = width - tensor.shape[1]
-    return torch.nn.functional.pad(tensor, (extra, 0) if left else (0, extra), value=value)

@@ -30,12 +30,8 @@ after the rollouts, as means over the rounds of dynamic sampling."""
 class MetricsLog:
     """Two JSON-lines files: `metrics.jsonl` (what was computed) and `timings.jsonl` (how long it took).
 
-    Only the first is part of the artifact, whose digest must not depend on the clock.
-
-    Args:
-        directory: Folder of both files.
-        keep_steps: RL steps to keep of an earlier attempt; later lines are dropped.
-        on_step: Called with each step's metrics, including timings.
+    Only the first is part of the artifact, whose digest must not depend on the clock. Of an earlier attempt the first
+    `keep_steps` RL steps are kept. `on_step` is called with each step's metrics, including timings.
     """
 
     def __init__(self, directory: Path, keep_steps: int, on_step: Callable[[Row], None]) -> None:

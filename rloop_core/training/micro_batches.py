@@ -28,10 +28,6 @@ def split_by_tokens(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Return the rows' indices in micro-batches of similar lengths, the longest first.
 
     A micro-batch of n rows computes n times its longest row: at most `budget` tokens, unless one row alone is longer.
-
-    Args:
-        lengths: Tokens of each row.
-        budget: Most tokens of a micro-batch, padding included.
     """
     parts: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
@@ -59,18 +55,14 @@ def split_alike(lengths: Sequence[int], budget: int, accelerator: Any) -> list[l
 
 @dataclass(frozen=True)
 class Unpadded:
-    """Rows of prompt + completion that begin in the first column, as wide as the longest of them.
-
-    Attributes:
-        input_ids, attention_mask: Shape (rows, width).
-        kept: Columns at the end that hold all completions.
-        columns: Each kept column's index in its row's completion; -1 where it holds none. Shape (rows, kept).
-    """
+    """Rows of prompt + completion that begin in the first column, as wide as the longest of them: (rows, width)."""
 
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     kept: int
+    """Columns at the end that hold all completions."""
     columns: torch.Tensor
+    """Each kept column's index in its row's completion; -1 where it holds none. Shape (rows, kept)."""
 
     def spread(self, values: torch.Tensor, width: int) -> torch.Tensor:
         """Return values of the kept columns, (rows, kept), in their completions' columns: (rows, width), else 0."""

@@ -29,12 +29,7 @@ def finetune(
     `rft.start` fine-tunes the RL endpoint.
 
     Several ranks share the batches that one rank would train on, so their result differs by floating-point sums alone.
-
-    Args:
-        job: The fine-tuning.
-        prompt_ids: One row per trajectory.
-        completion_ids: One row per trajectory, including the ending eos.
-        on_update: Called after each update with its metrics.
+    Ids have one row per trajectory; completions include the ending eos. `on_update` is called with an update's metrics.
 
     Returns:
         `updates`, mean loss of the first and of the last update in nats per token, and `tokens` trained on.
@@ -89,12 +84,7 @@ def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
 def make_trainer(
     job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]], *, by_tokens: bool = True
 ) -> Any:
-    """Make the trainer of a fine-tuning, an `SFTTrainer`.
-
-    Args:
-        job, prompt_ids, completion_ids: See `finetune`.
-        by_tokens: Split updates by tokens; benchmarks leave it to TRL, which pads each to its longest row.
-    """
+    """Make the SFTTrainer of `finetune`; benchmarks leave updates to TRL, which pads each to its longest row."""
     from trl import SFTTrainer
 
     settings, remote = job.config.rft, job.config.policy.trust_remote_code

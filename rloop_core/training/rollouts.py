@@ -15,12 +15,6 @@ class AnswerReward:
     """TRL reward function: `correct` or `wrong` according to the verifier's verdict (DAPO, equation 7).
 
     The judgements of the last call stay readable, for the record and for dynamic sampling.
-
-    Args:
-        verifier: Judges completions.
-        correct: Score of a verdict `correct`.
-        wrong: Score of every other verdict.
-        eos_token_ids: Tokens that end a completion.
     """
 
     __name__ = "answer"

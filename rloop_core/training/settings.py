@@ -25,31 +25,26 @@ whole update, or the micro-batch's own rows or tokens, whose share in the update
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The inputs of a stage that trains: explore or rft.
-
-    Args:
-        config: The run's config.
-        seed: Seed of the stage.
-        policy: Folder of the policy to train: theta_i, or in an ablation the endpoint of RL.
-        work: Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics, and the trained policy.
-        device: "cpu" or "cuda".
-        rank: This process's rank; rank 0 writes metrics, snapshots and the policy.
-        ranks: Number of processes.
-        iteration: i, for the record of rollouts.
-        attempt: How often the stage was started before, for the record of rollouts.
-        theta: Folder of theta_i for rft to average with or to carry on; None where `policy` is theta_i.
-    """
+    """The inputs of a stage that trains: explore or rft."""
 
     config: Config
     seed: int
+    """Seed of the stage."""
     policy: Path
+    """Folder of the policy to train: theta_i, or in an ablation the endpoint of RL."""
     work: Path
+    """Scratch folder that survives a crash: shards, checkpoints, snapshots, metrics, and the trained policy."""
     device: str
+    """"cpu" or "cuda"."""
     rank: int = 0
+    """This process's rank; rank 0 writes metrics, snapshots and the policy."""
     ranks: int = 1
     iteration: int = 0
+    """i, for the record of rollouts."""
     attempt: int = 0
+    """How often the stage was started before, for the record of rollouts."""
     theta: Path | None = None
+    """Folder of theta_i for rft to average with or to carry on; None where `policy` is theta_i."""
 
 
 def not_finite(what: str, config: Config, stage: Literal["explore", "rft"]) -> StageError:

@@ -39,15 +39,9 @@ _VLLM_PREFILL_TOKENS = 8192
 class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer that records every rollout, samples dynamically, and resumes exactly at RL-step boundaries.
 
-    Args:
-        explore: The phase's settings; P is over all ranks.
-        problems: Encoded training problems.
-        stream: Problem order.
-        answer_reward: First reward; its judgements drive dynamic sampling.
-        recorder: Writes the rollouts; None records nothing (benchmarks only).
-        generation_batch: Sequences generated together, which bounds the KV cache.
-        micro_batch_tokens: Tokens computed together in scoring and updates, which bounds the activations.
-        **trl: GRPOTrainer's own arguments.
+    P is over all ranks. The judgements of `answer_reward`, the first reward, drive dynamic sampling. Benchmarks have no
+    `recorder`. At most `generation_batch` sequences are generated together, which bounds the KV
+    cache, and `micro_batch_tokens` computed together, which bounds the activations. `trl` are GRPOTrainer's arguments.
     """
 
     def __init__(
@@ -326,8 +320,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
 def _engine_arguments() -> Iterator[None]:
     """Bound the sequences of TRL's colocated vLLM, and widen its prefill, while a trainer starts it.
 
-    TRL 1.16 has no option for them: it asks for as many sequences as an RL step has rollouts, which vLLM refuses above
-    4,096, and which take `[sequences, vocabulary]` of the GPU's memory.
+    TRL 1.16 asks for as many sequences as an RL step has rollouts, which vLLM refuses above 4,096, and which take
+    `[sequences, vocabulary]` of the GPU's memory.
     """
     from trl.generation import vllm_generation
 

@@ -52,31 +52,26 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """Result of the filter.
-
-    Attributes:
-        status: "filtered", "widened" (a wider threshold was needed) or "carried" (the set is empty, which is allowed).
-        threshold: The last threshold; 1 takes every solved problem.
-        thresholds_tried: All thresholds, in order.
-        ledger: One row for each of `LEDGER_STEPS`.
-        hard_problems: Problems with a rate in the band, before the floors.
-        single_success_share: Share of the hard problems solved exactly once, where false positives concentrate; None
-            without hard problems.
-        rate_histogram: All problems by success rate: ten bins of 0.1 over [0, 1]; the last includes 1.
-        hard_histogram: Hard problems by success rate: ten equal bins over [0, threshold].
-        unsolved, always_solved: Problems never solved, and solved in every attempt.
-    """
+    """Result of the filter."""
 
     status: Literal["filtered", "widened", "carried"]
+    """widened: a wider threshold was needed; carried: the set is empty, which is allowed."""
     threshold: float
+    """The last threshold; 1 takes every solved problem."""
     thresholds_tried: tuple[float, ...]
     ledger: tuple[LedgerRow, ...]
+    """One row for each of `LEDGER_STEPS`."""
     hard_problems: int
+    """Problems with a rate in the band, before the floors."""
     single_success_share: float | None
+    """Share of the hard problems solved exactly once, where false positives concentrate; None without hard problems."""
     rate_histogram: tuple[int, ...]
+    """All problems by success rate: ten bins of 0.1 over [0, 1]; the last includes 1."""
     hard_histogram: tuple[int, ...]
+    """Hard problems by success rate: ten equal bins over [0, threshold]."""
     unsolved: int
     always_solved: int
+    """Problems never solved, and solved in every attempt."""
 
     @property
     def trajectories(self) -> int:
@@ -103,12 +98,6 @@ def filter_experts(
     cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased
     draw, the same on every machine. The result has the trajectory schema and is sorted by (step, rank, group_id,
     sample).
-
-    Args:
-        paths: Trajectory files of a phase.
-        settings: How the set is chosen.
-        out_path: Parquet file to write.
-        seed: Seed of the cap's draw.
 
     Raises:
         StageError: The set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
@@ -194,7 +183,10 @@ def _choose(
     ]
     chosen = np.empty(0, dtype=np.int64)
     if eligible.height:
-        _copy_candidates(record, eligible, candidates)
+        wanted = (pl.col("verdict") == CORRECT) & pl.col("problem_id").is_in(eligible["problem_id"].implode())
+        record.filter(wanted).sink_parquet(  # all columns, in the order of the record
+            candidates, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming"
+        )
         rows = _keys(candidates).sort(CANONICAL_ORDER, maintain_order=True)
         finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
         single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
@@ -207,16 +199,6 @@ def _choose(
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
     ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
     return ledger, chosen
-
-
-def _copy_candidates(record: pl.LazyFrame, eligible: pl.DataFrame, target: Path) -> None:
-    """Copy the correct rows of the eligible problems, all columns, in the order of the record."""
-    import polars as pl
-
-    wanted = (pl.col("verdict") == CORRECT) & pl.col("problem_id").is_in(eligible["problem_id"].implode())
-    record.filter(wanted).sink_parquet(
-        target, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming"
-    )
 
 
 def _keys(candidates: Path) -> pl.DataFrame:

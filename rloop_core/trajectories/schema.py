@@ -68,12 +68,9 @@ def to_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """
     expected = set(TRAJECTORY_SCHEMA.names)
     for index, row in enumerate(rows):
-        if row.keys() != expected:
-            differences = (("missing", sorted(expected - row.keys())), ("unknown", sorted(row.keys() - expected)))
-            parts = [f"{kind} column(s) {', '.join(names)}" for kind, names in differences if names]
-            what = f"trajectory row {index} has {' and '.join(parts)}"
-            fix = "write exactly the columns of TRAJECTORY_SCHEMA"
-            raise StageError(what, field="trajectories", fix=fix)
+        if wrong := sorted(row.keys() ^ expected):
+            kinds = ", ".join(f"{'unknown' if name in row else 'missing'} {name}" for name in wrong)
+            raise StageError(f"trajectory row {index} has other columns: {kinds}", field="trajectories")
     columns = []
     for field in TRAJECTORY_SCHEMA:
         try:
@@ -105,18 +102,12 @@ def check_schema(path: str | Path) -> None:
         what = f"{path} has trajectory schema version {version}, not {SCHEMA_VERSION}"
         fix = "write the file again with this version of rloop"
         raise StageError(what, field="trajectories", fix=fix)
-    differences = []
-    for name in dict.fromkeys([*TRAJECTORY_SCHEMA.names, *schema.names]):
-        if schema.names.count(name) != 1:
-            differences.append(f"{name} missing" if name not in schema.names else f"{name} repeated")
-        elif name not in TRAJECTORY_SCHEMA.names:
-            differences.append(f"{name} unknown")
-        elif not schema.field(name).equals(TRAJECTORY_SCHEMA.field(name)):
-            differences.append(f"{name} is '{schema.field(name)}', not '{TRAJECTORY_SCHEMA.field(name)}'")
-    if not differences and schema.names != TRAJECTORY_SCHEMA.names:
-        differences.append("columns in another order")
-    if differences:
-        raise StageError(f"{path} is no trajectory file: {'; '.join(differences)}", field="trajectories")
+    ours, theirs = list(TRAJECTORY_SCHEMA), list(schema)
+    differences = [f"{field.name} ({field.type}) missing" for field in ours if field not in theirs]
+    differences += [f"{field.name} ({field.type}) unknown" for field in theirs if field not in ours]
+    if theirs != ours:
+        what = "; ".join(differences) or "columns repeated or in another order"
+        raise StageError(f"{path} is no trajectory file: {what}", field="trajectories")
 
 
 def scan(paths: Sequence[str | Path]) -> pl.LazyFrame:

@@ -94,12 +94,8 @@ def winning_shards(paths: Iterable[str | Path]) -> dict[tuple[int, int], Path]:
 def write_final_shards(directory: str | Path, out_dir: str | Path, *, steps: int, ranks: int) -> list[Path]:
     """Write the winning shards of `directory` to `out_dir`, without their attempts, and return the paths in order.
 
-    Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone.
-
-    Args:
-        directory: Folder of the shards.
-        out_dir: Folder of the final shards; nothing else is in it.
-        steps, ranks: Exactly RL steps 1..steps of ranks 0..ranks-1 must be there.
+    Rows are in canonical order with `attempt` 0, so the result depends on the rollouts alone. Exactly RL steps 1..steps
+    of ranks 0..ranks-1 must be there. `out_dir` holds nothing yet.
 
     Raises:
         StageError: A (step, rank) is missing or unexpected, or a file has another schema.
@@ -128,13 +124,8 @@ def _seal(source: Path, target: Path) -> None:
 def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file: int = 200_000) -> list[Path]:
     """Write all rows of `paths` to `part-00000.parquet` and so on, in canonical order (step, rank, group, sample).
 
-    The parts depend on the rows and `rows_per_file` alone, not on the input files. One input row group at a time is in
-    memory.
-
-    Args:
-        paths: Trajectory files in any order, with ranges of (step, rank) that do not overlap, such as final shards.
-        out_dir: Folder of the parts; nothing else is in it.
-        rows_per_file: Rows of each part but the last.
+    The parts depend on the rows and `rows_per_file` alone, not on the input files, which come in any order; ranges
+    of (step, rank) must not overlap. A few input row groups are in memory at a time. `out_dir` holds nothing yet.
 
     Raises:
         StageError: There are no rows, a file has another schema, or files overlap (attempts of one step, most likely).

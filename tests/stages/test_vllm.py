@@ -1,11 +1,14 @@
-"""Stages that sample with vLLM (`make vllm-test`): the same record as from the other engine, and no process left."""
+"""`rloop run` and `rloop evaluate` with vLLM (`make vllm-test`): the other engine's record, and no process left."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -13,12 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.errors import StageCrashed
-from rloop_core.stages.runner import StageRunner
-from rloop_core.store import BASE_ITERATION, Manifest, Store
+from rloop_core.cli.interrupt import LINE
 from rloop_core.trajectories import SNAPSHOT_RANK
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from tests.conftest import SMOKE, small_config, start_rloop
+from tests.conftest import ROOT, SMOKE, command_environment, start_rloop
+from tests.faults.conftest import wait_until
 from tests.processes import still_running
 from tests.wide_policy import widen
 
@@ -28,7 +30,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test"),
 ]
 SET = ["iterations=1", "explore.snapshot_every=3", "harvest.snapshot_samples=4", "placement.parallel_evaluation=false"]
-SUMS = {"source": "reasoning_gym:chain_sum", "size": 10, "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1}}
 
 
 def smoke(folder: Path, policy: Path, engine: str) -> Path:
@@ -40,94 +41,83 @@ def smoke(folder: Path, policy: Path, engine: str) -> Path:
     return store / "smoke"
 
 
-def manifest(run: Path, stage: str) -> dict[str, Any]:
-    return json.loads((run / stage / "manifest.json").read_text())  # type: ignore[no-any-return]
-
-
-def rows(run: Path, stage: str, pattern: str) -> pa.Table:
-    return pa.concat_tables([pq.read_table(path) for path in sorted((run / stage).glob(pattern))])
-
-
 def test_evaluate_and_harvest_of_the_smoke_run_on_vllm(tmp_path: Path) -> None:
     policy = widen(tmp_path / "policy")
-    theirs, ours = (smoke(tmp_path, policy, engine) for engine in ("vllm", "transformers"))
-    stages = [folder.parent.relative_to(ours).as_posix() for folder in sorted(ours.rglob("manifest.json"))]
-    assert len([stage for stage in stages if stage.endswith(("evaluate", "harvest"))]) == 3
+    runs = [smoke(tmp_path, policy, engine) for engine in ("vllm", "transformers")]
+    sampled = {"evaluate": ("set-00", 8 * 4), "harvest": ("trajectories", 24 * 4)}
+    stages = [folder.parent.relative_to(runs[1]) for folder in sorted(runs[1].rglob("manifest.json"))]
+    assert [stage.name for stage in stages if stage.name in sampled] == ["evaluate", "evaluate", "harvest"]
     for stage in stages:
-        one, other = manifest(theirs, stage), manifest(ours, stage)
+        one, other = (json.loads((run / stage / "manifest.json").read_text()) for run in runs)
         assert one["counts"].keys() == other["counts"].keys() and one["metrics"].keys() == other["metrics"].keys()
-        drawer = f"{'transformers' if stage.endswith('explore') else 'vllm'} "
-        drew = stage.endswith(("explore", "harvest", "evaluate"))
-        assert (
-            (one["versions"].get("sampled_by") or "").startswith(drawer)
-            if drew
-            else "sampled_by" not in one["versions"]
-        )
-        if stage.endswith("explore"):
+        engine = (one["versions"].get("sampled_by") or "").partition(" ")[0]
+        assert engine == {"explore": "transformers"}.get(stage.name, "vllm" if stage.name in sampled else "")
+        if stage.name == "explore":
             assert one["digest"] == other["digest"], "the engine of the other stages is none of its business"
-        if stage.endswith("harvest"):
+        if stage.name == "harvest":
             assert one["fingerprint"] == other["fingerprint"], "where samples are drawn is placement"
-    for stage in (one for one in stages if one.endswith("evaluate")):
-        first, second = (rows(run, stage, "set-00/*.parquet") for run in (theirs, ours))
-        assert first.schema.equals(second.schema) and first.schema.names == TRAJECTORY_SCHEMA.names
-        assert first.num_rows == second.num_rows == 8 * 4
-        assert_same_kind_of_record(first, second)
-    harvest = next(stage for stage in stages if stage.endswith("harvest"))
-    first, second = (rows(run, harvest, "trajectories/*.parquet") for run in (theirs, ours))
-    first, second = (table.filter(pc.greater_equal(table["rank"], SNAPSHOT_RANK)) for table in (first, second))
-    assert first.num_rows == second.num_rows == 24 * 4
-    assert_same_kind_of_record(first, second)
+        if stage.name in sampled:
+            folder, count = sampled[stage.name]
+            first, second = (rows(run / stage / folder) for run in runs)
+            assert first.num_rows == second.num_rows == count
+            assert_same_kind_of_record(first, second)
+
+
+def rows(folder: Path) -> pa.Table:
+    """What the stage itself has sampled."""
+    table = pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*.parquet"))])
+    return table.filter(pc.greater_equal(table["rank"], SNAPSHOT_RANK if folder.name == "trajectories" else 0))
 
 
 def assert_same_kind_of_record(first: pa.Table, second: pa.Table) -> None:
     """The same prompts and golds, and every column as full; what was drawn may differ."""
+    assert first.schema.equals(second.schema) and first.schema.names == TRAJECTORY_SCHEMA.names
     for name in ("run", "iteration", "step", "attempt", "group_id", "sample", "problem_id", "prompt", "gold", "kept"):
         key = [("group_id", "ascending"), ("sample", "ascending")]
         assert first.sort_by(key)[name].to_pylist() == second.sort_by(key)[name].to_pylist(), name
-    for name in first.schema.names:
-        if name != "answer":
-            assert first[name].null_count == second[name].null_count, name
-    for table in (first, second):
-        assert all(value < 0 for value in table["logprob_sum"].to_pylist())
-        for row in table.to_pylist():
-            assert row["length"] == len(row["completion_ids"])
-            assert row["finished"] == (row["completion_ids"][-1] == 416)
-            assert (row["verdict"] == "truncated") == (not row["finished"])
-            assert row["reward"] == float(row["verdict"] == "correct")
+    for name in {*first.schema.names} - {"answer"}:
+        assert first[name].null_count == second[name].null_count, name
+    for row in (*first.to_pylist(), *second.to_pylist()):
+        assert row["logprob_sum"] < 0 and row["length"] == len(row["completion_ids"])
+        assert row["finished"] == (row["completion_ids"][-1] == 416)
+        assert (row["verdict"] == "truncated") == (not row["finished"])
+        assert row["reward"] == float(row["verdict"] == "correct")
 
 
-def engines() -> list[psutil.Process]:
-    below = psutil.Process().children(recursive=True)
-    return [one for one in below if "VLLM::EngineCore" in " ".join(one.cmdline())]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    policy, out = widen(tmp_path / "policy"), tmp_path / "out"
+    words = ["evaluate", "--model", str(policy), "--problems", "reasoning_gym:chain_sum", "--limit", "20"]
+    words += ["--template", "plain", "--samples", "200", "--max-tokens", "60", "--batch", "16", "--k", "1,8"]
+    words += ["--engine", "vllm", "--engines", "1", "--json", "--out", str(out)]
 
+    def shards() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}
 
-def test_a_killed_stage_leaves_no_replica_and_goes_on_with_what_is_missing(tmp_path: Path) -> None:
-    policy = widen(tmp_path / "policy")
+    command = [sys.executable, "-m", "rloop_core", *words]
+    with subprocess.Popen(command, cwd=ROOT, env=command_environment(tmp_path), stdout=-1, stderr=-2) as process:
+        # A terminal sends Ctrl-C to every process of the command: its engines are in sessions of their own.
+        wait_until(lambda: len(shards()) >= 2, "the first batches", 300)
+        below = psutil.Process(process.pid).children(recursive=True)
+        engines = [process for process in below if "VLLM" in " ".join(process.cmdline())]
+        assert engines
+        for engine in engines:
+            engine.suspend()  # it cannot come to its end meanwhile
+        os.kill(process.pid, number)
+        said = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == code
+    assert not still_running(below)
+    if number == signal.SIGINT:
+        assert f"rloop: {LINE}" in said.splitlines()
+    assert not (out / "metrics.json").exists()
+    kept = shards()
+    assert 2 <= len(kept) < 250
+    for path in kept:
+        assert pq.read_table(path).num_rows == 16
 
-    def evaluate(on_event: Any = lambda *_: None) -> Manifest:
-        config = small_config(
-            policy={"path": str(policy)},
-            evaluate={"samples": 40, "k": [1, 4], "sets": [{**SUMS, "name": "plain", "seed": 11}]},
-            placement={"generation_batch": 8, "engine": "vllm", "engines": 2},
-        )
-        store = Store(str(tmp_path / "store"))
-        return StageRunner(config, store, None, on_event).ensure("evaluate", BASE_ITERATION).manifest
-
-    below: list[psutil.Process] = []
-
-    def kill(stage: str, iteration: int, event: dict[str, Any]) -> None:
-        if event["kind"] == "step" and not below:
-            below.extend(engines())
-            stage_process = below[0].parent()
-            assert len(below) == 2 and stage_process is not None and stage_process == below[1].parent()
-            stage_process.kill()
-
-    with pytest.raises(StageCrashed, match="ended without a result"):
-        evaluate(kill)
-    assert below and not still_running(below)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("samples/**/*.parquet")}
-    assert 1 <= len(kept) < 50
-    again: list[float] = []
-    whole = evaluate(lambda stage, iteration, event: again.append(event["done"]) if event["kind"] == "step" else None)
-    assert not engines()
-    assert again[0] >= len(kept) / 50 and whole.counts == {"plain": {"problems": 10, "samples": 40}}
+    found = json.loads(start_rloop(*words, home=tmp_path, timeout=600).stdout)
+    assert (found["batches"], found["missing"]) == (250, 0)
+    assert {path: shards()[path] for path in kept} == kept
+    assert json.loads((out / "metrics.json").read_text()) == found

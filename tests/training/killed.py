@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.training.checkpoints import MARKER
 from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
@@ -49,57 +47,33 @@ def check_killed_equals_whole(
 
 
 def check_damaged_equals_whole(
-    config: Config,
-    make_job: Callable[..., TrainingJob],
-    verifier: Verifier,
-    damages: Sequence[tuple[str, str]] | int,
+    config: Config, make_job: Callable[..., TrainingJob], verifier: Verifier, files: Sequence[str]
 ) -> None:
-    """Damage a file of a phase that died after the fifth of six RL steps, with checkpoints after the second and fourth.
+    """Empty a file of a phase that died after the fifth of six RL steps, with checkpoints after the second and fourth.
 
     Args:
         config: Of the phase, with a snapshot after every second RL step.
         make_job: Makes its jobs.
         verifier: Judges its rollouts.
-        damages: How, of `DAMAGES`, and which file below the phase's work folder. A number takes every file that a
-            resume needs, each damaged in one way, the ways by turns from this one.
+        files: Which files below the phase's work folder, one after the other.
     """
     whole = make_job(config, "whole")
     explore(whole, encoded(config), verifier, lambda row: None)
     write_artifact(whole, whole.work / "out")
     killed = make_job(config, "killed")
     _die(killed, verifier, 5)
-    if isinstance(damages, int):
-        files = [path for path in killed.work.rglob("*") if path.is_file() and "checkpoint-4" not in path.parts]
-        unused = {"checkpoints/README.md", "timings.jsonl"}
-        names = sorted(path.relative_to(killed.work).as_posix() for path in files if "step-000005" not in path.name)
-        needed = [name for name in names if name not in unused]
-        assert len(needed) > 15
-        damages = [(list(DAMAGES)[(damages + turn) % len(DAMAGES)], name) for turn, name in enumerate(needed)]
-    for way, file in damages:
+    for file in files:
         job = make_job(config, "damaged", attempt=1)
         shutil.copytree(killed.work, job.work, dirs_exist_ok=True)
-        DAMAGES[way](job.work / file)
+        (job.work / file).write_bytes(b"")
         notes: list[str] = []
         again: list[int] = []
         explore(job, encoded(config), verifier, lambda row: again.append(row["step"]), notes.append)  # noqa: B023
-        older_needs_it = not file.startswith(("checkpoints", "snapshots/step-000004", "shards/step-00000[34]"))
-        assert again[0] in ((3, 1) if older_needs_it else (3,)), f"{file} {way}: goes on after {again[0] - 1}"
-        assert notes or (file.endswith(MARKER) and way == "removed"), f"{file} {way}: no note"
+        assert again[0] == (3 if file.startswith("checkpoints") else 1), f"{file}: goes on after {again[0] - 1}"
+        assert notes, file
         assert write_artifact(job, job.work / "out")["steps"] == 6
-        assert folder_digest(job.work / "out") == folder_digest(whole.work / "out"), f"{file} {way}"
+        assert folder_digest(job.work / "out") == folder_digest(whole.work / "out"), file
         shutil.rmtree(job.work)
-
-
-def _truncate(path: Path) -> None:
-    with open(path, "r+b") as stream:
-        stream.truncate(path.stat().st_size * 2 // 3)
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "removed": Path.unlink,
-    "truncated": _truncate,
-    "emptied": lambda path: path.write_bytes(b""),
-}
 
 
 def _die(job: TrainingJob, verifier: Verifier, last: int) -> None:

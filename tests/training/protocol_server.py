@@ -30,17 +30,7 @@ def log_probs(model: Any, prompt: list[int], row: list[int], temperature: float 
 
 
 class PolicyServer:
-    """Serves a policy of its own.
-
-    Attributes:
-        info: What `/server_info` says; tests change it.
-        longest: Its longest sequence.
-        weights: Where the trainer puts tensors.
-        updates: Weight updates that were finished.
-        deaf: Whether it takes weights in and goes on with its old ones.
-        broken: Whether it refuses to draw.
-        asked: Bodies of all requests for completions.
-    """
+    """Serves a policy of its own; tests change what it says and does."""
 
     def __init__(self, policy: Path) -> None:
         self.model = load_model(policy, dtype="float32", device="cpu")
@@ -49,22 +39,27 @@ class PolicyServer:
             "model_config": {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"},
             "weight_transfer_config": {"backend": "nccl"},
         }
-        self.longest, self.version, self.root = 200, "0.29.0", "/models/policy"
+        self.longest, self.version, self.root, self.url = 200, "0.29.0", "/models/policy", ""
         self.weights: queue.Queue[tuple[str, torch.Tensor]] = queue.Queue()
-        self.updates, self.deaf, self.broken, self.dev_mode = 0, False, False, True
+        """Where the trainer puts tensors."""
+        self.updates = 0
+        """Weight updates that were finished."""
+        self.deaf, self.broken, self.dev_mode = False, False, True
+        """Takes weights in and goes on with its old ones; refuses to sample; has the endpoints that take weights."""
         self.asked: list[dict[str, Any]] = []
-        self.url = ""
+        """Bodies of all requests for completions."""
 
     def get(self, path: str) -> Any:
         """The answer to a GET; None is a 404."""
-        if path.startswith(("/server_info", "/get_world_size")) and not self.dev_mode:
-            return None
         answers = {
             "/health": "",
             "/version": {"version": self.version},
             "/v1/models": {"data": [{"id": "policy", "root": self.root, "max_model_len": self.longest}]},
-            "/server_info": {"vllm_config": self.info},
-            "/get_world_size": {"world_size": 1},
+            **(
+                {"/server_info": {"vllm_config": self.info}, "/get_world_size": {"world_size": 1}}
+                if self.dev_mode
+                else {}
+            ),
         }
         return answers.get(path.partition("?")[0])
 
@@ -91,21 +86,14 @@ class PolicyServer:
         self.asked.append(body)
         prompts = [prompt for prompt in body["prompt"] for _ in range(body["n"])]
         settings = SamplingSettings(1, body["temperature"], body["top_p"], body["max_tokens"], len(prompts), 0)
-        rows = self.sampler.sample_ids(prompts, settings)
-        return [
-            {
-                "prompt_token_ids": prompt,
-                "token_ids": row,
-                "logprobs": self._log_probs(prompt, row, body["temperature"]),
-            }
-            for prompt, row in zip(prompts, rows, strict=True)
-        ]
-
-    def _log_probs(self, prompt: list[int], row: list[int], temperature: float) -> dict[str, Any]:
-        values = log_probs(self.model, prompt, row, temperature)
-        tokens = [f"token_id:{token}" for token in row]
-        tops = [{token: value} for token, value in zip(tokens, values, strict=True)]
-        return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops}
+        choices = []
+        for prompt, row in zip(prompts, self.sampler.sample_ids(prompts, settings), strict=True):
+            values = log_probs(self.model, prompt, row, body["temperature"])
+            tokens = [f"token_id:{token}" for token in row]
+            tops = [{token: value} for token, value in zip(tokens, values, strict=True)]
+            said = {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops}
+            choices.append({"prompt_token_ids": prompt, "token_ids": row, "logprobs": said})
+        return choices
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from rloop_core.config import Config
-from rloop_core.errors import ConfigError
+from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from rloop_core.stages import preflight
@@ -20,7 +22,7 @@ from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
-from tests.training.killed import check_killed_equals_whole
+from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 from tests.training.test_finetune import trajectories_of
 
 pytestmark = pytest.mark.process
@@ -82,20 +84,22 @@ def test_the_merged_policy_is_plain_and_answers_as_the_adapted_one(
 
 
 @pytest.mark.long
-def test_a_phase_of_adapters_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+@pytest.mark.timeout(600)
+def test_two_processes_train_adapters_on_the_groups_of_whole_weights_and_a_killed_rank_changes_nothing(
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("peft")
-    config = small_config(
-        lora=LORA,
-        explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3},
-        placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
-    )
-    whole = check_killed_equals_whole(config, make_job, verifier, 4)
-    checkpoint = whole.work / "checkpoints/checkpoint-8"
-    assert (checkpoint / "adapter_model.safetensors").is_file()
-    assert not list(checkpoint.glob("model*.safetensors")), "frozen weights are not written again and again"
-    assert policy_digest(whole.work / "policy") != policy_digest(bundled_policy_path())
+    stages, lora = ("explore", "harvest", "filter", "rft"), {**LORA, "dropout": 0.1}
+    undisturbed = ensure(ranks_config(tmp_path / "undisturbed", 2, lora), *stages)
+    together = groups_of(tmp_path / "undisturbed/ranks/iteration-000/explore/shards")
+    assert [len(groups) for groups in together.values()] == [4, 4, 4]
+    assert all(samples == list(range(4)) for groups in together.values() for samples in groups.values())
+    killed = ranks_config(tmp_path / "killed", 2, lora)
+    with pytest.raises(StageCrashed, match="rank 1 ended without a result"):
+        ensure(killed, "explore", on_event=in_step(3, lambda: os.kill(rank(1).pid, signal.SIGKILL)))
+    steps: list[int] = []
+    assert ensure(killed, *stages, on_event=lambda *event: steps.append(event[2].get("done", 0))) == undisturbed
+    assert next(step for step in steps if step) > 1, "it goes on at a checkpoint"
 
 
 def test_exploration_trains_adapters_alone_and_without_dropout(

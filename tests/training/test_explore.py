@@ -25,6 +25,7 @@ from tests.training.killed import check_damaged_equals_whole, check_killed_equal
 
 pytestmark = pytest.mark.process
 
+_LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.1}
 _DAMAGED = {"explore": {"steps": 6, "snapshot_every": 2}, "placement": {"checkpoint_every": 2}}
 
 
@@ -113,15 +114,22 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("dies_after", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("dies_after", "lora"),
+    [(4, {}), pytest.param(1, {}, marks=pytest.mark.long), pytest.param(4, _LORA, marks=pytest.mark.long)],
+)
 def test_a_phase_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., TrainingJob], verifier: Verifier, dies_after: int
+    make_job: Callable[..., TrainingJob], verifier: Verifier, dies_after: int, lora: dict[str, Any]
 ) -> None:
     """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
     config = small_config(
-        explore={"steps": 5, "snapshot_every": 5}, placement={"checkpoint_every": 2, "micro_batch_tokens": 256}
+        lora=lora,
+        explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3 if lora else 1e-4},
+        placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
     )
-    check_killed_equals_whole(config, make_job, verifier, dies_after)
+    whole = check_killed_equals_whole(config, make_job, verifier, dies_after)
+    frozen = whole.work.glob("checkpoints/*/model*.safetensors")
+    assert not (lora and list(frozen)), "frozen weights are not written again and again"
 
 
 def test_a_finished_phase_started_again_trains_nothing_and_keeps_its_result(
@@ -177,24 +185,10 @@ def test_a_phase_that_ends_early_without_an_error_is_no_success(
         explore(make_job(config), encoded(config), verifier, _quiet)
 
 
+@pytest.mark.parametrize("lora", [{}, pytest.param(_LORA, marks=pytest.mark.long)], ids=["weights", "adapters"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+    lora: dict[str, Any], make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
     """Both checkpoints need the second file, so the phase begins again."""
-    damages = [
-        ("removed", "checkpoints/checkpoint-8/optimizer.pt"),
-        ("emptied", "shards/step-000001.rank-00.attempt-000.parquet"),
-    ]
-    check_damaged_equals_whole(small_config(**_DAMAGED), make_job, verifier, damages)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("lora", "first"), [({}, 0), ({"rank": 4, "alpha": 8.0, "dropout": 0.1}, 1)], ids=["weights", "adapters"]
-)
-def test_a_phase_with_any_file_damaged_equals_one_never_killed(
-    lora: dict[str, Any], first: int, make_job: Callable[..., TrainingJob], verifier: Verifier
-) -> None:
-    """Each file in one way of three; the way differs between the two cases."""
-    check_damaged_equals_whole(small_config(**_DAMAGED, lora=lora), make_job, verifier, first)
+    files = ["checkpoints/checkpoint-8/optimizer.pt", "shards/step-000001.rank-00.attempt-000.parquet"]
+    check_damaged_equals_whole(small_config(**_DAMAGED, lora=lora), make_job, verifier, files)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
+from rloop_core.training.groups import GroupBatch, ProblemStream, informative_groups
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=12))
@@ -128,8 +128,3 @@ def test_passes_differ_in_order_and_seeds_differ() -> None:
     first, second = stream.take(50), stream.take(50)
     assert first != second
     assert ProblemStream(50, seed=2).take(50) != first
-
-
-def test_group_ids_are_unique_over_steps_ranks_rounds_and_groups() -> None:
-    ids = {group_id(s, r, b, g) for s in range(3) for r in range(3) for b in range(3) for g in range(3)}
-    assert len(ids) == 81

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 
-from rloop_core.errors import ConfigError
 from rloop_core.policies import bundled_policy_path
-from rloop_core.rollout import available
-from rloop_core.rollout.available import check_in_loop, check_standalone
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model
 from rloop_core.rollout.sampler import TransformersSampler
@@ -79,17 +77,32 @@ def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_trl_is_told_to_share_the_gpu_to_sleep_and_to_truncate_token_by_token(tmp_path: Path) -> None:
-    config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda"})
+@pytest.mark.parametrize(
+    ("vllm", "told"),
+    [
+        (
+            {},
+            {
+                **{"vllm_mode": "colocate", "vllm_enable_sleep_mode": True, "vllm_max_model_length": 64 + 40},
+                **{"generation_kwargs": {"detokenize": False}},
+            },
+        ),
+        (
+            {"server": "http://node-3:8000/", "weights_port": 51999},
+            {"vllm_mode": "server", "vllm_server_base_url": "http://node-3:8000", "vllm_group_port": 51999},
+        ),
+    ],
+    ids=["colocated", "server"],
+)
+def test_trl_is_told_where_vllm_is_and_to_truncate_token_by_token(
+    vllm: dict[str, Any], told: dict[str, Any], tmp_path: Path
+) -> None:
+    told |= {"use_vllm": True, "vllm_importance_sampling_correction": True, "top_p": 1.0, "top_k": 0}
+    told |= {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.5}
+    config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda", "vllm": vllm})
     arguments = grpo_config(TrainingJob(config, 1, bundled_policy_path(), tmp_path, "cpu"))
-    assert (arguments.use_vllm, arguments.vllm_mode, arguments.vllm_enable_sleep_mode) == (True, "colocate", True)
-    assert arguments.vllm_importance_sampling_correction
-    assert arguments.vllm_importance_sampling_mode == "token_truncate"
-    assert (arguments.vllm_importance_sampling_clip_min, arguments.vllm_importance_sampling_clip_max) == (None, 2.5)
-    assert arguments.vllm_max_model_length == 64 + 40
-    assert (arguments.top_p, arguments.top_k) == (1.0, 0)
-    without = grpo_config(TrainingJob(small_config(), 1, bundled_policy_path(), tmp_path, "cpu"))
-    assert not without.use_vllm
+    assert {name: getattr(arguments, name) for name in told} == told
+    assert not grpo_config(TrainingJob(small_config(), 1, bundled_policy_path(), tmp_path, "cpu")).use_vllm
 
 
 @pytest.mark.parametrize("off", [0.0, -1.0])
@@ -211,57 +224,25 @@ def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
     assert loss == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
-def test_runs_of_two_seeds_draw_other_rollouts_whatever_the_engine_sets(
+def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ranks_of_one_group_alike(
     engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
 ) -> None:
+    """vLLM sets the random states when it starts, and draws each request's seed from numpy's, on every rank."""
     begin = engine.__init__
 
     def with_a_seed_of_its_own(self: Any, **settings: Any) -> None:
         begin(self, **settings)
-        torch.manual_seed(0)  # as vLLM does
+        set_seed(0)
 
     monkeypatch.setattr(engine, "__init__", with_a_seed_of_its_own)
-    states = []
-    for seed in (3, 4):
-        config = small_config(seed=seed, explore=VLLM)
-        make_trainer(make_job(config, f"seed-{seed}"), encoded(config), verifier)
-        states.append(torch.get_rng_state())
-    assert not torch.equal(*states)
-
-
-def test_ranks_of_one_tensor_parallel_group_draw_alike_and_groups_do_not(
-    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
-) -> None:
-    """vLLM draws each request's seed from numpy's random state, on every rank of a group."""
-    config = small_config(explore=VLLM, placement={"processes": 4, "vllm": {"tensor_parallel": 2}})
     drawn = []
-    for rank in range(4):
+    for seed, rank in ((3, 0), (3, 1), (3, 2), (3, 3), (9, 0)):
         monkeypatch.setattr(Accelerator, "process_index", rank)
-        make_trainer(make_job(config, f"rank-{rank}"), encoded(config), verifier)
-        drawn.append(np.random.randint(1 << 30))
-    assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
-
-
-def test_vllm_is_refused_where_it_cannot_explore(
-    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], verifier: Verifier
-) -> None:
-    config = small_config(explore=VLLM)
-    with pytest.raises(ConfigError, match=r"^explore\.engine: .*trained on a CPU \(fix: set it to transformers"):
-        check_in_loop(config, None)
-    with pytest.raises(ConfigError, match=r"^explore\.engine: .*CPU"):
-        make_trainer(make_job(config), encoded(config), verifier)
-    anywhere = small_config(explore=VLLM, placement={"device": "auto"})
-    monkeypatch.setattr(available, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^explore\.engine: vLLM is not installed here \(fix: pip install"):
-        check_in_loop(anywhere, "cuda")
-    check_in_loop(small_config(), "cpu")
-
-
-def test_an_engine_that_is_not_installed_is_refused_with_the_field_and_the_fix(monkeypatch: Any) -> None:
-    monkeypatch.setattr(available, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^placement\.engine: vLLM is not installed here \(fix: pip install 'rloop"):
-        check_standalone(small_config(placement={"engine": "vllm"}))
-    check_standalone(small_config())
+        placement = {"processes": 4, "vllm": {"tensor_parallel": 2}}
+        config = small_config(seed=seed, explore=VLLM, placement=placement)
+        make_trainer(make_job(config, f"{seed}-{rank}"), encoded(config), verifier)
+        drawn.append((np.random.randint(1 << 30), torch.randint(1 << 30, ()).item()))
+    assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and len({*drawn}) == 3
 
 
 def test_a_colocated_engine_has_bounded_sequences_and_room_for_prefill(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def test_no_rows_make_an_empty_table_of_the_schema() -> None:
 def test_missing_and_unknown_columns_are_named(rollout) -> None:
     row = rollout()
     del row["gold"]
-    with pytest.raises(StageError, match=r"row 1 has missing column\(s\) gold and unknown column\(s\) golden"):
+    with pytest.raises(StageError, match=r"row 1 has other columns: missing gold, unknown golden"):
         to_table([rollout(), {**row, "golden": "1"}])
 
 
@@ -44,7 +44,7 @@ def test_a_file_of_another_version_or_with_other_columns_is_refused(rollout, tmp
     with pytest.raises(StageError, match="version 0"):
         check_schema(other)
     pq.write_table(table.drop_columns(["boxes"]).append_column("box", pa.array(["x"])), other)
-    with pytest.raises(StageError, match="boxes missing; box unknown"):
+    with pytest.raises(StageError, match=r"boxes \(int32\) missing; box \(string\) unknown"):
         check_schema(other)
     other.write_bytes(b"not parquet")
     with pytest.raises(StageError, match="not a readable parquet file"):

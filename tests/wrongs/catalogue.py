@@ -242,8 +242,8 @@ _EXPLORE = (
     Wrong(
         "overlong-is-rewarded",
         "rloop_core/training/settings.py",
-        "return [1.0, config.explore.overlong.penalty]",
-        "return [1.0, -config.explore.overlong.penalty]",
+        "reward_weights=[1.0, explore.overlong.penalty]",
+        "reward_weights=[1.0, -explore.overlong.penalty]",
         "Long completions are rewarded.",
     ),
     Wrong(
@@ -299,17 +299,17 @@ _EXPLORE = (
         "A phase goes on whose record or metrics of earlier RL steps are gone: it can never be published.",
     ),
     Wrong(
-        "cispo-by-rows",
-        "rloop_core/training/trainer.py",
-        '(("cispo", "dapo", "vespo"), "update")',
-        '(("cispo", "vespo"), "rows"), "dapo": "update"',
+        "dapo-by-rows",
+        "rloop_core/training/settings.py",
+        '"importance_sampling_level": "token"}, "update")',
+        '"importance_sampling_level": "token"}, "rows")',
         "Losses over all tokens of the update shrink with every micro-batch.",
     ),
     Wrong(
         "early-end-is-success",
         "rloop_core/training/explore.py",
-        "    if reached != wanted:\n",
-        "    if reached > wanted:\n",
+        "    if reached != wanted:  # training",
+        "    if reached > wanted:  # training",
         "A phase that ended half-way is published.",
     ),
     Wrong(
