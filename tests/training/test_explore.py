@@ -17,16 +17,14 @@ from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.training.checkpoints import MARKER
-from rloop_core.training.explore import explore
+from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
-from tests.training.killed import check_damaged_equals_whole, check_killed_equals_whole
 
 pytestmark = pytest.mark.process
 
 _LORA = {"rank": 4, "alpha": 8.0, "dropout": 0.1}
-_DAMAGED = {"explore": {"steps": 6, "snapshot_every": 2}, "placement": {"checkpoint_every": 2}}
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -127,7 +125,17 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
         explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3 if lora else 1e-4},
         placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
     )
-    whole = check_killed_equals_whole(config, make_job, verifier, dies_after)
+    whole, killed = make_job(config, "whole"), make_job(config, "killed")
+    explore(whole, encoded(config), verifier, _quiet)
+    counts = write_artifact(whole, whole.work / "out")
+    _die(killed, verifier, dies_after)
+    again: list[int] = []
+    killed = replace(killed, attempt=1)
+    explore(killed, encoded(config), verifier, lambda row: again.append(row["step"]))
+    checkpoint = (dies_after - 1) // 2 * 2
+    assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
+    assert write_artifact(killed, killed.work / "out") == counts
+    assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     frozen = whole.work.glob("checkpoints/*/model*.safetensors")
     assert not (lora and list(frozen)), "frozen weights are not written again and again"
 
@@ -189,6 +197,35 @@ def test_a_phase_that_ends_early_without_an_error_is_no_success(
 def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
     lora: dict[str, Any], make_job: Callable[..., TrainingJob], verifier: Verifier
 ) -> None:
-    """Both checkpoints need the second file, so the phase begins again."""
-    files = ["checkpoints/checkpoint-8/optimizer.pt", "shards/step-000001.rank-00.attempt-000.parquet"]
-    check_damaged_equals_whole(small_config(**_DAMAGED, lora=lora), make_job, verifier, files)
+    """A phase died after the fifth of six RL steps; both of its checkpoints need the second file."""
+    config = small_config(lora=lora, explore={"steps": 6, "snapshot_every": 2}, placement={"checkpoint_every": 2})
+    whole, killed = make_job(config, "whole"), make_job(config, "killed")
+    explore(whole, encoded(config), verifier, _quiet)
+    write_artifact(whole, whole.work / "out")
+    _die(killed, verifier, 5)
+    damages = {"checkpoints/checkpoint-8/optimizer.pt": 3, "shards/step-000001.rank-00.attempt-000.parquet": 1}
+    for number, (file, goes_on) in enumerate(damages.items()):
+        job = make_job(config, f"damaged-{number}", attempt=1)
+        shutil.copytree(killed.work, job.work, dirs_exist_ok=True)
+        (job.work / file).write_bytes(b"")
+        notes: list[str] = []
+        again: list[int] = []
+        explore(job, encoded(config), verifier, lambda row: again.append(row["step"]), notes.append)  # noqa: B023
+        assert notes and again[0] == goes_on
+        assert write_artifact(job, job.work / "out")["steps"] == 6
+        assert folder_digest(job.work / "out") == folder_digest(whole.work / "out"), file
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing in a phase handles it."""
+
+
+def _die(job: TrainingJob, verifier: Verifier, last: int) -> None:
+    """Explore until an RL step, and die there."""
+
+    def die(row: dict[str, Any]) -> None:
+        if row["step"] == last:
+            raise Killed
+
+    with pytest.raises(Killed):
+        explore(job, encoded(job.config), verifier, die)

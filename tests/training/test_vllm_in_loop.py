@@ -29,11 +29,18 @@ from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.training.trainer import _engine_arguments
 from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
-from tests.training.protocol_server import log_probs
 
 pytestmark = pytest.mark.process
 
 VLLM = {"steps": 2, "engine": "vllm"}
+
+
+def log_probs(model: Any, prompt: list[int], row: list[int], temperature: float = 1.0) -> list[float]:
+    """log pi of each token of a row after its prompt."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
+    values: list[float] = logits.log_softmax(-1).gather(1, torch.tensor(row)[:, None])[:, 0].tolist()
+    return values
 
 
 class OtherEngine:
