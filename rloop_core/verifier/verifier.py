@@ -101,7 +101,8 @@ class Verifier:
             except ValueError as error:
                 plans.append(Outcome(Verdict.error, str(error)[:200]))
                 continue
-            plan = [[(answer, text) for answer in answers] for text in golds]
+            # A damaged gold is repaired and an answer is not; still every text equals itself.
+            plan = [[(answer, answer if answer == gold else text) for answer in answers] for text in golds]
             plans.append(plan)
             for pair in (pair for pairs in plan for pair in pairs):
                 if pair not in known:

@@ -107,6 +107,38 @@ def test_typed_and_alternative_golds(verifier: Verifier) -> None:
     assert verifier.judge("\\boxed{7}", ["6", "8"]).verdict is Verdict.wrong
 
 
+_PIECES = [
+    *(
+        "1",
+        "x",
+        "\\\\frac",
+        "\\frac",
+        "{",
+        "}",
+        "\\pi",
+        "\\\\pi",
+        "\x0crac",
+        "\t",
+        "$",
+        " OR ",
+        ",",
+        "(",
+        "]",
+        "####",
+        "\\boxed{",
+        "\\\\",
+        "=",
+    )
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_PIECES), min_size=1, max_size=8).map("".join))
+def test_every_text_equals_itself_however_damaged(verifier: Verifier, text: str) -> None:
+    """Damaged golds are repaired, answers are not."""
+    assert verifier.compare_many([(text, text)])[0] in (Verdict.correct, Verdict.error)
+
+
 def test_order_is_kept_among_fast_slow_and_undecided_items(verifier: Verifier) -> None:
     items = []
     for i in range(60):
