@@ -107,29 +107,7 @@ def test_typed_and_alternative_golds(verifier: Verifier) -> None:
     assert verifier.judge("\\boxed{7}", ["6", "8"]).verdict is Verdict.wrong
 
 
-_PIECES = [
-    *(
-        "1",
-        "x",
-        "\\\\frac",
-        "\\frac",
-        "{",
-        "}",
-        "\\pi",
-        "\\\\pi",
-        "\x0crac",
-        "\t",
-        "$",
-        " OR ",
-        ",",
-        "(",
-        "]",
-        "####",
-        "\\boxed{",
-        "\\\\",
-        "=",
-    )
-]
+_PIECES = ["\t", " OR ", *r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ =".split(), "\x0crac"]
 
 
 @settings(max_examples=300, deadline=None)
