@@ -13,26 +13,24 @@ PROCEDURAL_PREFIX = "reasoning_gym:"
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A data set on the hub.
-
-    Attributes:
-        hub_id: `owner/name`.
-        split: The split used unless the config names another.
-        revision: The commit used unless the config names another; None is the newest.
-        config: Hub configuration (subset), None for the default one.
-        problem_columns, gold_columns: Columns tried in order.
-        rows: Known numbers of rows of this config at this revision, by split.
-        digests: Known `ProblemSet.digest`s, by split.
-    """
+    """A data set on the hub."""
 
     hub_id: str
+    """`owner/name`."""
     split: str
+    """The split used unless the config names another."""
     revision: str | None = None
+    """The commit used unless the config names another; None is the newest."""
     config: str | None = None
+    """Hub configuration (subset), None for the default one."""
     problem_columns: tuple[str, ...] = PROBLEM_COLUMNS
+    """Columns of the problem, tried in order."""
     gold_columns: tuple[str, ...] = GOLD_COLUMNS
+    """Columns of the gold answer, tried in order."""
     rows: Mapping[str, int] = field(default_factory=dict)
+    """Known numbers of rows of this config at this revision, by split."""
     digests: Mapping[str, str] = field(default_factory=dict)
+    """Known `ProblemSet.digest`s, by split."""
 
 
 REGISTRY: dict[str, HubSource] = {

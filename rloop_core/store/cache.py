@@ -30,15 +30,12 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of copies.
-
-    Args:
-        folder: Folder of the copies.
-        limit: Most bytes of all copies; None for no limit. Copies in use stay, even beyond it.
-    """
+    """A folder of copies."""
 
     folder: Path
+    """Folder of the copies."""
     limit: int | None = DEFAULT_BYTES
+    """Most bytes of all copies; None for no limit. Copies in use stay, even beyond it."""
 
     @contextmanager
     def using(self, digest: str) -> Iterator[Path]:

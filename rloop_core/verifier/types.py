@@ -31,18 +31,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The judgement of one completion.
-
-    Attributes:
-        answer: The extracted answer as written (at most `limits.MAX_CHARS` characters), or None.
-        boxes: Number of boxes opened in the completion; nested boxes count as one.
-        reason: The cause of a timeout or error, or the limit or policy that makes the answer `wrong`; else None.
-    """
+    """The judgement of one completion."""
 
     verdict: Verdict
     answer: str | None
+    """The extracted answer as written (at most `limits.MAX_CHARS` characters), or None."""
     boxes: int
+    """Number of boxes opened in the completion; nested boxes count as one."""
     reason: str | None = None
+    """The cause of a timeout or error, or the limit or policy that makes the answer `wrong`; else None."""
 
 
 class Outcome(NamedTuple):

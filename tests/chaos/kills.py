@@ -24,25 +24,22 @@ At = Literal["request", "step", "file"]
 
 @dataclass(frozen=True)
 class Kill:
-    """The SIGKILL of one process, once.
-
-    Args:
-        of: `flow`, `stage`, or `supervisor` of a stage.
-        at: What is counted: requests of that process; or steps or files of a stage, which then carries out the kill.
-        number: Which of them.
-        sent: Whether it still happens: the request is sent, the step reported, the file moved.
-        claim: File that marks the kill as done.
-        stage: The stage whose steps or files are counted.
-        iteration: Its iteration.
-    """
+    """The SIGKILL of one process, once."""
 
     of: str
+    """`flow`, `stage`, or `supervisor` of a stage."""
     at: At
+    """What is counted: requests of that process; or steps or files of a stage, which then carries out the kill."""
     number: int
+    """Which of them."""
     sent: bool
+    """Whether it still happens: the request is sent, the step reported, the file moved."""
     claim: Path
+    """File that marks the kill as done."""
     stage: str = ""
+    """The stage whose steps or files are counted."""
     iteration: int = 0
+    """Its iteration."""
 
 
 def arm(kill: Kill | None, tally: Path | None = None) -> None:

@@ -45,23 +45,20 @@ _ENDINGS = {FINISHED, FAILED, REFUSED, 128 + signal.SIGTERM, -signal.SIGKILL, -s
 
 @dataclass
 class Outcome:
-    """The outcome of a schedule.
-
-    Attributes:
-        schedule: The schedule.
-        wrong: What is wrong in the end; empty if the run is as it should be.
-        happened: Faults that really came, by name.
-        starts: Number of starts.
-        seconds: Duration.
-        log: Log of its processes.
-    """
+    """The outcome of a schedule."""
 
     schedule: Schedule
+    """The schedule."""
     wrong: list[str] = field(default_factory=list)
+    """What is wrong in the end; empty if the run is as it should be."""
     happened: Counter[str] = field(default_factory=Counter)
+    """Faults that really came, by name."""
     starts: int = 0
+    """Number of starts."""
     seconds: float = 0.0
+    """Duration."""
     log: Path = Path()
+    """Log of its processes."""
 
 
 class Harness:

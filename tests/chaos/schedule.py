@@ -25,40 +25,34 @@ _MOST_REQUESTS = {"flow": 60, "stage": 4, "supervisor": 4}
 
 @dataclass(frozen=True)
 class Moments:
-    """Countable moments of a stage in an undisturbed run.
-
-    Args:
-        stage: Its name.
-        iteration: Its iteration.
-        at: `step` or `file`.
-        count: Number of them.
-    """
+    """Countable moments of a stage in an undisturbed run."""
 
     stage: str
+    """Its name."""
     iteration: int
+    """Its iteration."""
     at: Literal["step", "file"]
+    """`step` or `file`."""
     count: int
+    """Number of them."""
 
 
 @dataclass(frozen=True)
 class Act:
-    """One fault of a run while it computes.
-
-    Args:
-        kind: One of ACTS; for KILLED `kill ... at a request`, `kill ... at a step of explore` and the like.
-        after: Seconds, events, requests of that process, or steps or files of a stage.
-        by: What `after` counts.
-        sent: For a request, step or file: whether it still happens.
-        stage: The stage whose steps or files are counted.
-        iteration: Its iteration.
-    """
+    """One fault of a run while it computes."""
 
     kind: str
+    """One of ACTS; for KILLED `kill ... at a request`, `kill ... at a step of explore` and the like."""
     after: float
+    """Seconds, events, requests of that process, or steps or files of a stage."""
     by: Literal["seconds", "events", "request", "step", "file"]
+    """What `after` counts."""
     sent: bool = False
+    """For a request, step or file: whether it still happens."""
     stage: str = ""
+    """The stage whose steps or files are counted."""
     iteration: int = 0
+    """Its iteration."""
 
     @property
     def in_process(self) -> bool:
@@ -68,38 +62,32 @@ class Act:
 
 @dataclass(frozen=True)
 class Start:
-    """One start of the run.
-
-    Args:
-        before: Damage to its files before: some of BETWEEN and ONLY_S3.
-        acts: Faults during it.
-        rate: Share of requests with a fault.
-        network: Kinds of those faults.
-        gone: Seconds after which S3 is gone for a while; None if it stays.
-        patient: Wait until every process of this start has ended before the next.
-    """
+    """One start of the run."""
 
     before: tuple[str, ...] = ()
+    """Damage to its files before: some of BETWEEN and ONLY_S3."""
     acts: tuple[Act, ...] = ()
+    """Faults during it."""
     rate: float = 0.0
+    """Share of requests with a fault."""
     network: tuple[str, ...] = ()
+    """Kinds of those faults."""
     gone: float | None = None
+    """Seconds after which S3 is gone for a while; None if it stays."""
     patient: bool = True
+    """Wait until every process of this start has ended before the next."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Starts of one run with faults; after them it is started without faults until it finishes.
-
-    Args:
-        seed: Its seed.
-        where: Place of its store.
-        starts: The starts.
-    """
+    """Starts of one run with faults; after them it is started without faults until it finishes."""
 
     seed: int
+    """Its seed."""
     where: Where
+    """Place of its store."""
     starts: tuple[Start, ...]
+    """The starts."""
 
 
 def draw_schedule(seed: int, where: Where, seconds: float, moments: Sequence[Moments]) -> Schedule:

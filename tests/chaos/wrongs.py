@@ -35,21 +35,18 @@ _STARTS = 4
 
 @dataclass(frozen=True)
 class Wrong:
-    """One planted wrong.
-
-    Args:
-        name: Its description.
-        plant: Changes this process and those forked from it.
-        found: Regular expression that the harness' finding must match.
-        stage: The stage that must be killed half-way to show it; None if a damaged file shows it.
-        together: Number of processes whose start at once shows it; 0 if kills show it.
-    """
+    """One planted wrong."""
 
     name: str
+    """Its description."""
     plant: Callable[[], None]
+    """Changes this process and those forked from it."""
     found: str
+    """Regular expression that the harness' finding must match."""
     stage: str | None = None
+    """The stage that must be killed half-way to show it; None if a damaged file shows it."""
     together: int = 0
+    """Number of processes whose start at once shows it; 0 if kills show it."""
 
     def shows_at(self, schedule: Schedule) -> int | None:
         """Return the first start of a schedule that can show it, or None."""

@@ -31,15 +31,12 @@ cluster.shutdown()
 
 @dataclass
 class Raylets:
-    """A Ray cluster of this machine alone.
-
-    Args:
-        address: Of its head.
-        first: The raylet of the machine that runs are started on.
-    """
+    """A Ray cluster of this machine alone."""
 
     address: str
+    """Of its head."""
     first: psutil.Process
+    """The raylet of the machine that runs are started on."""
     _server: subprocess.Popen[str]
 
     _second: psutil.Process | None = None

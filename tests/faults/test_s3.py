@@ -33,17 +33,14 @@ GONE_SECONDS = float(os.environ.get("RLOOP_TEST_STORE_GONE_SECONDS", 4))
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that got through.
-
-    Attributes:
-        uri: Of its store.
-        said: By the command.
-        proxy: What it went through.
-    """
+    """A run that got through."""
 
     uri: str
+    """Of its store."""
     said: str
+    """By the command."""
     proxy: FaultyS3
+    """What it went through."""
 
 
 @pytest.fixture(scope="module")

@@ -36,17 +36,14 @@ uvicorn.run(create_app(), port=int(sys.argv[1]), log_level="error")
 
 @dataclass
 class Server:
-    """A running server.
-
-    Args:
-        api: Address of its API.
-        folder: Everything that it and its workers write.
-        password: Its credentials, `NAME:WORD`.
-    """
+    """A running server."""
 
     api: str
+    """Address of its API."""
     folder: Path
+    """Everything that it and its workers write."""
     password: str = PASSWORD
+    """Its credentials, `NAME:WORD`."""
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment of a client of the server."""

@@ -29,19 +29,16 @@ SECRETS = {
 
 @dataclass
 class Team:
-    """Running servers with everything deployed.
-
-    Args:
-        server: The Prefect server.
-        swift: The S3 server.
-        store: The runs' object store, in a bucket of the S3 server.
-        folder: Everything that they write.
-    """
+    """Running servers with everything deployed."""
 
     server: Server
+    """The Prefect server."""
     swift: Swift
+    """The S3 server."""
     store: str
+    """The runs' object store, in a bucket of the S3 server."""
     folder: Path
+    """Everything that they write."""
 
     @property
     def scratch(self) -> Path:

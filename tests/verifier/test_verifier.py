@@ -107,7 +107,8 @@ def test_typed_and_alternative_golds(verifier: Verifier) -> None:
     assert verifier.judge("\\boxed{7}", ["6", "8"]).verdict is Verdict.wrong
 
 
-_PIECES = ["\t", " OR ", *r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ =".split(), "\x0crac"]
+_WRITTEN = r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ ="
+_PIECES = ["\t", " OR ", *_WRITTEN.split(), "\x0crac"]
 
 
 @settings(max_examples=300, deadline=None)

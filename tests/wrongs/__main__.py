@@ -40,19 +40,16 @@ _PACKAGES = ("rloop_core", "tasks", "flows", "tests")
 
 @dataclass(frozen=True)
 class Row:
-    """The result of a wrong.
-
-    Args:
-        name: The wrong's name.
-        tier: The last tier played.
-        failed: The first test that failed; None if all passed.
-        seconds: Duration of all tiers played.
-    """
+    """The result of a wrong."""
 
     name: str
+    """The wrong's name."""
     tier: str
+    """The last tier played."""
     failed: str | None
+    """The first test that failed; None if all passed."""
     seconds: float
+    """Duration of all tiers played."""
 
     def __str__(self) -> str:
         by, failed = (self.tier, self.failed) if self.failed else ("NOT CAUGHT", "")

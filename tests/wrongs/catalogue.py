@@ -7,21 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Wrong:
-    """One mistake: a piece of the source, and a plausible wrong change of it.
-
-    Args:
-        name: Short, for the table and `--only`.
-        file: Path from the root of the project.
-        old: What the file holds exactly once.
-        new: What replaces it.
-        why: What it would do to a user.
-    """
+    """One mistake: a piece of the source, and a plausible wrong change of it."""
 
     name: str
+    """Short, for the table and `--only`."""
     file: str
+    """Path from the root of the project."""
     old: str
+    """What the file holds exactly once."""
     new: str
+    """What replaces it."""
     why: str
+    """What it would do to a user."""
 
 
 _STORE = (

@@ -32,19 +32,16 @@ _BARE_VALUE = re.compile(r"([+-]?\d+(?:[.,/]\d+)*%?|[A-Za-z](?![A-Za-z]))")
 
 
 class _Boxes(NamedTuple):
-    """The boxes of a text: `\\boxed{...}`, `\\fbox{...}`, `\\framebox{...}`, `\\boxed 7`.
-
-    Attributes:
-        opened: Number of boxes opened; nested boxes count as one.
-        last: Content of the outermost box that closes last; None when the last box is empty or never closes.
-        end: Position in the text where that box ends.
-        contents: The different contents, at most _MAX_BOXES + 1.
-    """
+    r"""The boxes of a text: `\boxed{...}`, `\fbox{...}`, `\framebox{...}`, `\boxed 7`."""
 
     opened: int
+    """Number of boxes opened; nested boxes count as one."""
     last: str | None
+    """Content of the outermost box that closes last; None when the last box is empty or never closes."""
     end: int
+    """Position in the text where that box ends."""
     contents: tuple[str, ...]
+    """The different contents, at most _MAX_BOXES + 1."""
 
 
 def _find_boxes(text: str) -> _Boxes:
@@ -191,20 +188,17 @@ _WORDLESS = re.compile(r"(?:\\(?:end|begin)\{\w+\*?\}|\\[^A-Za-z0-9]|</?\w+>|[^\
 
 
 class Extraction(NamedTuple):
-    """The final answer of a completion.
-
-    Attributes:
-        answer: As written; None when there is no box and no answer line, or when the last box is unclosed (a prefix of
-            an answer may be right by chance).
-        boxes: Number of boxes opened; nested boxes count as one.
-        refused: Why a policy makes the completion wrong; None when no policy does.
-        others: Other boxed answers, which must equal the gold too; only with `boxes: agreeing`.
-    """
+    """The final answer of a completion."""
 
     answer: str | None
+    """As written; None when there is no box and no answer line, or when the last box is unclosed (a prefix of an answer
+    may be right by chance)."""
     boxes: int
+    """Number of boxes opened; nested boxes count as one."""
     refused: str | None = None
+    """Why a policy makes the completion wrong; None when no policy does."""
     others: tuple[str, ...] = ()
+    """Other boxed answers, which must equal the gold too; only with `boxes: agreeing`."""
 
 
 def cut_at_marker(completion: str) -> str:

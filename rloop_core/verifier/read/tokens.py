@@ -71,17 +71,14 @@ def is_word(text: str) -> bool:
 
 
 class Token(NamedTuple):
-    """A piece of an answer.
-
-    Attributes:
-        text: A numeral, a run of letters, the content of `\\text{}`, a sign, or a command with its backslash.
-        kind: `numeral`, `letters`, `text`, or `mark` for signs and commands.
-        spaced: Space comes before it.
-    """
+    """A piece of an answer."""
 
     text: str
+    r"""A numeral, a run of letters, the content of `\text{}`, a sign, or a command with its backslash."""
     kind: str = "mark"
+    """`numeral`, `letters`, `text`, or `mark` for signs and commands."""
     spaced: bool = False
+    """Space comes before it."""
 
 
 Tokens = tuple[Token, ...]
