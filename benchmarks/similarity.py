@@ -16,7 +16,7 @@ Problem = list[list[list[str]]]
 
 def bench() -> list[Result]:
     """Measure P = 100, T = 5, N = 32; the reference does a tenth of the problems, since each costs it the same."""
-    from rloop_core.results.analysis.similarity import similarity
+    from rloop_core.results.similarity import similarity
 
     similarity(_problems(1))
     whole, tenth = list(_problems(100)), list(_problems(10))
@@ -59,7 +59,7 @@ def _with_sets(problem: Problem) -> float:
 
 
 def _peak(problems: int) -> int:
-    from rloop_core.results.analysis.similarity import similarity
+    from rloop_core.results.similarity import similarity
 
     tracemalloc.start()
     try:

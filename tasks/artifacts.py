@@ -84,21 +84,24 @@ def show_result(run: RunSession, manifest: Manifest, name: str) -> None:
 
 def figure_of(run: RunSession, manifest: Manifest) -> Picture | None:
     """Return the figure of a stage's artifact, of an evaluation with the base's; None if there is nothing to draw."""
-    from rloop_core.results.report import figures
-    from rloop_core.results.report.evaluation import evaluation_rows
-    from rloop_core.results.run_reader import RunRecord, ledgers, rl_steps, success_rate_lists
+    from rloop_core.results.bars import funnel, success_rates
+    from rloop_core.results.curves import by_iteration, step_curves
+    from rloop_core.results.findings import run_results
+    from rloop_core.results.run_reader import RunRecord, ledgers, success_rate_lists
+    from rloop_core.results.table import by_step
 
     stage, iteration = manifest.stage, manifest.iteration
     places = [(iteration, stage), *([(BASE_ITERATION, stage)] if stage == "evaluate" else [])]
     manifests = {place: run.manifests[place] for place in sorted(places) if place in run.manifests}
     record = RunRecord(run.config.name, run.config, run.runner.store, run.runner.scratch() / "cache", manifests)
     if stage == "explore":
-        return figures.by_step("phase", rl_steps(record))
+        return step_curves(run_results(record), "phase")
     if stage == "harvest":
-        return figures.success_rates(success_rate_lists(record), run.config.filter.threshold)
+        return success_rates(success_rate_lists(record), run.config.filter.threshold)
     if stage == "filter":
-        return figures.funnel(ledgers(record))
-    return figures.gains(evaluation_rows(record)) if stage == "evaluate" else None
+        return funnel(ledgers(record))
+    results = run_results(record, snapshots=False)
+    return by_iteration(results, by_step(results)) if stage == "evaluate" else None
 
 
 def figure_markdown(picture: Picture) -> str:

@@ -1,6 +1,5 @@
 """Tasks whose result is a page or a folder: a run's report, and the evaluation of a model outside any run."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from prefect import task
@@ -9,11 +8,13 @@ from prefect.cache_policies import NO_CACHE
 from rloop_core.config import Config
 from rloop_core.evaluation.metrics import metrics_of
 from rloop_core.printable import printable_line, without_secrets
-from rloop_core.results.report import figures
-from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, result_sentence
-from rloop_core.results.report.write import HTML_FILE, write_report
-from rloop_core.results.run_reader import RunRecord, read_run
+from rloop_core.results.curves import by_iteration
+from rloop_core.results.findings import run_results
+from rloop_core.results.frame import Results
+from rloop_core.results.page import REPORT_FILE, write_report
+from rloop_core.results.run_reader import read_run
 from rloop_core.results.selection import read_selected
+from rloop_core.results.table import by_step, effect_of_finetuning, metric_table, result_sentence, result_table
 from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
 from tasks.artifacts import code_markdown, escape_markdown, figure_markdown, metric_rows, publish, publish_table
@@ -26,21 +27,21 @@ def report(run: RunSession) -> str:
     store, name = run.runner.store, run.config.name
     cache = run.runner.scratch() / "cache"
     record = read_run(store, name, cache)
-    rows = evaluation_rows(record)
+    results = run_results(record, snapshots=False)
     uri = store_report(store, name, run.runner.scratch() / name / "report", cache)
-    sentence = result_sentence(run.config, rows)
-    publish("markdown", f"{name}-report", without_secrets(_summary(record, rows, uri, sentence)), sentence)
+    sentence = result_sentence(results, result_table(results))
+    publish("markdown", f"{name}-report", without_secrets(_summary(results, uri, sentence)), sentence)
     return sentence
 
 
 def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
     """Write `<store>/<run>/report/` unless it shows these artifacts already; return its page's URI."""
     if store.is_local:
-        return str(write_report(store, [run], None, cache, keep_current=True))
-    page = scratch / HTML_FILE
+        return str(write_report(store, [run], None, cache, keep_current=True)[0])
+    page = scratch / REPORT_FILE
     before = page.stat().st_mtime_ns if page.is_file() else None
     write_report(store, [run], scratch, cache, keep_current=True)
-    key = f"{run}/report/{HTML_FILE}"
+    key = f"{run}/report/{REPORT_FILE}"
     if before != page.stat().st_mtime_ns or not store.exists(key):
         upload_folder(store, page, f"{run}/report")
     return store.uri_of(key)
@@ -54,14 +55,17 @@ def upload_folder(store: Store, main: Path, prefix: str) -> str:
     return store.uri_of(f"{prefix}/{main.name}")
 
 
-def _summary(record: RunRecord, rows: Sequence[EvaluationRow], uri: str, sentence: str) -> str:
+def _summary(results: Results, uri: str, sentence: str) -> str:
+    (record,), table = results.runs.values(), result_table(results)
     chosen = read_selected(record)
     notes = [f"Selected: {chosen.sentence()}"] if chosen else []
-    picture = figures.gains(list(rows))
+    notes += effect_of_finetuning(results)
+    picture = by_iteration(results, by_step(results))
+    tables = (metric_table(results, table, label) for label in results.sets)
     parts = [
         f"## {escape_markdown(record.name)}",
         escape_markdown(sentence),
-        "\n".join(table.metric_table().to_markdown(escape_markdown) for table in evaluation_tables(rows)),
+        "\n".join(one.to_markdown(escape_markdown) for one in tables),
         figure_markdown(picture) if picture else "",
         "\n".join(f"- {escape_markdown(note)}" for note in [*notes, *record.notes]),
         f"**Report:** {code_markdown(uri)}",

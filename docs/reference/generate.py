@@ -37,7 +37,7 @@ CONFIG_PAGES = {
 CLI_PAGES = {
     "cli-runs": ("Commands: runs", ("run", "plan", "status", "gc")),
     "cli-team": ("Commands: deployments and export", ("deploy", "export")),
-    "cli-results": ("Commands: reports, comparisons, studies", ("report", "compare", "study")),
+    "cli-results": ("Commands: reports and studies", ("report", "study")),
     "cli-problems": ("Commands: problem sets", ("problems",)),
     "cli-evaluate": ("Commands: evaluating a model", ("evaluate",)),
     "cli-judging": ("Commands: judging completions", ("verify", "score")),

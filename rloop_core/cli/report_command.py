@@ -3,49 +3,73 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rloop_core.cli.options import CACHE_FOLDER, FOLDER, json_option, store_option
 from rloop_core.cli.output import print_json
 
+if TYPE_CHECKING:
+    from rloop_core.results.similarity import Unit
+
 
 @click.command("report")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("run")
+@click.argument("control", required=False)
 @store_option
 @click.option(
     "--out", type=FOLDER,
-    help="Folder of the report.  [default: <store>/<run>/report, else .rloop/reports/<run>]",
+    help="Folder of the report.  [default: <store>/RUN/report or RUN/report-CONTROL, else .rloop/reports/RUN+CONTROL]",
 )  # fmt: skip
 @click.option(
-    "--rollout", metavar="KEY",
-    help="Print the record of one rollout as JSON, and write no report. KEY is "
-    "ITERATION/STEP/RANK/ATTEMPT/GROUP/SAMPLE, as in a row of the report's experts.csv.",
+    "--solved", default="any", show_default=True, metavar="RULE",
+    help="When a problem counts as solved: any, majority, or at-least-M of its samples. With a control only.",
 )  # fmt: skip
+@click.option(
+    "--similarity-unit", type=click.Choice(["words", "tokens"]), default="words", show_default=True,
+    help="What the similarity of two trajectories counts pairs of: words of the text, or token ids as sampled.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Seed of the bootstrap, with a control.  [default: RUN's]")
+@click.option("--force", is_flag=True, help="Compare runs that are not comparable; the page warns about it.")
 @json_option
-def command(runs: tuple[str, ...], store: str, out: Path | None, rollout: str | None, as_json: bool) -> None:
-    """Write a self-contained HTML report of one or more runs, with a PNG and a CSV of every figure and table.
+def command(
+    run: str,
+    control: str | None,
+    store: str,
+    out: Path | None,
+    solved: str,
+    similarity_unit: Unit,
+    seed: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a self-contained HTML report of a run, with a PNG and a CSV of every figure and table.
 
-    Works at any time: the report leaves out what a run has not computed yet, and says so.
+    With CONTROL it is RUN against its control: the paper's Table 1 and figures 1 to 6, with error bars. CONTROL is the
+    run that `rloop run --arm vanilla-rl` made with RUN's config, or another RLoop run: an ablation. Runs that differ in
+    anything but the method are refused. Matrices and curves over RL steps need explore.snapshot_every and
+    evaluate.snapshots=true. Works at any time: what is not computed yet is left out, and the page says so.
 
     \b
-    Example:
+    Examples:
       rloop report demo --store .rloop/store --out demo-report
+      rloop report demo demo-vanilla-rl
     """
+    from rloop_core.results.page import write_report
     from rloop_core.store import Store
 
-    if rollout is not None:
-        if len(runs) != 1:
-            raise click.UsageError("--rollout needs exactly one RUN")
-        from rloop_core.results.report.trajectories import RolloutKey, find_rollout
-        from rloop_core.results.run_reader import read_run
-
-        print_json(find_rollout(read_run(Store(store), runs[0], CACHE_FOLDER), RolloutKey.parse(rollout)))
-        return
-    from rloop_core.results.report.write import write_report
-
-    page = write_report(Store(store), runs, out, CACHE_FOLDER)
+    options: dict[str, Any] = {"solved": solved, "unit": similarity_unit, "seed": seed, "force": force}
+    runs = [run, control] if control else [run]
+    page, report = write_report(Store(store), runs, out, CACHE_FOLDER, **options if control else {})
+    assert report is not None
+    notes = report.results.notes
+    for reason in report.results.not_comparable:
+        click.echo(f"forced: {reason}", err=True)
     if as_json:
-        print_json({"report": str(page), "files": sorted(str(path) for path in page.parent.iterdir())})
-    else:
-        click.echo(page)
+        files = sorted(str(path) for path in page.parent.iterdir())
+        print_json({**report.to_dict(), "report": str(page), "files": files})
+        return
+    for note in notes if control else ():
+        click.echo(f"note: {note}", err=True)
+    click.echo(page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from rloop_core.results.progress import Key, LineWatcher, Watcher, duration, pos
 
 if TYPE_CHECKING:
     from rloop_core.config import Config
+    from rloop_core.results.tables import MetricTable
 
 
 @click.command("run")
@@ -81,19 +82,22 @@ def command(
     started = time.monotonic()
     with ending_promptly(), watch(console(stderr=as_json), quiet=quiet) as watcher:
         run_locally(config, watcher.on_event)
-    outcome = _outcome(config, watcher, time.monotonic() - started, report=not no_report)
+    outcome, tables = _outcome(config, watcher, time.monotonic() - started, report=not no_report)
     if as_json:
         print_json(outcome)
     else:
-        _show(outcome)
+        _show(outcome, tables)
 
 
-def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) -> dict[str, Any]:
-    """Return the run's result as plain values; with `report`, write its report."""
-    from rloop_core.results.report.evaluation import evaluation_rows
-    from rloop_core.results.report.write import write_report
+def _outcome(
+    config: Config, watcher: Watcher, seconds: float, *, report: bool
+) -> tuple[dict[str, Any], list[MetricTable]]:
+    """Return the run's result as plain values, and its tables; with `report`, write its report."""
+    from rloop_core.results.findings import run_results
+    from rloop_core.results.page import write_report
     from rloop_core.results.run_reader import read_run
     from rloop_core.results.selection import read_selected
+    from rloop_core.results.table import effect_of_finetuning, metric_table, result_table, run_rows
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
 
@@ -101,10 +105,13 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
     run = read_run(store, config.name, CACHE_FOLDER)
     for_report = with_fields(run, notes=list(run.notes))  # later notes are for the screen only
     ran = list(watcher.ran)
-    rows = evaluation_rows(run)
+    results = run_results(run, snapshots=False)
+    table = result_table(results)
+    for sentence in effect_of_finetuning(results):
+        run.note(sentence)
     chosen = read_selected(run)
-    page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True) if report else None
-    return {
+    page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True)[0] if report else None
+    outcome = {
         "run": config.name,
         "store": store.uri,
         "iterations": config.iterations,
@@ -112,25 +119,23 @@ def _outcome(config: Config, watcher: Watcher, seconds: float, *, report: bool) 
         "stages_run": [{"stage": stage, "iteration": iteration} for stage, iteration in ran],
         "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in watcher.ran]),
         "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
-        "evaluation": [row.to_dict() for row in rows],
+        "evaluation": run_rows(results, table),
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
         "report": str(page) if page else None,
         "seconds": round(seconds, 1),
         "notes": run.notes,
     }
+    return outcome, [metric_table(results, table, label) for label in results.sets]
 
 
-def _show(outcome: Mapping[str, Any]) -> None:
+def _show(outcome: Mapping[str, Any], tables: Iterable[MetricTable]) -> None:
     """Print the tables, the notes, the report's path, and how much was computed."""
     from rich.text import Text
 
-    from rloop_core.results.progress import duration
-    from rloop_core.results.report.evaluation import EvaluationRow, evaluation_tables
-
     out = console()
-    for table in evaluation_tables([EvaluationRow(**row) for row in outcome["evaluation"]]):
-        out.print(table.metric_table().to_terminal())
+    for table in tables:
+        out.print(table.to_terminal())
         out.print()
     if outcome["selected"]:
         out.print(Text(f"selected: {outcome['selected_in_words']}"))

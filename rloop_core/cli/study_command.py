@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,9 +22,12 @@ from rloop_core.cli.options import CACHE_FOLDER, COUNT, FOLDER, json_option, k_l
 from rloop_core.cli.output import check_outputs, console, print_json, progress_bar
 from rloop_core.errors import StageError
 from rloop_core.results.progress import duration
-from rloop_core.results.study.config import StudyRun, load_study, part_of, study_runs
+from rloop_core.results.study_config import StudyRun, load_study, part_of, study_runs
 from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store, manifest_key
+
+if TYPE_CHECKING:
+    from rloop_core.results.findings import Report
 
 _MOST_JOBS = 4
 _LINE_SECONDS = 60.0
@@ -56,8 +60,8 @@ def command(
 ) -> None:
     """Run several arms over several seeds, and report on all of them: paired intervals over problems and seeds.
 
-    Each arm at each seed is an ordinary run, `NAME-ARM-SEED`, for `rloop status`, `report` and `compare`. Finished
-    stages are not computed again; after any interruption, start the same command again.
+    Each arm at each seed is an ordinary run, `NAME-ARM-SEED`, for `rloop status` and `rloop report`. Finished stages
+    are not computed again; after any interruption, start the same command again.
 
     \b
     Examples:
@@ -66,23 +70,59 @@ def command(
       rloop study --config deployments/studies/sums.yaml --report-only
     """
     from rloop_core.cli.interrupt import ending_promptly
-    from rloop_core.results.study.page import JSON_FILE, write_study
-    from rloop_core.results.study.show import show_study
+    from rloop_core.results.page import STUDY_FILE, write_study
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name
-    check_outputs({"--out": folder / JSON_FILE}, [("--config", config_file)], temporary="")
+    check_outputs({"--out": folder / STUDY_FILE}, [("--config", config_file)], temporary="")
     started = time.monotonic()
     if not report_only:
         runs = study_runs(study, store)
         with ending_promptly(), _progress(as_json) as show:
             _compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device), show)
-    findings = write_study(study, Store(store), folder, CACHE_FOLDER)
+    page, report = write_study(study, Store(store), folder, CACHE_FOLDER)
+    seconds = time.monotonic() - started
     if as_json:
-        print_json({**findings.to_dict(), "seconds": round(time.monotonic() - started, 1)})
+        print_json({**report.to_dict(), "report": str(page), "seconds": round(seconds, 1)})
         return
-    show_study(findings, console())
-    click.echo(f"\nreport: {findings.page}\ntotal: {duration(time.monotonic() - started)}")
+    _show(report, console())
+    click.echo(f"\nreport: {page}\ntotal: {duration(seconds)}")
+
+
+def _show(report: Report, out: Any) -> None:
+    """Print what is missing, the table of each set, and the claims."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from rloop_core.results.claims import AS_CLAIMED, OPPOSITE
+    from rloop_core.results.table import metric_table
+    from rloop_core.results.tables import percent_interval
+
+    results, colours = report.results, {OPPOSITE: "bold red", AS_CLAIMED: "green"}
+    if missing := results.missing():
+        names = ", ".join(f"{run.name} ({run.done} of {run.stages} stages)" for run in missing[:6])
+        more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
+        out.print(Text(f"not complete: {names}{more}"))
+    for reason in results.not_comparable:
+        out.print(Text(f"not comparable: {reason}", style="bold red"))
+    for note in results.notes:
+        out.print(Text(f"note: {note}"))
+    out.print(Text(f"{report.sentence}\n", style="bold"))
+    for label in results.sets:
+        out.print(metric_table(results, report.table, label).to_terminal())
+        out.print()
+    table = Table(title=Text("The paper's claims, what disagrees first"), title_justify="left")
+    for name in ("claim", "set", "measured"):
+        table.add_column(name)
+    table.add_column("found, points", justify="right")
+    table.add_column("outcome")
+    for claim in report.claims:
+        one_seed = ", one seed" if len(claim.seeds) == 1 else ""  # its interval knows nothing of seeds
+        outcome = Text(claim.outcome + one_seed, style=colours.get(claim.outcome, ""))
+        found = percent_interval(claim.effect, "+")
+        table.add_row(Text(claim.claim), Text(claim.set), Text(claim.quantity), Text(found), outcome)
+    if report.claims:
+        out.print(table)
 
 
 def _jobs(device: str) -> int:

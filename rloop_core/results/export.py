@@ -7,19 +7,21 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, ConfigError, StageError, StoreError
 from rloop_core.files import file_sizes
-from rloop_core.results.report.evaluation import EvaluationRow, evaluation_rows, evaluation_tables, snapshot_rows
+from rloop_core.results.findings import run_results
+from rloop_core.results.frame import BASE, Policy, Side
 from rloop_core.results.run_reader import RunRecord
 from rloop_core.results.selection import BIASED, Selected
-from rloop_core.results.tables import POLICY, markdown_code, markdown_table, markdown_text
+from rloop_core.results.table import make_row
+from rloop_core.results.tables import MetricTable, markdown_code, markdown_table, markdown_text
 from rloop_core.rollout.policy import belongs_to_model
-from rloop_core.store import BASE_ITERATION, Cache, Manifest, fetch
+from rloop_core.store import Cache, Manifest, fetch
 
 HUB_PREFIX = "hub:"
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
@@ -167,10 +169,6 @@ def model_card(run: RunRecord, policy: StoredPolicy) -> str:
     """Return README.md in the hub's format; every name from outside is escaped for Markdown and HTML."""
     config, manifest = run.config, policy.manifest
     base, revision = config.policy.path, config.policy.revision
-    shown = (BASE_ITERATION,) if policy.step else (BASE_ITERATION, policy.iteration)
-    rows = [row for row in evaluation_rows(run) if row.iteration in shown]
-    if policy.step:
-        rows += snapshot_rows(run, policy.iteration, policy.step, policy.name)
     versions = ", ".join(f"{name} {version}" for name, version in sorted(manifest.versions.items()))
     origin = [
         ("artifact digest", markdown_code(manifest.digest)),
@@ -197,7 +195,7 @@ def model_card(run: RunRecord, policy: StoredPolicy) -> str:
         *([_choice(policy.selected)] if policy.selected else []),
         f"Base policy: {markdown_code(f'{base}@{revision}' if revision else base)}.",
         "## Evaluation",
-        _evaluation(rows, policy.selected.biased if policy.selected else ()),
+        _evaluation(run, policy),
         "## How to load",
         _LOADING.format(template=config.prompt.template),
         "## Origin",
@@ -237,17 +235,33 @@ def _description(run: RunRecord, policy: StoredPolicy) -> str:
     )
 
 
-def _evaluation(rows: Sequence[EvaluationRow], biased: Collection[str]) -> str:
+def _evaluation(run: RunRecord, policy: StoredPolicy) -> str:
     """Return a Markdown table of base and policy for each set; the policy's values on `biased` sets are marked."""
-    if not rows:
-        return "This policy was not evaluated in the run."
-    tables = [table.metric_table() for table in evaluation_tables(rows)]
-    for index, table in enumerate(tables):
-        if table.label in biased:
-            policies = [row for row in table.rows if row.kind == POLICY]  # the difference would be biased too
-            marked = [row if row.name == "base" else replace(row, about=BIASED) for row in policies]
-            tables[index] = replace(table, rows=marked)
-    return "\n".join(table.to_markdown(markdown_text) for table in tables)
+    results, biased = run_results(run), policy.selected.biased if policy.selected else frozenset()
+    step = policy.iteration * run.config.explore.steps + (policy.step or run.config.explore.steps)
+    kinds = ("snapshot",) if policy.step else ("theta", "endpoint")
+    tables = []
+    for label in results.sets:
+        found = next((p for p in results.policies(label, run.name) if p.step == step and p.kind in kinds), None)
+
+        def at(one: Policy | None) -> Callable[[str], Side]:
+            return lambda of_set: results.at(of_set, run.name, one)
+
+        about = BIASED if label in biased else ""
+        rows = [
+            make_row(results, label, at(BASE), name="base"),
+            make_row(results, label, at(found), name=policy.name, about=about),
+            # The difference on a set of the choice would be biased too.
+            None if about else make_row(results, label, at(found), at(BASE), f"{policy.name} - base"),
+        ]
+        if found:
+            samples = int(results.counts(label, run.name, run.config.seed, [found])["n"].sum())
+            basis = f"{len(results.problems[label])} problems, {samples:,} samples a policy"
+            basis = f"{basis}; [95 % bootstrap interval over problems]"
+            tables.append(MetricTable(label, [row for row in rows if row], basis))
+    return (
+        "\n".join(table.to_markdown(markdown_text) for table in tables) or "This policy was not evaluated in the run."
+    )
 
 
 _LOADING = """```python

@@ -1,30 +1,318 @@
-"""HTML pages with the files beside them; autoescape is on: model output, problem texts and names are hostile."""
+"""Write a report: one self-contained HTML file, all numbers as JSON and CSV, every figure as PNG and CSV."""
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rloop_core import __version__
+from rloop_core.config.base import Section
 from rloop_core.errors import StoreError
 from rloop_core.printable import visible
+from rloop_core.results import bars, curves, matrices
+from rloop_core.results.claims import OUTCOMES
+from rloop_core.results.comparability import config_differences
+from rloop_core.results.compute import compute_cells
+from rloop_core.results.findings import Experts, Report, pair_report, run_report, study_report
+from rloop_core.results.forgetting import PATHS, forgetting_table
 from rloop_core.results.plotting import Picture
-from rloop_core.results.tables import Table, duration, points, share, size
-from rloop_core.store import Store
+from rloop_core.results.run_reader import RunRecord, read_run
+from rloop_core.results.study_config import StudyConfig
+from rloop_core.results.table import AVERAGE, chosen_on, rows_table, values_table
+from rloop_core.results.tables import Table, difference_name, duration, points, share, size
+from rloop_core.store import Store, fingerprint
 
+REPORT_FILE, STUDY_FILE = "report.html", "study.html"
+PICTURE_BYTES = 3_000_000
+"""Most bytes of the page that pictures take."""
 _LARGE_SVG = 250_000
 
 
+def write_report(
+    store: Store,
+    runs: Sequence[str | RunRecord],
+    out: Path | None,
+    cache: Path,
+    *,
+    keep_current: bool = False,
+    **options: Any,
+) -> tuple[Path, Report | None]:
+    """Report on a run, or on a run against its control.
+
+    Args:
+        store: The object store.
+        runs: One name or two, or the runs as just read.
+        out: Folder; None takes `<store>/<run>/report`, with `-<control>` for two, or `.rloop/reports/<run>[+<control>]`
+            if the store is remote.
+        cache: Folder for copies of files of remote stores.
+        keep_current: Leave a report of one run alone that shows these very artifacts already.
+        options: Of `pair_report`.
+
+    Returns:
+        The page, and the report; None if the page was left alone.
+
+    Raises:
+        ConfigError: The two runs are not comparable, or an option is impossible.
+        StoreError: There is no such run, or the folder cannot be written.
+    """
+    records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
+    names = [record.name for record in records]
+    if out is None:
+        local = store.is_local
+        out = store.local_path("/".join([names[0], "-".join(["report", *names[1:]])])) if local else None
+        out = out or Path(".rloop/reports") / "+".join(names)
+    content = content_key(records)
+    if keep_current and _shows(out / REPORT_FILE, content):
+        return out / REPORT_FILE, None
+    report = run_report(records[0]) if len(records) == 1 else pair_report((records[0], records[1]), **options)
+    return write_page(report, out, REPORT_FILE, content), report
+
+
+def write_study(
+    study: StudyConfig, store: Store, out: Path, cache: Path, *, solved: str = "any"
+) -> tuple[Path, Report]:
+    """Report on a study's runs, as far as they have come; see `study_report`.
+
+    Raises:
+        ConfigError: There is no such rule.
+        StoreError: The store cannot be read, or the folder cannot be written.
+    """
+    with _writable_folder(out):
+        report = study_report(study, store, cache, solved)
+    return write_page(report, out, STUDY_FILE), report
+
+
+def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:
+    """Write the page with everything beside it into a folder; return the page.
+
+    Raises:
+        StoreError: The folder, or a file in it, cannot be written.
+    """
+    with _writable_folder(out):
+        pictures = draw(report)
+        for picture in (one for group in pictures.values() for one in group):
+            picture.write(out)
+        for table in tables_of(report):
+            (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        (out / name).with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
+        (out / name).write_text(render(report, pictures, content), encoding="utf-8")
+    return out / name
+
+
+def content_key(runs: Sequence[RunRecord]) -> str:
+    """Return a hash of everything that a report of these runs is made from."""
+    parts = [
+        {
+            "run": run.name,
+            "config": run.config.model_dump(mode="json"),
+            "notes": run.notes,
+            "data": run.data.to_dict() if run.data else None,
+            "artifacts": [[made.folder, made.digest, made.fingerprint, made.created_at]
+                          for made in run.manifests.values()],
+        }
+        for run in runs
+    ]  # fmt: skip
+    return fingerprint({"rloop": __version__, "runs": parts})
+
+
+def draw(report: Report) -> dict[str, list[Picture]]:
+    """Draw every figure that there are numbers for, by section of the page; a study has those of all its seeds."""
+    results, steps, table = report.results, report.steps, report.table
+    if report.study:
+        reference = results.titles[str(results.reference)]
+        found: dict[str, list[Picture | None]] = {
+            "curves": [
+                curves.curves(results, steps),
+                bars.differences(results, table.differences, "differences", f"Against {reference}"),
+                curves.step_curves(results, "figure-1-reward"),
+            ],
+            "ablations": [
+                bars.differences(results, table.ablations, "ablations", f"Against {results.titles[results.main]}")
+            ],
+            "forgetting": [bars.forgotten(results, report.forgetting)],
+        }
+    else:
+        found = {
+            "curves": [curves.by_iteration(results, steps), curves.curves(results, steps)],
+            "training": [
+                curves.overfitting(results, steps),
+                *(curves.step_curves(results, name) for name in ("figure-1-reward", "figure-5c-entropy")),
+                *(curves.step_curves(results, name) for name in ("figure-6-gradients", "health")),
+            ],
+            "forgetting": [one for index, label in enumerate(report.moved) for one in _of_set(report, index, label)],
+            "experts": [one for index, own in enumerate(report.experts) for one in _experts(own, index)],
+        }
+    return {section: [one for one in pictures if one] for section, pictures in found.items()}
+
+
+def _of_set(report: Report, index: int, label: str) -> list[Picture | None]:
+    results, prefix = report.results, f"set-{index:02d}"
+    moved = {results.titles[arm]: one for arm, one in report.moved[label].items()}
+    phase = results.arm_runs(results.main)[0].config.explore.steps
+    return [
+        matrices.transition_figure(label, moved, f"{prefix}-figure-2-transitions"),
+        matrices.differential_figure(label, moved, phase, f"{prefix}-figure-5a-differential"),
+        matrices.similarity_figure(results, label, report.alike[label], f"{prefix}-figure-5b-similarity", report.unit),
+    ]
+
+
+def _experts(own: Experts, index: int) -> list[Picture | None]:
+    """Draw the filter's ledgers and the success rates of a run; a second run's have names of their own."""
+    drawn = (bars.funnel(own.ledgers), bars.success_rates(own.success_rates, own.threshold))
+    prefix = f"arm-{index:02d}-" if index else ""
+    return [one and replace(one, name=f"{prefix}{one.name}", title=f"{one.title}: {own.run}") for one in drawn]
+
+
+def tables_of(report: Report) -> list[Table]:
+    """Return the tables that lie beside the page; those without rows are left out."""
+    results = report.results
+    rows = [row for arms in report.steps.values() for own in arms.values() for row in own.values()]
+    tables = (
+        rows_table("table-1", report.table.rows()),
+        rows_table("by-step", rows),
+        values_table(results),
+        forgetting_table(results.titles, report.forgetting),
+        report.compute,
+        artifact_table(results.runs.values()),
+        set_table(results.runs.values()),
+    )
+    return [table for table in tables if table.rows]
+
+
+def artifact_table(runs: Iterable[RunRecord]) -> Table:
+    """Return one row an artifact: its digests, what it was made from, its time and size."""
+    rows = [
+        (run.name, iteration, stage, made.digest, made.fingerprint,
+         " ".join(entry.digest[:12] for entry in made.inputs), made.seed, made.seconds,
+         sum(file.bytes for file in made.files), made.created_at, made.reason)
+        for run in runs
+        for (iteration, stage), made in run.manifests.items()
+    ]  # fmt: skip
+    columns = ("run", "iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at",
+               "reason")  # fmt: skip
+    return Table("artifacts", columns, tuple(rows))
+
+
+def set_table(runs: Iterable[RunRecord]) -> Table:
+    """Return one row a problem set of a run: its use, its problems, and why rows of its source were left out."""
+    sets = [(run.name, data) for run in runs if run.data for data in run.data.sets]
+    counts = list(dict.fromkeys(name for _, data in sets for name, count in data.ledger.items() if count))
+    rows = tuple(
+        (run, data.label, data.use, data.problems, *(data.ledger.get(name, 0) for name in counts),
+         len(data.golds_refused), data.digest)
+        for run, data in sets
+    )  # fmt: skip
+    return Table("problem-sets", ("run", "set", "use", "problems", *counts, "golds_refused", "digest"), rows)
+
+
+def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: str = "") -> str:
+    """Return one HTML document without any outside reference; the template escapes everything."""
+    results, table = report.results, report.table
+    runs = list(results.runs.values())
+    made = [manifest.created_at for run in runs for manifest in run.manifests.values()]
+    last = max((datetime.fromisoformat(one).astimezone(UTC) for one in made), default=None)
+    return fill_template(
+        "page.html.j2",
+        report=report,
+        results=results,
+        study=report.study,
+        content=content,
+        claim=difference_name(*(results.titles[arm] for arm in results.pair)) if results.reference else "",
+        reference=results.titles[results.reference] if results.reference else "",
+        main=results.titles[results.main],
+        blocks=[_block(report, label) for label in table.policies if table.policies[label]],
+        sets=[_set(report, label) for label in results.sets],
+        hindsight=bool(results.reference and results.sets and chosen_on(results)[2]),
+        one_seed=max((len(row.seeds) for row in table.rows()), default=0) == 1,
+        updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
+        progress=_progress(report) if results.missing() else [],
+        pictures=pictures,
+        outside=_outside([one for group in pictures.values() for one in group]),
+        outcomes=[(name, [one for one in report.claims if one.outcome == name]) for name in OUTCOMES],
+        forgetting=_forgetting(report),
+        data=set_table(runs),
+        warnings=[(data.label, text) for run in runs if run.data for data in run.data.sets for text in data.warnings],
+        compute=compute_cells(report.compute),
+        differing=config_differences(runs[0], runs[1]) if report.study is None and len(runs) == 2 else [],
+        artifacts=artifact_table(runs).to_dicts(),
+        sampled_by=[(run.name, run.sampled_by) for run in runs if run.sampled_by],
+        configs=_configs(report),
+    )
+
+
+def _block(report: Report, label: str) -> dict[str, Any]:
+    """Return a set's part of Table 1."""
+    results, table = report.results, report.table
+    labels = results.sets if label == AVERAGE else [label]
+    metrics = [name for name in results.metrics[labels[0]] if all(name in results.metrics[one] for one in labels)]
+    rows = [*table.policies[label], *table.differences[label]]
+    return {"label": label, "metrics": metrics, "rows": rows, "problems": rows[0].problems, "average": label == AVERAGE}
+
+
+def _set(report: Report, label: str) -> dict[str, Any]:
+    """Return what the page says about one problem set beyond Table 1."""
+    steps = [
+        (report.results.titles[arm], [replace(row, name=policy.label) for policy, row in rows.items()])
+        for arm, rows in report.steps[label].items()
+        if rows
+    ]
+    parts = {name: getattr(report.table, name).get(label, []) for name in ("ablations", "iterations")}
+    return {"label": label, "metrics": report.results.metrics[label], "steps": steps, **parts}
+
+
+def _progress(report: Report) -> list[list[str]]:
+    """Return how far each run of a study has come, a row an arm and a cell a seed."""
+    results = report.results
+    cells = {(run.arm, run.seed): run.state for run in results.progress}
+    return [[title, *(cells[arm, seed] for seed in results.seeds)] for arm, title in results.titles.items()]
+
+
+def _forgetting(report: Report) -> list[dict[str, Any]]:
+    """Return a block a set and path, with a row an arm."""
+    blocks: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in report.forgetting:
+        empty = {"path": row.path, "about": PATHS[row.path], "set": row.set, "rows": [], "steps": row.steps}
+        blocks.setdefault((row.set, row.path), empty)["rows"].append(row)
+    return list(blocks.values())
+
+
+def _configs(report: Report) -> list[tuple[str, str]]:
+    """Return the study's config, or each run's, as YAML."""
+    runs = report.results.runs.values()
+    configs: dict[str, Section] = {run.name: run.config for run in runs}
+    if report.study:
+        configs = {report.title: report.study}
+    return [
+        (name, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+        for name, config in configs.items()
+    ]
+
+
+def _outside(pictures: Sequence[Picture]) -> set[str]:
+    """Return the names of pictures for which the page has no room: those of the last sets, where there are many."""
+    names, room = set(), PICTURE_BYTES
+    for picture in pictures:
+        room -= len(image_uri(picture))
+        if room < 0:
+            names.add(picture.name)
+    return names
+
+
 def fill_template(name: str, **values: Any) -> str:
-    """Return a page from a template of the report, the comparison or the study; an unknown name in it is an error."""
+    """Return a page from a template; autoescape is on, and an unknown name in it is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    room = Path(__file__).parent
     environment = Environment(
-        loader=FileSystemLoader([room, *(room / page for page in ("report", "compare", "study"))]),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         finalize=_visible,
         undefined=StrictUndefined,
@@ -57,15 +345,8 @@ def image_uri(figure: Picture) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def default_folder(store: Store, runs: Sequence[str], name: str) -> Path:
-    """Return `<store>/<first run>/<name>` in a local store, else `.rloop/reports/<run>[+<run>]`; "" is no name."""
-    if store.is_local and name:
-        return store.local_path(f"{runs[0]}/{name}")
-    return Path(".rloop/reports") / "+".join(runs)
-
-
 @contextmanager
-def writable_folder(out: Path) -> Iterator[None]:
+def _writable_folder(out: Path) -> Iterator[None]:
     """Make a folder before the work that fills it, so that a bad one is known at once.
 
     Raises:
@@ -79,13 +360,9 @@ def writable_folder(out: Path) -> Iterator[None]:
         raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
 
 
-def write_files(
-    out: Path, pictures: Iterable[Picture], tables: Iterable[Table], texts: Mapping[str, str], prefix: str = ""
-) -> None:
-    """Write pictures as PNG and CSV, tables as CSV, and texts by file name into a folder that exists."""
-    for picture in pictures:
-        picture.write(out, prefix)
-    for table in tables:
-        (out / f"{prefix}{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
-    for name, text in texts.items():
-        (out / f"{prefix}{name}").write_text(text, encoding="utf-8")
+def _shows(page: Path, content: str) -> bool:
+    try:
+        with open(page, encoding="utf-8") as stream:
+            return content in stream.read(2_000)
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -71,7 +71,7 @@ class Picture:
         """The PNG, rendered when it is first asked for: the UI shows the SVG alone."""
         return _rendered(self.figure, format="png", dpi=150, metadata={"Software": None})
 
-    def write(self, folder: Path, prefix: str) -> None:
+    def write(self, folder: Path, prefix: str = "") -> None:
         """Write `<prefix><name>.png` and `.csv`."""
         (folder / f"{prefix}{self.name}.png").write_bytes(self.png)
         (folder / f"{prefix}{self.name}.csv").write_text(self.table.to_csv(), encoding="utf-8")

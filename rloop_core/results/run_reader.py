@@ -87,6 +87,11 @@ class RunRecord:
         """Iterations that have any artifact, in order; not the base."""
         return sorted({iteration for iteration, _ in self.manifests if iteration >= 0})
 
+    @property
+    def total_steps(self) -> int:
+        """RL steps that the config asks for."""
+        return self.config.iterations * self.config.explore.steps
+
     def manifest(self, iteration: int, stage: str) -> Manifest | None:
         """Return the stage's manifest, None if there is no artifact."""
         return self.manifests.get((iteration, stage))

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.write import write_report
+from rloop_core.results.findings import run_results
+from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.status import run_status
+from rloop_core.results.table import result_table
 from rloop_core.stages.garbage import find_garbage
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.run_record import read_run_config
@@ -72,9 +73,9 @@ def test_the_filter_keeps_the_same_experts_byte_for_byte(store: Store, tmp_path:
 
 def test_the_report_has_the_figures_of_the_manifests(store: Store, tmp_path: Path) -> None:
     record = read_run(store, RUN, tmp_path / "cache")
-    shown = {row.policy: row.metrics["avg@4"]["value"] for row in evaluation_rows(record)}
+    shown = {row.name: row.cells["avg@4"].value for row in result_table(run_results(record)).rows()}
     manifests = [read_manifest(store, RUN, iteration, "evaluate") for iteration in (-1, 0, 1)]
     stored = [manifest.metrics["held-out"]["avg@4"]["value"] for manifest in manifests if manifest]
     assert [shown[name] for name in ("base", "theta_1", "theta_2")] == stored
-    assert write_report(store, [RUN], tmp_path / "report", tmp_path / "cache").exists()
+    assert write_report(store, [RUN], tmp_path / "report", tmp_path / "cache")[0].exists()
     assert find_garbage(store, [RUN], older_than=0.0)[0].items == []

@@ -123,11 +123,12 @@ class FakeRun:
             self.publish(iteration, "evaluate", lambda out, solved=2 + iteration: self.evaluate(out, solved))
 
 
-def report_text(store: Store, *runs: str, cache: Path) -> str:
+def report_text(store: Store, *, cache: Path) -> str:
     """The report's page without its figures, which take nearly all the time."""
-    from rloop_core.results.report.write import gather, render
+    from rloop_core.results.findings import run_report
+    from rloop_core.results.page import render
 
-    return render([(gather(read_run(store, run, cache)), {}) for run in runs or ("tiny",)], "")
+    return render(run_report(read_run(store, "tiny", cache)), {})
 
 
 @pytest.fixture
@@ -160,10 +161,10 @@ def finished(fake_run: FakeRun, complete: FakeRun) -> FakeRun:
 @pytest.fixture(scope="session")
 def report(complete: FakeRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report's page of `complete`, with everything beside it."""
-    from rloop_core.results.report.write import write_report
+    from rloop_core.results.page import write_report
 
     folder = tmp_path_factory.mktemp("report")
-    return write_report(complete.store, ["tiny"], folder / "out", folder / "cache")
+    return write_report(complete.store, ["tiny"], folder / "out", folder / "cache")[0]
 
 
 @pytest.fixture(scope="session")
@@ -177,13 +178,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return arms
 
 
+def compare_runs(store: Store, run: str, control: str, cache: Path, **options: Any) -> Any:
+    """The report of a run against its control, with nothing drawn."""
+    from rloop_core.results.findings import pair_report
+
+    return pair_report((read_run(store, run, cache), read_run(store, control, cache)), **options)
+
+
 @pytest.fixture(scope="session")
 def compared(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The comparison of `pair`, with nothing drawn."""
-    from rloop_core.results.compare.comparison import compare_runs
-
-    names = [arm.config.name for arm in pair]
-    return compare_runs(pair[0].store, *names, tmp_path_factory.mktemp("compared"))
+    """The report of `pair`, with nothing drawn."""
+    return compare_runs(pair[0].store, *(arm.config.name for arm in pair), tmp_path_factory.mktemp("compared"))
 
 
 @pytest.fixture
@@ -195,17 +200,17 @@ def pair_store(pair: Any, tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="session")
 def command_and_page(pair: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """The JSON of `rloop compare --json` for `pair`, and the page that it wrote, with everything beside it."""
+    """The JSON of `rloop report A B --json` for `pair`, and the page that it wrote, with everything beside it."""
     from click.testing import CliRunner
 
     from rloop_core.cli.entry import group
 
     out = tmp_path_factory.mktemp("page")
     names = [arm.config.name for arm in pair]
-    command = ["compare", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
+    command = ["report", *names, "--store", str(pair[0].root / "store"), "--out", str(out), "--json"]
     result = CliRunner().invoke(group, command)
     assert result.exit_code == 0, result.exception
-    return json.loads(result.stdout), out / "compare.html"
+    return json.loads(result.stdout), out / "report.html"
 
 
 @pytest.fixture(scope="session")

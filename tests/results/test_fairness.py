@@ -8,10 +8,11 @@ import pytest
 
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
-from rloop_core.results.compare.comparison import compare_runs, stored_rows
-from rloop_core.results.compare.figures import draw, overfitting, paper_figures
-from rloop_core.results.study.comparability import config_differences
+from rloop_core.results.comparability import config_differences
+from rloop_core.results.curves import overfitting
+from rloop_core.results.page import draw
 from rloop_core.stages.run_record import write_run_record
+from tests.results.conftest import compare_runs
 from tests.results.paired import changed, make_pair, pair_config
 
 NAMES = ("tiny", "tiny-vanilla-rl")
@@ -64,7 +65,7 @@ def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
         arm.publish(0, "explore", lambda out, arm=arm: arm.explored(out, 0))
     with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
         compare_runs(ours.store, *NAMES, tmp_path)
-    assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).not_comparable) == 1
+    assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).results.not_comparable) == 1
 
 
 def test_a_config_changed_after_the_run_is_no_excuse(pair, pair_store, tmp_path):
@@ -76,16 +77,16 @@ def test_a_config_changed_after_the_run_is_no_excuse(pair, pair_store, tmp_path)
 
 def test_the_wrong_way_round_is_refused_and_one_run_against_itself(pair, tmp_path):
     refused = {
-        NAMES[::-1]: "the first run must be of arm rloop",
-        NAMES[1:] * 2: "the first run must be of arm rloop",
+        NAMES[::-1]: "name an RLoop run first",
+        NAMES[1:] * 2: "name an RLoop run first",
         ("tiny", "tiny"): "tiny is compared with itself",
     }
     for names, why in refused.items():
         with pytest.raises(ConfigError, match=why):
             compare_runs(pair[0].store, *names, tmp_path)
     found = compare_runs(pair[0].store, "tiny", "tiny", tmp_path, force=True)
-    assert [arm.title for arm in found.arms] == ["tiny", "tiny (again)"]
-    assert found.transitions[0].blocks.forgetting[0].difference.value == 0
+    assert found.results.pair == ("tiny", "tiny (again)")
+    assert {one.difference.value for one in found.forgetting if one.difference} == {0}
 
 
 @pytest.mark.parametrize("field", ABLATIONS)
@@ -96,15 +97,17 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     for arm in arms:
         arm.finish(1)
     found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
-    assert found.not_comparable == [] and [arm.title for arm in found.arms] == ["tiny", "ablated"]
-    assert [(name, remark) for name, _, _, remark in config_differences(*(arm.run for arm in found.arms))] == [
+    results = found.results
+    assert results.not_comparable == [] and results.pair == ("tiny", "ablated")
+    assert [(name, remark) for name, _, _, remark in config_differences(*results.runs.values())] == [
         *([] if field > "name" else [(field, "the method: what is compared")]),
         ("name", "by design"),
         *([(field, "the method: what is compared")] if field > "name" else []),
     ]
-    assert found.arms[1].restarts is (field != "explore.start")
-    assert found.table.row(found.transitions[0].label, "tiny \N{MINUS SIGN} ablated").kind == "difference"
-    assert overfitting(found.record, stored_rows(found.record)) is None  # the paper's Figure 1 is of vanilla RL
+    assert results.restarts("ablated") is (field != "explore.start")
+    assert found.table.difference("held-out <b>", "tiny", "ablated").kind == "difference"
+    assert overfitting(results, found.steps) is None  # the paper's figure 1 is of vanilla RL
+    assert not any("falls" in claim.claim for claim in found.claims)
 
 
 @pytest.mark.process
@@ -113,8 +116,11 @@ def test_an_ablation_has_every_figure_of_the_paper_but_that_of_vanilla_rl(tmp_pa
     arms = make_pair(tmp_path, pair_config(1), other)
     for arm in arms:
         arm.finish()
-    figures = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path))
-    assert {one["name"] for one in paper_figures(figures) if one["needs"]} == {"Figure 1"}
+    drawn = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path))
+    names = {one.name.split("figure-")[-1] for pictures in drawn.values() for one in pictures}
+    assert names >= {"3-iterations", "4-curves", "5c-entropy", "6-gradients", "2-transitions", "5a-differential",
+                     "5b-similarity"}  # fmt: skip
+    assert "1-overfitting" not in names
 
 
 def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
@@ -124,19 +130,17 @@ def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
         compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
 
 
-def test_forced_arms_with_other_numbers_of_samples_are_compared_by_what_both_have(tmp_path):
+def test_forced_arms_with_other_numbers_of_samples_are_not_compared_and_it_is_said(tmp_path):
     config = changed(pair_config(1), "evaluate", snapshots=False)
     arms = make_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))
     for arm in arms:
         arm.finish()
-    table = compare_runs(arms[0].store, *NAMES, tmp_path, force=True).table
-    rows = {name: table.row("held-out <b>", name).cells for name in ("RL", "RLoop", "RLoop \N{MINUS SIGN} RL")}
-    assert [list(cells)[:2] for cells in rows.values()] == [["avg@3", "pass@2"], *[["avg@4", "pass@2"]] * 2]
-    gain = rows["RLoop"]["avg@4"].value - rows["RL"]["avg@3"].value
-    assert rows["RLoop \N{MINUS SIGN} RL"]["avg@4"].value == pytest.approx(gain)
+    found = compare_runs(arms[0].store, *NAMES, tmp_path, force=True)
+    assert "tiny-vanilla-rl, step 4 on held-out <b> has other metrics than most: left out." in found.results.notes
+    assert found.table.difference("held-out <b>", "RLoop", "RL") is None
 
 
 def test_equal_methods_are_noted_as_chance(tmp_path):
     arms = make_pair(tmp_path, pair_config(1), pair_config(1).model_copy(update={"name": "again"}))
-    notes = compare_runs(arms[0].store, "tiny", "again", tmp_path).notes
+    notes = compare_runs(arms[0].store, "tiny", "again", tmp_path).results.notes
     assert any("differ in nothing but the name" in note for note in notes)

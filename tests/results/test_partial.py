@@ -9,11 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError
-from rloop_core.results.compare.comparison import compare_runs
-from rloop_core.results.compare.figures import Figures
-from rloop_core.results.compare.page import render, write_comparison
+from rloop_core.results.page import render, write_page
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from tests.results.conftest import report_text
+from tests.results.conftest import compare_runs, report_text
 from tests.results.paired import SETS, changed, make_pair, pair_config
 
 pytestmark = pytest.mark.process
@@ -23,9 +21,9 @@ NAMES = ("tiny", "tiny-vanilla-rl")
 def told(ours, tmp_path, force=False):
     """The comparison's notes, its page without figures, and what both were made from."""
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache", force=force)
-    text = render(found, Figures())
+    text = render(found, {})
     assert "Compute" in text and "What differs" in text
-    return " ".join(found.notes), text, found
+    return " ".join(found.results.notes), text, found
 
 
 def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
@@ -35,9 +33,9 @@ def test_without_snapshots_the_page_says_how_to_get_them(tmp_path):
         arm.finish()
     notes, text, found = told(ours, tmp_path)
     assert "explore.snapshot_every=N" in notes and "evaluate.snapshots=true" in notes
-    assert "No differential forgetting on held-out" in notes and "Table 1" in text
-    # theta_i alone still make a history and matrices.
-    assert [arm.title for arm in found.transitions[0].arms] == ["RLoop", "RL"] and found.transitions[0].blocks is None
+    assert {one.path for one in found.forgetting} == {"between iterations"} and "Table 1" in text
+    assert list(found.moved["held-out <b>"]) == ["RLoop", "RL"]  # theta_i alone still make matrices
+    assert not any("falls from its peak" in claim.claim for claim in found.claims), "nobody has looked at RL's course"
 
 
 def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
@@ -45,25 +43,25 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     for arm in (ours, theirs):
         arm.finish(evaluate=False)
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
-    page = write_comparison(found, tmp_path / "out")
-    notes, text = " ".join(found.notes), page.read_text()
+    page = write_page(found, tmp_path / "out", "report.html")
+    notes, text = " ".join(found.results.notes), page.read_text()
     assert "no evaluated final policy" in notes and "no Table 1" in notes
-    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "arm-00-filter"}
+    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "health", "filter", "success-rates"}
     assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
-    assert "missing: it takes a problem set on which both arms are evaluated" in text
-    assert ">in the expert set<" in text  # trajectories of training are there all the same
-    assert "Nothing to compare yet" in text
+    assert "expert set of iteration 1" in text  # trajectories of training are there all the same
+    assert "There is no evaluation to show yet" in text and "not evaluated yet" in text
 
 
 def test_runs_that_just_began_and_a_run_that_is_under_way(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
-    page = write_comparison(found, tmp_path / "out")
-    assert "not complete" in " ".join(found.notes) and not list(page.parent.glob("*.png"))
+    page = write_page(found, tmp_path / "out", "report.html")
+    assert "not complete" in " ".join(found.results.notes) and not list(page.parent.glob("*.png"))
     ours.finish(iterations=1)
     theirs.finish()
     notes, _, found = told(ours, tmp_path)
-    assert "theta_1 of 2" in notes and found.table.row(next(iter(SETS)), "RLoop").policy == "theta_1"
+    assert "has come to RL step 2 of 4" in notes
+    assert [row.policy for row in found.table.policies[next(iter(SETS))] if row.name == "RLoop"] == ["theta_1"]
 
 
 def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_path):
@@ -85,17 +83,16 @@ def test_samples_that_are_damaged_or_not_those_of_the_summary_are_left_out(tmp_p
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     notes, _, found = told(ours, tmp_path)
     assert "step 1 on held-out <b> cannot be used, for the samples give avg@4" in notes and "was altered" in notes
-    assert found.transitions[0].blocks.steps == [2, 3]
+    assert {one.steps for one in found.forgetting if one.path == "between snapshots"} == {(2, 3)}
 
 
 def test_one_evaluated_policy_makes_a_table_and_no_matrices(tmp_path):
     ours, theirs = make_pair(tmp_path, pair_config(1))
     for arm in (ours, theirs):
         arm.publish(-1, "evaluate", lambda out, arm=arm: arm.evaluated(out, -1))
-    notes, text, found = told(ours, tmp_path)
-    assert [row.name for block in found.table.blocks for row in block.rows] == ["base"]
-    assert "RLoop has a single evaluated policy" in notes and "RL has a single evaluated policy" in notes
-    assert "There is nothing to show" in text and "The run has made no policy yet" in text
+    notes, _, found = told(ours, tmp_path)
+    assert [row.name for row in found.table.rows()] == ["base"]
+    assert "tiny has no evaluated final policy" in notes and not found.forgetting and not any(found.moved.values())
 
 
 def corrupt(arm, iteration, stage, name, content):
@@ -122,23 +119,21 @@ def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tm
     for arm in (ours, theirs):
         arm.finish()
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
-    page = write_comparison(found, tmp_path / "out")
-    notes = " ".join(found.notes)
+    page = write_page(found, tmp_path / "out", "report.html")
+    notes = " ".join(found.results.notes)
     assert "Compute" in page.read_text() and "tiny: filter of iteration 0 holds no ledger.json" in notes
     for name in (
         "ledger.json of filter of iteration 1",
-        "expert set of iteration 1",
+        "expert set of iteration 1: samples",
         "success_rates.parquet of harvest of iteration 1",
         "metrics.json of evaluate of iteration 0",
     ):
         assert f"tiny: {name} cannot be read, and is left out" in notes
     assert "tiny-vanilla-rl: step 1 on held-out <b> cannot be used, for" in notes
     label = next(iter(SETS))
-    assert [one.label for one in found.arms[0].checkpoints[label]] == ["base", "step 3", "step 4", "theta_2"]
-    assert found.transitions[0].blocks.steps == [3, 4] and found.table.row(label, "RLoop").policy == "theta_2"
-    listed = (tmp_path / "out" / "experts.csv").read_text().splitlines()[1:]
-    assert {row.split(",")[1] for row in listed} == {"0"}
-    assert not (tmp_path / "out" / "arm-00-filter.png").exists()
+    assert [one.label for one in found.results.policies(label, "RLoop")] == ["base", "step 3", "step 4", "theta_2"]
+    assert {one.steps for one in found.forgetting if one.path == "between snapshots"} == {(3, 4)}
+    assert not (tmp_path / "out" / "filter.png").exists()
     assert "filter of iteration 0 holds no ledger.json" in report_text(ours.store, cache=tmp_path / "cache")
 
 
@@ -157,10 +152,10 @@ def test_an_empty_benchmark_is_said_and_the_others_are_compared(tmp_path):
         arm.evaluated = emptied
         arm.finish()
     found = compare_runs(ours.store, *NAMES, tmp_path / "cache")
-    notes = " ".join(found.notes)
+    notes = " ".join(found.results.notes)
     assert "base, step 1, step 2, theta_1, step 3, step 4, theta_2 on harder $x$ cannot be used, for" in notes
     assert notes.count("there are no samples to score") == 2  # once an arm, not once a policy
-    assert [block.label for block in found.table.blocks] == ["held-out <b>"]
+    assert list(found.table.policies) == found.results.sets == ["held-out <b>"]
 
 
 def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_difference(tmp_path):
@@ -184,6 +179,5 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
         compare_runs(ours.store, *NAMES, tmp_path / "cache")
     notes, text, found = told(ours, tmp_path, force=True)
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
-    assert "RLoop and RL cannot be compared on held-out <b>" in notes and "0 in both, 7 only in the first" in notes
-    assert found.transitions[0].blocks is None
-    assert found.table.row("held-out <b>", "RLoop \N{MINUS SIGN} RL") is None
+    assert "step 4 on held-out <b> has other problems than most: left out." in notes
+    assert found.table.difference("held-out <b>", "RLoop", "RL") is None

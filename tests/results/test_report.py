@@ -13,20 +13,30 @@ from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
 from rloop_core.errors import StoreError
-from rloop_core.evaluation.outcomes import compare, problem_outcomes, summarise
+from rloop_core.evaluation.bootstrap import intervals
+from rloop_core.evaluation.outcomes import problem_outcomes, summarise
+from rloop_core.results import bars
+from rloop_core.results.comparability import version_notes
+from rloop_core.results.curves import step_curves
+from rloop_core.results.findings import run_results
+from rloop_core.results.page import write_report
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report import figures
-from rloop_core.results.report.evaluation import evaluation_rows
-from rloop_core.results.report.write import gather, write_report
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.study.comparability import version_notes
+from rloop_core.results.table import effect_of_finetuning, result_table, run_rows
 from rloop_core.store import Store
 from rloop_core.training.metrics_log import drift_note
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text, row
 
-FIGURES = ("gains", "learning", "health", "filter", "success-rates", "seconds")
+FIGURES = ("figure-3-iterations", "figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "health", "filter",
+           "success-rates")  # fmt: skip
+
+
+def evaluation_rows(run):
+    """The run's policies with their differences to the base, as `rloop run --json` gives them."""
+    results = run_results(run)
+    return run_rows(results, result_table(results))
 
 
 @pytest.mark.process
@@ -34,14 +44,16 @@ def test_writes_page_png_and_csv_of_everything(report):
     for name in FIGURES:
         assert (report.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert len((report.parent / f"{name}.csv").read_text().splitlines()) > 1
-    with open(report.parent / "evaluation.csv") as stream:
+    with open(report.parent / "table-1.csv") as stream:
         rows = list(csv.DictReader(stream))
-    assert {(row["policy"], row["metric"]) for row in rows} == {
+    assert {(row["row"], row["metric"]) for row in rows} == {
         (policy, metric)
-        for policy in ("base", "theta_1", "theta_2")
-        for metric in ("avg@4", "pass@1", "pass@4", "majority@4")
+        for policy in ("base", "theta_1", "theta_2", "theta_1 - base", "theta_2 - base")
+        for metric in ("avg@4", "pass@4", "majority@4")
     }
-    assert len((report.parent / "lineage.csv").read_text().splitlines()) == 1 + 11
+    assert len((report.parent / "artifacts.csv").read_text().splitlines()) == 1 + 11
+    content = json.loads((report.parent / "report.json").read_text())
+    assert content["result"].startswith("2 iterations: held-out <b> avg@4 25.0 -> 37.5 %")
 
 
 def test_html_escapes_model_output_and_names_and_reaches_for_nothing(complete, tmp_path):
@@ -55,24 +67,28 @@ def test_html_escapes_model_output_and_names_and_reaches_for_nothing(complete, t
 
 def test_differences_are_paired_over_problems(complete, tmp_path):
     rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
-    assert [row.policy for row in rows] == ["base", "theta_1", "theta_2"]
-    assert rows[0].differences == {}
+    assert [row["policy"] for row in rows] == ["base", "theta_1", "theta_2"]
+    assert rows[0]["differences"] == {}
     # The base solves 1 of 4 samples of each of 4 problems; theta_2 solves 3 of the first problem's.
-    assert rows[2].metrics["avg@4"]["value"] == pytest.approx(6 / 16)
-    assert rows[2].differences["avg@4"]["value"] == pytest.approx(2 / 16)
+    assert rows[2]["metrics"]["avg@4"]["value"] == pytest.approx(6 / 16)
+    assert rows[2]["differences"]["avg@4"]["value"] == pytest.approx(2 / 16)
     folder = complete.store.local_path("tiny")
     files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
-    expected = compare(*(problem_outcomes(paths) for paths in files), [1, 4], seed=0)["avg@4"]
-    assert rows[2].differences["avg@4"] == {key: expected[key] for key in ("value", "low", "high")}
+    theta, base = (problem_outcomes(paths) for paths in files)
+    (expected,) = intervals([theta.c / theta.n - base.c / base.n], seed=0)
+    assert rows[2]["differences"]["avg@4"] == {end: getattr(expected, end) for end in ("value", "low", "high")}
+    stored = summarise(theta, [4])
+    for name in ("problems", "samples", "truncated", "mean_length", "sampling_sd"):
+        assert rows[2][name] == stored[name]
 
 
 def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(fake_run, tmp_path):
-    assert write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache").is_file()
+    assert write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")[0].is_file()
     fake_run.publish(0, "harvest", fake_run.harvest)
-    page = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
+    page, _ = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
     text = page.read_text()
-    assert "The run is not complete" in text and "no evaluation in the store yet" in text
-    assert (page.parent / "success-rates.png").exists() and not (page.parent / "gains.png").exists()
+    assert "The run is not complete" in text and "There is no evaluation to show yet" in text
+    assert (page.parent / "success-rates.png").exists() and not (page.parent / "figure-3-iterations.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -87,11 +103,8 @@ def test_fine_tuning_without_effect_or_with_damage_is_said(fake_run, tmp_path, s
     before, after = solved
     fake_run.publish(-1, "evaluate", lambda out: of_every_problem(fake_run, out, before))
     fake_run.publish(0, "evaluate", lambda out: of_every_problem(fake_run, out, after))
-    run = read_run(fake_run.store, "tiny", tmp_path)
-    rows = evaluation_rows(run)
-    assert rows[1].change == rows[1].differences
-    notes = [note for note in run.notes if note.startswith("theta_1 ")]
-    assert [note.removesuffix("docs/how-to/expert-sets.md).") for note in notes] == ([said] if said else [])
+    found = effect_of_finetuning(run_results(read_run(fake_run.store, "tiny", tmp_path)))
+    assert [note.removesuffix("docs/how-to/expert-sets.md).") for note in found] == ([said] if said else [])
 
 
 def of_every_problem(run, out, solved):
@@ -115,7 +128,7 @@ def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
 def test_a_missing_base_leaves_out_differences(fake_run, tmp_path):
     fake_run.publish(0, "evaluate", fake_run.evaluate)
     rows = evaluation_rows(read_run(fake_run.store, "tiny", tmp_path))
-    assert [row.policy for row in rows] == ["theta_1"] and rows[0].differences == {}
+    assert [row["policy"] for row in rows] == ["theta_1"] and rows[0]["differences"] == {}
 
 
 def test_a_damaged_file_is_named_and_not_used(finished, tmp_path):
@@ -124,17 +137,13 @@ def test_a_damaged_file_is_named_and_not_used(finished, tmp_path):
     run = read_run(finished.store, "tiny", tmp_path)
     assert run.notes == []
     assert "was altered" in report_text(finished.store, cache=tmp_path)
-    assert [row["iteration"] for row in gather(run).steps] == [0, 0]
+    assert [row["iteration"] for row in run_results(run).steps["tiny", 0]] == [0, 0]
 
 
 @pytest.mark.process
-def test_default_folder_and_two_runs_on_one_page(evaluated, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = write_report(evaluated.store, ["tiny"], None, tmp_path / "cache")
+def test_the_default_folder_is_in_a_local_store(evaluated, tmp_path):
+    page, _ = write_report(evaluated.store, ["tiny"], None, tmp_path / "cache")
     assert page == tmp_path / "store" / "tiny" / "report" / "report.html"
-    both = write_report(evaluated.store, ["tiny", "tiny"], None, tmp_path / "cache")
-    assert both == Path(".rloop/reports/tiny+tiny/report.html")
-    assert both.read_text().count('class="run"') == 2 and (both.parent / "tiny-gains.png").exists()
 
 
 @pytest.mark.process
@@ -142,9 +151,9 @@ def test_equal_runs_give_equal_pages_and_pictures_from_a_store_that_is_not_local
     remote = Store("memory://report-test")
     for key in complete.store.list("tiny"):
         remote.write_bytes(key, complete.store.read_bytes(key))
-    page = write_report(remote, ["tiny"], tmp_path / "remote", tmp_path / "cache")
+    page, _ = write_report(remote, ["tiny"], tmp_path / "remote", tmp_path / "cache")
     assert page.read_text().replace(remote.uri, complete.store.uri) == report.read_text()
-    beside = {path.name for path in report.parent.iterdir()} - {"report.html", "lineage.json", "lineage.csv"}
+    beside = {path.name for path in report.parent.iterdir()} - {"report.html", "report.json", "artifacts.csv"}
     assert beside >= {f"{name}.{kind}" for name in FIGURES for kind in ("png", "csv")}
     for name in beside:
         assert (page.parent / name).read_bytes() == (report.parent / name).read_bytes(), name
@@ -157,13 +166,13 @@ def test_unknown_run_names_those_that_are_there(complete, tmp_path):
 
 
 def test_a_current_report_is_kept_and_an_old_one_is_not(evaluated, tmp_path):
-    page = write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
+    page, _ = write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
     written = page.stat().st_mtime_ns
-    write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
-    assert page.stat().st_mtime_ns == written and "no evaluation in the store yet" not in page.read_text()
+    assert write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)[1] is None
+    assert page.stat().st_mtime_ns == written and "There is no evaluation to show yet" not in page.read_text()
     evaluated.store.delete("tiny/base/evaluate/manifest.json")
     write_report(evaluated.store, ["tiny"], tmp_path / "out", tmp_path, keep_current=True)
-    assert "no evaluation in the store yet" in page.read_text()
+    assert "There is no evaluation to show yet" in page.read_text()
 
 
 ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate": "vllm 0.29.0"}
@@ -186,7 +195,7 @@ def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, t
     run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": alarm}}))
     for iteration in (0, 1):
         run.publish(iteration, "explore", run.explore)
-    picture = figures.by_step("health", gather(read_run(run.store, "tiny", tmp_path)).steps)
+    picture = step_curves(run_results(read_run(run.store, "tiny", tmp_path)), "health")
     assert picture and [row[picture.table.columns.index("drift")] for row in picture.table.rows] == [
         0.02,
         0.3,
@@ -198,8 +207,8 @@ def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, t
 
 
 def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> None:
-    picture = figures.by_step("health", gather(read_run(complete.store, "tiny", tmp_path)).steps)
-    assert picture and "entropy" in picture.table.columns and "drift" not in picture.table.columns
+    picture = step_curves(run_results(read_run(complete.store, "tiny", tmp_path)), "health")
+    assert picture and "truncated" in picture.table.columns and "drift" not in picture.table.columns
     assert drift_note([dict(STEP)], 0.1) is None
 
 
@@ -208,7 +217,7 @@ def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     run.engines = ENGINES
     run.fill(1)
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
-    assert f"Completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
+    assert f"completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]
     shown = " ".join(CliRunner().invoke(group, command).output.split())
     assert f"completions sampled by {words}" in shown
@@ -229,7 +238,6 @@ def test_arms_with_different_engines_have_a_note(other: str, tmp_path: Path) -> 
 
 
 LONG, MOST, SHORT = 200, 5, 3
-STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 LEDGER = {"ledger": [{"step": step, "trajectories": 10, "problems": 5} for step in ("recorded", "correct", "capped")]}
 
 
@@ -237,14 +245,13 @@ LEDGER = {"ledger": [{"step": step, "trajectories": 10, "problems": 5} for step 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda count: figures.success_rates({iteration: [0.0, 0.05, 0.5] for iteration in range(count)}, 0.1),
-        lambda count: figures.funnel(dict.fromkeys(range(count), LEDGER)),
-        lambda count: figures.seconds([(iteration, stage, 5.0) for iteration in range(count) for stage in STAGES]),
+        lambda count: bars.success_rates({iteration: [0.0, 0.05, 0.5] for iteration in range(count)}, 0.1),
+        lambda count: bars.funnel(dict.fromkeys(range(count), LEDGER)),
     ],
-    ids=["success-rates", "filter", "seconds"],
+    ids=["success-rates", "filter"],
 )
 def test_a_short_run_is_drawn_whole_and_a_long_one_is_no_larger(draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MOST_DRAWN", MOST)
+    monkeypatch.setattr(bars, "MOST_DRAWN", MOST)
     short, most, long = (draw(count) for count in (SHORT, MOST, LONG))
     assert "are drawn" not in short.caption and size_of(short)[1] < size_of(most)[1] == size_of(long)[1]
     assert size_of(long) == size_of(most)

@@ -140,7 +140,7 @@ def test_status_and_report_write_nothing_into_a_store_they_read(evaluated, tmp_p
     rloop("status", "tiny", "--store", store)
     result = rloop("report", "tiny", "--store", store, "--out", tmp_path / "out", "--json")
     assert sorted(store.rglob("*")) == before
-    assert str(tmp_path / "out" / "gains.csv") in json.loads(result.output)["files"]
+    assert str(tmp_path / "out" / "table-1.csv") in json.loads(result.output)["files"]
 
 
 def test_export_writes_the_last_policy_and_a_card(finished, tmp_path):

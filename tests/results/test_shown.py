@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rloop_core.config import as_vanilla
+from rloop_core.results.findings import run_results
 from rloop_core.results.plotting import Picture
-from rloop_core.results.report.evaluation import evaluation_rows, result_sentence
 from rloop_core.results.run_reader import read_run
+from rloop_core.results.table import result_sentence, result_table
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, read_manifest
 from tasks.artifacts import figure_markdown, figure_of
@@ -44,21 +45,27 @@ def test_stages_leave_a_figure_that_the_ui_can_show(session: RunSession, stage: 
 @pytest.mark.process
 def test_an_evaluation_is_shown_beside_the_base(session: RunSession) -> None:
     drawn = figure_of(session, session.manifests[1, "evaluate"])
-    assert drawn and {row[1] for row in drawn.table.rows} == {"base", "theta_2"}
+    assert drawn and {row[4] for row in drawn.table.rows} == {"base", "theta_2"}
     assert figure_of(session, session.manifests[1, "rft"]) is None
 
 
 def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:
-    rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
-    sentence = result_sentence(complete.config, rows)
-    assert sentence == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
-    assert result_sentence(complete.config, []) == "2 iterations"
-    assert result_sentence(as_vanilla(complete.config), []) == "vanilla RL, 4 RL steps"
+    record = read_run(complete.store, "tiny", tmp_path)
+
+    def sentence() -> str:
+        results = run_results(record)
+        return result_sentence(results, result_table(results))
+
+    assert sentence() == "2 iterations: held-out <b> avg@4 25.0 -> 37.5 %, pass@4 100.0 -> 100.0 %"
+    record.manifests = {}
+    assert sentence() == "2 iterations"
+    record.config = as_vanilla(complete.config)
+    assert sentence() == "vanilla RL, 4 RL steps"
 
 
 def test_the_summary_is_markdown_that_names_cannot_break(complete: Any, tmp_path: Path) -> None:
     record = read_run(complete.store, "tiny", tmp_path)
-    text = _summary(record, evaluation_rows(record), "s3://bucket/tiny/report/report.html", "2 iterations")
+    text = _summary(run_results(record), "s3://bucket/tiny/report/report.html", "2 iterations")
     assert "held-out \\<b\\>, %" in text and "<b>" not in text.replace("\\<b\\>", "")
     assert re.search(r"\| \*\*theta\\_2 - base\*\* \| \*\*\+12\.5 \[", text)
     assert f"rloop report tiny --store {complete.store.uri}" in text and "`s3://bucket/tiny/report/report.html`" in text
@@ -72,10 +79,10 @@ def test_the_report_is_in_the_store_and_written_once(evaluated: Any, tmp_path: P
     uri = store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
     assert uri == "memory://stored-report/tiny/report/report.html"
     page = remote.read_bytes("tiny/report/report.html")
-    assert b"<!doctype html" in page[:200].lower() and remote.exists("tiny/report/gains.png")
-    remote.write_bytes("tiny/report/gains.png", b"untouched")
+    assert b"<!doctype html" in page[:200].lower() and remote.exists("tiny/report/figure-3-iterations.png")
+    remote.write_bytes("tiny/report/figure-3-iterations.png", b"untouched")
     store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
-    assert remote.read_bytes("tiny/report/gains.png") == b"untouched"
+    assert remote.read_bytes("tiny/report/figure-3-iterations.png") == b"untouched"
     remote.delete("tiny/report/report.html")
     store_report(remote, "tiny", tmp_path / "scratch", tmp_path / "cache")
     assert remote.read_bytes("tiny/report/report.html") == page

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.results.analysis.similarity import similarity, words
+from rloop_core.results.similarity import similarity, words
 
 WORDS = st.lists(st.sampled_from(["a", "b", "\\frac", "1+1=2"]), max_size=7).map(" ".join).map(words)
 TOKENS = st.lists(st.sampled_from([0, 1, 151_643, 2**31 - 1]), max_size=7)

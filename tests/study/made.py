@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rloop_core.config import Config
-from rloop_core.results.study.config import StudyConfig, make_study, study_runs
+from rloop_core.results.study_config import StudyConfig, make_study, study_runs
 from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store
 from tests.results.conftest import FIGURES, FakeRun, row

@@ -10,7 +10,7 @@ import pytest
 
 from rloop_core.config.loading import read_mapping
 from rloop_core.errors import ConfigError
-from rloop_core.results.study.config import load_study, make_study, part_of, study_runs
+from rloop_core.results.study_config import load_study, make_study, part_of, study_runs
 from tests.conftest import ROOT, SMOKE
 
 SHIPPED = ROOT / "deployments/studies/sums.yaml"

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.results.study.intervals import crossed_effects, seed_effect
+from rloop_core.results.intervals import crossed_effects, seed_effect
 
 TABLES = arrays(np.float64, st.tuples(st.just(1), st.integers(1, 4), st.integers(1, 6)), elements=st.floats(-1, 1))
 

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rloop_core.cli.study_command import _show as show_study
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.results.study.claims import OUTCOMES
-from rloop_core.results.study.config import study_runs
-from rloop_core.results.study.curves import step_curves
-from rloop_core.results.study.figures import draw as draw_pictures
-from rloop_core.results.study.findings import study_findings
-from rloop_core.results.study.intervals import crossed_effects
-from rloop_core.results.study.page import render, write_study
-from rloop_core.results.study.show import show_study
+from rloop_core.results.claims import OUTCOMES
+from rloop_core.results.findings import study_report
+from rloop_core.results.intervals import crossed_effects
+from rloop_core.results.page import draw as draw_pictures
+from rloop_core.results.page import render, write_study
+from rloop_core.results.study_config import study_runs
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
 from tests.results.paired import assert_stands_alone
@@ -42,10 +41,20 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(store, tmp_path_factory):
-    """What the study says, written with everything beside it."""
+def written(store, tmp_path_factory):
+    """The study's page with everything beside it, and what it says."""
     folder = tmp_path_factory.mktemp("written")
     return write_study(make_config(SEEDS), store, folder / "out", folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return written[0]
+
+
+@pytest.fixture(scope="module")
+def found(written):
+    return written[1]
 
 
 def copied(store, folder):
@@ -54,8 +63,8 @@ def copied(store, folder):
     return Store(str(folder / "store"))
 
 
-def read(found, name):
-    with open(found.page.parent / name, encoding="utf-8") as stream:
+def read(page, name):
+    with open(page.parent / name, encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -113,9 +122,9 @@ def test_a_validation_set_makes_hindsight_early_stopping(store, tmp_path):
     study = make_config(SEEDS, run={**study.run, "evaluate": chosen})
     for run in study_runs(study):
         write_run_record(copy, run.config)
-    found = study_findings(study, copy, tmp_path / "page", tmp_path / "cache")
+    found = study_report(study, copy, tmp_path / "cache")
     rows = {label: next(row for row in own if row.kind == "hindsight") for label, own in found.table.policies.items()}
-    assert rows[HELD_OUT].name == "RL, early stopping" and found.record.notes == []
+    assert rows[HELD_OUT].name == "RL, early stopping" and found.results.notes == []
     assert rows[HELD_OUT].about == "each seed's checkpoint with the highest pass@2 on harder"
     assert rows[HARDER].about.endswith("biased: chosen on this set")
     every = [
@@ -124,7 +133,7 @@ def test_a_validation_set_makes_hindsight_early_stopping(store, tmp_path):
     assert rows[HARDER].cells["pass@2"].by_seed == pytest.approx(np.max(every[1:], axis=0))
 
 
-def test_every_policy_on_the_way_has_its_place(found):
+def test_every_policy_on_the_way_has_its_place(found, page):
     labels = [policy.label for policy in found.steps[HELD_OUT]["rloop"]]
     assert labels == ["base", "step 2", "step 4", "theta_1", "step 6", "step 8", "theta_2"]
     assert [policy.label for policy in found.steps[HELD_OUT]["vanilla-rl"]] == [
@@ -132,10 +141,10 @@ def test_every_policy_on_the_way_has_its_place(found):
     ]  # fmt: skip
     paired = found.table.iterations[HELD_OUT]
     assert [row.name for row in paired] == [f"theta_{i} \N{MINUS SIGN} step {4 * i}" for i in (1, 2)]
-    long = read(found, "study.csv")
-    assert list(long[0]) == ["seed", "arm", "set", "checkpoint", "kind", "step", "metric", "value"]
+    long = read(page, "values.csv")
+    assert list(long[0]) == ["seed", "arm", "set", "policy", "kind", "step", "metric", "value"]
     assert len({tuple(row.values())[:4] for row in long}) == 2 * 2 * (7 + 5 + 7)
-    at = {(row["seed"], row["arm"], row["set"], row["checkpoint"], row["metric"]): row["value"] for row in long}
+    at = {(row["seed"], row["arm"], row["set"], row["policy"], row["metric"]): row["value"] for row in long}
     expected = values("rloop", HARDER, 4, "end", (2,))["pass@2"].mean()
     assert float(at["2", "rloop", HARDER, "theta_1", "pass@2"]) == pytest.approx(expected)
 
@@ -148,38 +157,18 @@ def test_claims_come_with_what_disagrees_first(found):
         assert {("RLoop is better than RL", label, metric) for metric in METRICS} <= said
         assert ("RLoop is better than the base", label, "pass@4") in said
         assert ("no active learning is worse than RLoop", label, "pass@4") in said
-        assert {("RL overfits", label, f"{metric}, end minus peak") for metric in ("avg@4", "pass@4")} <= said
+        assert {
+            ("RL falls from its peak", label, f"{metric}, end minus peak") for metric in ("avg@4", "pass@4")
+        } <= said
         for path in ("between snapshots", "between iterations"):
             assert ("RLoop forgets less than RL", label, f"beyond chance, {path}") in said
     for one in found.claims:
-        if one.claim != "RL overfits":
-            assert OUTCOMES.index(one.outcome) == 1 + one.effect.sign * one.expected
-
-
-def test_overfitting_is_read_off_intervals(found):
-    seen = found.overfitting
-    fall = seen.fall(HARDER, "avg@4")
-    assert fall.effect.value < 0 and sum(fall.peaks.values()) == 2 * len(SEEDS)
-    reward = seen.training[0]
-    assert reward.metric == "reward" and reward.window == 2
-    rows = {seed: found.record.arms["vanilla-rl", seed].steps for seed in SEEDS}
-    last = [np.mean([row["reward"] for row in own[-2:]]) - np.mean([row["reward"] for row in own[-4:-2]])
-            for own in rows.values()]  # fmt: skip
-    assert reward.last.by_seed == pytest.approx(last)
-    slopes = [100 * np.polyfit([6, 7, 8], [row["reward"] for row in own[5:]], 1)[0] for own in rows.values()]
-    assert reward.slope.by_seed == pytest.approx(slopes)
-    assert [row.name for row in seen.earlier[HARDER]] == [
-        f"end \N{MINUS SIGN} {name}" for name in ("base", "step 2", "step 4", "step 6")
-    ]  # fmt: skip
-    assert {(one.set, one.metric) for one in seen.falls} >= {(label, name) for label in PROBLEMS for name in METRICS}
-    for one in seen.falls:
-        rises = reward.slope.sign > 0 or one.since["reward"].sign > 0
-        assert (one.verdict == "visible") == (one.effect.sign < 0 and rises)
+        assert OUTCOMES.index(one.outcome) == 1 + one.effect.sign * one.expected
 
 
 def test_forgetting_pairs_the_arms_at_equal_steps(found):
     by = {(one.set, one.path, one.arm): one for one in found.forgetting}
-    assert len(by) == 2 * 2 * len(ARMS)
+    assert len(by) == 2 * 4 * len(ARMS)
     assert by[HELD_OUT, "between snapshots", "rloop"].steps == (2, 4, 6, 8)
     assert by[HELD_OUT, "between iterations", "vanilla-rl"].steps == (0, 4, 8)
     ours, theirs = (by[HARDER, "between snapshots", arm] for arm in ("rloop", "vanilla-rl"))
@@ -189,38 +178,36 @@ def test_forgetting_pairs_the_arms_at_equal_steps(found):
     assert ours.excess.value == pytest.approx(ours.observed.value - ours.null.value)
 
 
-def test_the_page_is_whole_escaped_and_alone(found):
-    text = found.page.read_text()
+def test_the_page_is_whole_escaped_and_alone(found, page):
+    text = page.read_text()
     assert_stands_alone(text)
     assert "<script" not in text.lower()
     assert "&lt;i&gt;solved&lt;/i&gt;" in text and "<i>" not in text
-    order = ["What did not come out as the paper says", "The end of training", "<h2>Figures", "Does RL overfit?",
-             "<h2>Forgetting", "<h2>Ablations", "<h2>By RL step", "<h2>Compute", "<h2>Arms, config"]  # fmt: skip
+    order = ["RLoop minus RL after 8 RL steps, in points: ", "<h2>Table 1", "Accuracy and pass@k over RL steps",
+             "<h2>The paper&rsquo;s claims", "<h2>Learning and forgetting", "<h2>Ablations", "<h2>By RL step",
+             "<h2>Compute", "<h2>Configs"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)
-    assert found.record.not_comparable == [] and "not comparable" not in text
-    assert "not complete" not in text and "one seed only" not in text
-    names = {"curves", "training", "differences", "ablations", "forgetting"}
-    assert {path.stem for path in found.page.parent.glob("*.png")} == names
-    tables = names | {"study", "table", "by-step", "compute"}
-    assert {path.stem for path in found.page.parent.glob("*.csv")} == tables
-    content = json.loads((found.page.parent / "study.json").read_text())
+    assert found.results.not_comparable == [] and "not comparable" not in text
+    assert "not complete" not in text and "One run an arm" not in text
+    names = {"figure-4-curves", "figure-1-reward", "differences", "ablations", "forgetting-chance"}
+    assert {path.stem for path in page.parent.glob("*.png")} == names
+    tables = names | {"values", "table-1", "by-step", "forgetting", "compute", "artifacts"}
+    assert {path.stem for path in page.parent.glob("*.csv")} == tables
+    content = json.loads((page.parent / "study.json").read_text())
     assert content["study"]["seeds"] == list(SEEDS) and all(run["finished"] for run in content["runs"])
     assert len(content["claims"]) == len(found.claims) and content["versions"] == {"python": "3.11"}
-    rows = {row["quantity"]: row for row in read(found, "compute.csv")}
+    rows = {row["quantity"]: row for row in read(page, "compute.csv")}
     assert float(rows["RL steps"]["rloop"]) == float(rows["RL steps"]["vanilla-rl"]) == TOTAL
 
 
-def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, tmp_path):
+def test_equal_runs_give_equal_pages_from_a_store_elsewhere(store, found, page, tmp_path):
     remote = Store("memory://study-test")
     for key in store.list(""):
         remote.write_bytes(key, store.read_bytes(key))
-    again = study_findings(make_config(SEEDS), remote, found.page, tmp_path)
+    again = study_report(make_config(SEEDS), remote, tmp_path)
     assert again.to_dict() == {**found.to_dict(), "store": remote.uri}
     assert render(again, {}).replace(remote.uri, store.uri) == render(found, {})
-    drawn = step_curves(again.record, "training")
-    assert drawn.png == (found.page.parent / "training.png").read_bytes()
-    assert drawn.table.to_csv() == (found.page.parent / "training.csv").read_text()
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
@@ -229,15 +216,18 @@ def test_the_terminal_has_the_table_and_the_claims(found):
     show_study(found, Console(file=out, width=160, no_color=True))
     text = out.getvalue()
     assert "held-out <b>" in text and "RLoop - RL" in text and "RL, best checkpoint in hindsight" in text
-    assert "what disagrees first" in text and "beyond chance, between snapshots" in text
-    assert "overfitting of RL on harder, avg@4" in text
+    assert (
+        text.startswith("RLoop minus RL after 8 RL steps")
+        and "what disagrees first" in text
+        and "beyond chance, between snapshots" in text
+    )
 
 
 def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store, tmp_path):
     copy = copied(store, tmp_path)
     for gone in ("tiny-all-problems-2", "tiny-vanilla-rl-2/iteration-000/evaluate", "tiny-rloop-2/iteration-001"):
         shutil.rmtree(copy.local_path(gone))
-    found = study_findings(make_config((1, 2)), copy, tmp_path / "page", tmp_path / "cache")
+    found = study_report(make_config((1, 2)), copy, tmp_path / "cache")
     for label in PROBLEMS:
         row = found.table.difference(label, "rloop", "vanilla-rl")
         assert row.seeds == (1,) and row.cells["avg@4"].seeds is None
@@ -251,14 +241,10 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
 
 
 def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
-    found = study_findings(make_config((1,)), store, tmp_path / "page", tmp_path / "cache")
+    found = study_report(make_config((1,)), store, tmp_path / "cache")
     cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
     assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
-    assert found.overfitting.training[0].slope.low is None
-    for one in found.overfitting.falls:
-        assert one.verdict == ("unknown with one seed" if one.effect.sign < 0 else "not visible")
-    text = render(found, {})
-    assert "There is one seed only" in text and "unknown with one seed" in text
+    assert "One run an arm" in render(found, {})
     out = io.StringIO()
     show_study(found, Console(file=out, width=160))
     assert out.getvalue().count(", one seed") == sum(len(claim.seeds) == 1 for claim in found.claims) > 0
@@ -266,9 +252,9 @@ def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
 
 def test_nothing_computed_yet_is_a_page_too(tmp_path):
     store = Store(str(tmp_path / "store"))
-    found = write_study(make_config(), store, tmp_path / "out", tmp_path / "cache")
-    assert found.claims == [] and found.overfitting is None
-    assert "No claim can be judged yet" in found.page.read_text()
+    page, found = write_study(make_config(), store, tmp_path / "out", tmp_path / "cache")
+    assert found.claims == [] and found.sentence == "RLoop minus RL after 0 RL steps: not evaluated yet"
+    assert "There is no evaluation to show yet" in page.read_text()
     assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
 
 
@@ -278,19 +264,14 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     study = make_config((1,), run=run, arms={name: ARMS[name] for name in ("rloop", "vanilla-rl")})
     for one in make_store(tmp_path, study).values():
         one.finish()
-    found = study_findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
+    found = study_report(study, Store(str(tmp_path / "store")), tmp_path / "cache")
     assert found.table.difference(HARDER, "rloop", "vanilla-rl").seeds == (1,)
     assert not any(row.kind == "hindsight" for row in found.table.rows())
     assert {one.path for one in found.forgetting} == {"between iterations"}
-    assert draw_pictures(found).keys() == {"curves", "training", "differences", "forgetting"}
-    text = render(found, {})
-    assert "What did not come out" in text
-    assert not any("overfits" in claim.claim for claim in found.claims), "nobody has looked at RL's course"
-    assert found.overfitting.falls == [] and found.overfitting.training
-    assert "Nobody has looked" in text and "the end minus the peak" not in text
-    out = io.StringIO()
-    show_study(found, Console(file=out, width=160))
-    assert "overfit" not in out.getvalue()
+    assert {one.name for pictures in draw_pictures(found).values() for one in pictures} == {
+        "figure-4-curves", "figure-1-reward", "differences", "forgetting-chance"
+    }  # fmt: skip
+    assert found.claims and not any("peak" in claim.claim for claim in found.claims), "nobody looked at RL's course"
 
 
 def test_what_an_arm_sets_differs_by_design(tmp_path):
@@ -298,9 +279,9 @@ def test_what_an_arm_sets_differs_by_design(tmp_path):
     study = make_config((1,), arms={**ARMS, "other": other})
     for one in make_store(tmp_path, study).values():
         one.finish()
-    found = study_findings(study, Store(str(tmp_path / "store")), tmp_path / "page", tmp_path / "cache")
-    assert found.record.not_comparable == []
-    assert any("unequal numbers of RL steps: 8, 12" in note for note in found.record.notes)
+    found = study_report(study, Store(str(tmp_path / "store")), tmp_path / "cache")
+    assert found.results.not_comparable == []
+    assert any("unequal numbers of RL steps: 8, 12" in note for note in found.results.notes)
     assert found.table.difference(HARDER, "other", "rloop").seeds == (1,)
 
 
@@ -315,12 +296,12 @@ def test_other_problems_and_another_config_are_left_out_and_told(store, tmp_path
     changed = runs["rloop", 1].config
     explore = changed.explore.model_copy(update={"learning_rate": 5e-6})
     write_run_record(copy, changed.model_copy(update={"explore": explore}))
-    found = study_findings(make_config(SEEDS), copy, tmp_path / "page", tmp_path / "cache")
-    told = " ".join(found.record.notes)
+    found = study_report(make_config(SEEDS), copy, tmp_path / "cache")
+    told = " ".join(found.results.notes)
     assert "tiny-all-problems-2, base on harder has other problems than most: left out" in told
     assert "tiny-rloop-1: it was last started with another config than the study's (explore differ" in told
-    assert any(one.startswith("tiny-rloop-1: explore.learning_rate differs") for one in found.record.not_comparable)
-    assert "tiny-rloop-2" not in " ".join(found.record.not_comparable)
+    assert any(one.startswith("tiny-rloop-1: explore.learning_rate differs") for one in found.results.not_comparable)
+    assert "tiny-rloop-2" not in " ".join(found.results.not_comparable)
     assert "These runs are not comparable" in render(found, {})
     assert found.table.difference(HARDER, "all-problems", "rloop").seeds == (1,)
     assert found.table.difference(HELD_OUT, "all-problems", "rloop").seeds == SEEDS

@@ -8,39 +8,59 @@ their number.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from rloop_core.errors import StageError
-from rloop_core.results.analysis.transitions import Matrix
+from rloop_core.evaluation.metrics import Floats
+from rloop_core.results.frame import Results
+from rloop_core.results.trajectories import batches_of
 
 Units = Sequence[Hashable]
 """A trajectory as words or token ids."""
+Unit = Literal["words", "tokens"]
+"""`words` of the text, separated by white space; `tokens` as the policy sampled them, the end of sequence too."""
+MOST_PROBLEMS = 100
+"""Most problems of a set over which similarity is averaged: its cost grows with the square of the trajectories."""
+_COLUMNS: dict[Unit, str] = {"words": "completion", "tokens": "completion_ids"}
+_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarity:
-    """Mean similarity between checkpoints, shape [T, T].
+    """Mean similarity between checkpoints, shape [T, T]."""
 
-    Attributes:
-        with_self_pairs: The paper's mean over all N x N pairs. Its diagonal holds each trajectory against itself, which
-            adds about 1/N to it.
-        without_self_pairs: The same, but its diagonal is over distinct trajectories (nan for N = 1).
-        problems: Number of problems averaged over.
-    """
-
-    with_self_pairs: Matrix
-    without_self_pairs: Matrix
+    with_self_pairs: Floats
+    """The paper's mean over all N x N pairs. Its diagonal holds each trajectory against itself: about 1/N more."""
+    without_self_pairs: Floats
+    """The same, but its diagonal is over distinct trajectories (nan for N = 1)."""
     problems: int
+    """Number of problems averaged over."""
 
 
 def words(text: str) -> list[str]:
     """Return a trajectory's units by default: runs of anything but white space."""
     return text.split()
+
+
+def solutions_similarity(results: Results, label: str, arm: str, seed: int, unit: Unit = "words") -> Similarity | None:
+    """Return the similarity of the solutions of an arm's policies on a set; None, with a note, if they cannot be read.
+
+    The problems are all of them, or `MOST_PROBLEMS` drawn with the seed of the bootstrap.
+    """
+    files = [results.files[label, arm, seed, policy] for policy in results.policies(label, arm, seed)]
+    ids = results.problems[label]
+    drawn = frozenset(ids)
+    if len(ids) > MOST_PROBLEMS:
+        chosen = np.random.default_rng(results.resampling).choice(len(ids), MOST_PROBLEMS, replace=False)
+        drawn = frozenset(ids[index] for index in chosen)
+    what = f"Similarity of {results.titles[arm]} on {label}"
+    return results.runs[arm, seed].read(what, lambda: similarity(_solutions(files, drawn, unit)), None)
 
 
 def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
@@ -53,7 +73,7 @@ def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
     Raises:
         StageError: There are no problems, or a problem lacks a checkpoint's trajectories.
     """
-    total: Matrix | None = None  # shape [2, T, T]: with self-pairs, without
+    total: Floats | None = None  # shape [2, T, T]: with self-pairs, without
     taken = 0
     for checkpoints in problems:
         sizes = [len(trajectories) for trajectories in checkpoints]
@@ -71,7 +91,7 @@ def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
     return Similarity(total[0] / taken, total[1] / taken, taken)
 
 
-def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int]) -> Matrix:
+def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int]) -> Floats:
     """Return block means of the pairwise Jaccard matrix, with and without self-pairs; shape [2, T, T]."""
     pairs = _jaccard([units for trajectories in checkpoints for units in trajectories])
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
@@ -82,7 +102,7 @@ def _problem_means(checkpoints: Sequence[Sequence[Units]], sizes: list[int]) -> 
         return np.stack([sums / cells, (sums - self_pairs) / (cells - self_pairs)])
 
 
-def _jaccard(trajectories: Sequence[Units]) -> Matrix:
+def _jaccard(trajectories: Sequence[Units]) -> Floats:
     """Return the Jaccard index of every two trajectories' bigram sets, shape [len, len]; two empty sets are equal."""
     present = _presence(trajectories)
     shared = (present @ present.T).toarray()
@@ -109,3 +129,27 @@ def _presence(trajectories: Sequence[Units]) -> Any:
     present.sum_duplicates()
     present.data[:] = 1.0
     return present
+
+
+def _solutions(
+    checkpoints: Sequence[Sequence[Path]], problem_ids: frozenset[str], unit: Unit
+) -> Iterator[list[list[Units]]]:
+    """Yield every checkpoint's trajectories as units, problem by problem in the order of ids.
+
+    Rows stay in Arrow's memory, which holds a token in four bytes, and become Python's one problem at a time.
+    """
+    stored = [_rows(files, problem_ids, _COLUMNS[unit]) for files in checkpoints]
+    for problem in sorted(problem_ids):
+        samples = [column.take(rows.get(problem, [])).to_pylist() for column, rows in stored]
+        yield [[words(text) for text in side] for side in samples] if unit == "words" else samples
+
+
+def _rows(files: Sequence[Path], problem_ids: frozenset[str], column: str) -> tuple[Any, dict[str, list[int]]]:
+    """Return one column of a checkpoint's samples of these problems, and each problem's rows in it."""
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(list(batches_of(files, ("problem_id", column), _BATCH_ROWS, problem_ids)))
+    rows: dict[str, list[int]] = {}
+    for index, problem in enumerate(table["problem_id"].to_pylist()):
+        rows.setdefault(problem, []).append(index)
+    return table[column], rows

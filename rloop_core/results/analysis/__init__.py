@@ -1,1 +1,0 @@
-"""Learning, forgetting and similarity of solutions over a run's checkpoints."""

@@ -1,1 +1,0 @@
-"""Arms side by side: tables, figures and the page of `rloop compare`."""

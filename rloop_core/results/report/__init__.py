@@ -1,1 +1,0 @@
-"""The report of a run, from its store's artifacts: tables, figures and one HTML file."""

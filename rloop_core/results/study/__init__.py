@@ -1,1 +1,0 @@
-"""A study: several arms over several seeds, and what they say together."""
