@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rloop_core.cli.options import CACHE_FOLDER, FOLDER, json_option, store_option
 from rloop_core.cli.output import print_json
-
-if TYPE_CHECKING:
-    from rloop_core.results.similarity import Unit
 
 
 @click.command("report")
@@ -26,11 +23,6 @@ if TYPE_CHECKING:
     "--solved", default="any", show_default=True, metavar="RULE",
     help="When a problem counts as solved: any, majority, or at-least-M of its samples. With a control only.",
 )  # fmt: skip
-@click.option(
-    "--similarity-unit", type=click.Choice(["words", "tokens"]), default="words", show_default=True,
-    help="What the similarity of two trajectories counts pairs of: words of the text, or token ids as sampled.",
-)  # fmt: skip
-@click.option("--seed", type=click.IntRange(0), help="Seed of the bootstrap, with a control.  [default: RUN's]")
 @click.option("--force", is_flag=True, help="Compare runs that are not comparable; the page warns about it.")
 @json_option
 def command(
@@ -39,8 +31,6 @@ def command(
     store: str,
     out: Path | None,
     solved: str,
-    similarity_unit: Unit,
-    seed: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -59,7 +49,7 @@ def command(
     from rloop_core.results.page import write_report
     from rloop_core.store import Store
 
-    options: dict[str, Any] = {"solved": solved, "unit": similarity_unit, "seed": seed, "force": force}
+    options: dict[str, Any] = {"solved": solved, "force": force}
     runs = [run, control] if control else [run]
     page, report = write_report(Store(store), runs, out, CACHE_FOLDER, **options if control else {})
     assert report is not None

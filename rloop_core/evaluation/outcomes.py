@@ -1,4 +1,4 @@
-"""Outcomes of an evaluation by problem, their summary with intervals, and the paired comparison of two policies."""
+"""Outcomes of an evaluation by problem, and their summary with intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from rloop_core.evaluation.metrics import (
     Counts,
     Floats,
     avg_at_k,
-    check_summary,
     checked_counts,
     pass_at_k,
     sampling_sd,
@@ -31,23 +30,20 @@ _COLUMNS = ["problem_id", "answer", "verdict", "finished", "length"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """A policy's results by problem; arrays have the shape [problems].
-
-    Attributes:
-        problem_ids: Sorted, each once.
-        n: Samples.
-        c: Correct samples.
-        truncated: Samples that did not end within the token budget.
-        tokens: Completion tokens over all samples.
-        wrong: Votes for wrong answers; None if only the counts are known, and then there is no majority@k.
-    """
+    """A policy's results by problem; arrays have the shape [problems]."""
 
     problem_ids: tuple[str, ...]
+    """Sorted, each once."""
     n: Counts
+    """Samples."""
     c: Counts
+    """Correct samples."""
     truncated: Counts
+    """Samples that did not end within the token budget."""
     tokens: Counts
+    """Completion tokens over all samples."""
     wrong: tuple[Votes, ...] | None = None
+    """Votes for wrong answers; None if only the counts are known, and then there is no majority@k."""
 
     def __len__(self) -> int:
         return len(self.problem_ids)
@@ -154,50 +150,18 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
 
     Raises:
         ConfigError: A k is above the samples of some problem.
-        StageError: Metrics exclude each other, see `metrics.check_summary`.
     """
     values = problem_values(outcomes, ks, majority)
     samples = int(outcomes.n.sum())
-    summary = {
-        **_with_intervals(values, seed),
+    by_metric = intervals(np.stack(list(values.values())), seed=seed)
+    return {
+        **{metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)},
         "problems": len(outcomes),
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
         "mean_length": float(outcomes.tokens.sum() / samples),
         "sampling_sd": sampling_sd(outcomes.n, outcomes.c),
     }
-    check_summary(summary, outcomes.avg_name, float((outcomes.c > 0).mean()))
-    return summary
-
-
-def compare(first: Outcomes, second: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, dict[str, float]]:
-    """Return the first minus the second by metric, paired over problems, with intervals; see `paired_differences`.
-
-    Raises:
-        StageError: The two are not over the same problems; says how they differ.
-        ConfigError: A k is above the samples of some problem.
-    """
-    check_same_problems(first.problem_ids, second.problem_ids)
-    return _with_intervals(paired_differences(problem_values(first, ks), problem_values(second, ks)), seed)
-
-
-def paired_differences(first: Mapping[str, Floats], second: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the first minus the second of every metric that both have, by its name in the first.
-
-    avg and majority are compared over any numbers of samples, avg@4 with avg@5 too; pass@4 with pass@4 alone.
-    """
-
-    def kind(metric: str) -> str:
-        return metric if metric.startswith("pass@") else metric.partition("@")[0]
-
-    theirs = {kind(metric): values for metric, values in second.items()}
-    return {metric: own - theirs[kind(metric)] for metric, own in first.items() if kind(metric) in theirs}
-
-
-def _with_intervals(values: Mapping[str, Floats], seed: int) -> dict[str, dict[str, float]]:
-    """Return {value, low, high} of each metric from its value for each problem."""
-    by_metric = intervals(np.stack(list(values.values())), seed=seed)
-    return {metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)}
 
 
 def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int] = ()) -> dict[str, Floats]:
@@ -214,25 +178,3 @@ def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int
         values |= {f"majority@{k}": outcomes.majority(k) for k in sorted({k for k in majority if k > 1})}
         values[outcomes.majority_name] = outcomes.majority()
     return values
-
-
-def check_same_problems(first: Sequence[str], *others: Sequence[str]) -> None:
-    """Refuse evaluations that are not over the same problems, each given as its problem ids.
-
-    Raises:
-        StageError: One differs from the first; says how.
-    """
-    for other in others:
-        only = {"first": sorted(set(first) - set(other)), "second": sorted(set(other) - set(first))}
-        parts = [
-            f"{len(ids)} only in the {side} ({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
-            for side, ids in only.items()
-            if ids
-        ]
-        if parts:
-            common = len(set(first) & set(other))
-            raise StageError(
-                f"the evaluations are over different problems: {common} in both, {' and '.join(parts)}",
-                field="evaluate",
-                fix="evaluate both policies on the same problem set",
-            )

@@ -1,4 +1,4 @@
-"""Figures of bars and intervals: differences, forgetting, the filter's ledger, success rates."""
+"""Figures of bars and intervals: differences, the filter's ledger, success rates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rloop_core.results.forgetting import ITERATIONS, PATHS, SNAPSHOTS, Forgetting
 from rloop_core.results.frame import Results
 from rloop_core.results.intervals import Effect
 from rloop_core.results.plotting import (
@@ -68,39 +67,6 @@ def differences(results: Results, rows: Mapping[str, Sequence[Row]], name: str, 
     columns = ("set", "difference", "metric", "value", "low", "high", *(f"seed_{i + 1}" for i in range(seeds)))
     padded = [(*cell, *[None] * (len(columns) - len(cell))) for cell in cells]
     return picture(figure, name, title, caption, columns, padded)
-
-
-@styled
-def forgotten(results: Results, rows: Sequence[Forgetting]) -> Picture | None:
-    """Draw mean forgetting of every arm and what chance alone would give, a panel a set and path."""
-    rows = [row for row in rows if row.path in (SNAPSHOTS, ITERATIONS)]
-    if not rows:
-        return None
-    keys = list(dict.fromkeys((row.path, row.set) for row in rows))
-    figure, axes = panels(len(keys), 2, height=0.7 + 0.34 * len(results.titles))
-    colours = dict(zip(results.pair, COLOURS, strict=False))
-    for axis, (path, label) in zip(axes, keys, strict=False):
-        of_panel = [row for row in rows if (row.path, row.set) == (path, label)]
-        for y, row in enumerate(of_panel):
-            _interval(axis, y, row.observed, colours.get(row.arm, COLOURS[2]), "o")
-            axis.plot([row.null.value], [y], linestyle="none", marker="D", markersize=6, markerfacecolor="white",
-                      markeredgecolor=INK, label="by chance" if y == 0 else None)  # fmt: skip
-        names = [plain(results.titles[row.arm]) for row in of_panel]
-        axis.set_yticks(range(len(names)), names, fontsize=8.5, color=INK)
-        axis.set_ylim(len(names) - 0.4, -0.6)
-        axis.set_title(f"{plain(label)}: {path}")
-        axis.set_xlabel("problems forgotten")
-        percent_axis(axis, "x")
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper right")
-    caption = (
-        "Share of problems that an earlier policy solves and a later one does not, with 95 % intervals over problems "
-        "and seeds; small circles: single seeds. Diamonds: what it would be if both policies were one. "
-        + " ".join(f"{name.capitalize()}: {PATHS[name]}." for name in (SNAPSHOTS, ITERATIONS))
-    )
-    columns = ("set", "path", "arm", "observed", "low", "high", "by_chance")
-    cells = [(row.set, row.path, results.titles[row.arm], *ends_of(row.observed), row.null.value) for row in rows]
-    return picture(figure, "forgetting-chance", "Forgetting beside chance", caption, columns, cells)
 
 
 def _interval(axis: Any, y: float, effect: Effect, colour: str, marker: str) -> None:

@@ -13,16 +13,17 @@ from rloop_core.results.run_reader import RunRecord
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import Manifest
 
-_BY_DESIGN = frozenset({"name", "arm", "iterations", "explore.steps"})
 _POLICY, _TRAINING, _SET = "the base policy", "the training problem set", "the evaluation set"
-_METHOD = ("filter.", "rft.", "harvest.", "explore.start")
-_FREE = {
-    "explore": ("steps", "snapshot_every", "start"),
-    "evaluate": ("k", "snapshots", "base", "sets", "max_completion_tokens"),
+_METHOD, _DESIGN = "the method: what is compared", "by design"
+_REPORTED, _DISAGREE = "changes what is kept and reported, not what is trained", "the arms should agree on it"
+_REMARKS = {
+    **dict.fromkeys(("name", "arm", "iterations", "explore.steps"), _DESIGN),
+    **dict.fromkeys(("filter", "rft", "harvest", "explore.start"), _METHOD),
+    **dict.fromkeys(("explore.snapshot_every", "evaluate.snapshots", "evaluate.base", "evaluate.k"), _REPORTED),
+    **dict.fromkeys(("evaluate.select_on", "evaluate.select_by"), _REPORTED),
+    **dict.fromkeys(("problems", "policy.path", "policy.revision", "decontaminate"), "compared by its content"),
 }
-_ONLY_REPORTED = frozenset(
-    ("explore.snapshot_every", *(f"evaluate.{name}" for name in ("snapshots", "base", "k", "select_on", "select_by")))
-)
+"""What is said of a config field, or of all fields of a section, in which two arms differ."""
 
 
 def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
@@ -40,13 +41,11 @@ def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[st
     steps = [run.config.iterations * run.config.explore.steps for run in runs]
     if steps[0] != steps[1] and not {"iterations", "explore.steps"} & set(by_design):
         reasons.append(f"the RL steps differ: {steps[0]} against {steps[1]}")
-    settings = [*_differences(_settings(ours), _settings(theirs)), *_differences(*_made_under(ours, theirs))]
-    by_field = {
-        name: f"{name} differs: {first} against {second}"
-        for name, first, second in reversed(settings)
-        if name not in by_design
-    }
-    reasons += reversed(by_field.values())
+    reasons += [
+        f"{name} differs: {first} against {second}"
+        for name, first, second, remark in config_differences(ours, theirs)
+        if remark == _DISAGREE and name not in by_design
+    ]
     digests, declared = [_digests(run) for run in runs], [_declared(run) for run in runs]
     for run, used in zip(runs, digests, strict=True):
         reasons += [f"{run.name} has used {len(one)} versions of {name}" for name, one in used.items() if len(one) > 1]
@@ -96,43 +95,23 @@ def config_differences(ours: RunRecord, theirs: RunRecord) -> list[tuple[str, st
 
     The remark says why it may differ, or that it should not.
     """
-    first, second = (run.config.model_dump(mode="json", exclude={"placement"}) for run in (ours, theirs))
     ablation = ours.config.arm == theirs.config.arm
-    return [(*found, _remark(found[0], ablation)) for found in _differences(first, second)]
+    found = []
+    for name, first, second in _differences(_settings(ours), _settings(theirs)):
+        places = (name, ".".join(name.split(".")[:2]), name.partition(".")[0])
+        remark = next((_REMARKS[place] for place in places if place in _REMARKS), _DISAGREE)
+        unused = remark == _METHOD and not ablation
+        found.append((name, first, second, "vanilla RL does not use it" if unused else remark))
+    return found
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
-    """Return the config fields that both arms must have in common."""
+    """Return the config without placement; of the evaluation sets what is their own, by label."""
     config = run.config
+    settings = config.model_dump(mode="json", exclude={"placement"})
     sets = {one.label: {name: value for name, value in one.own.items() if name != "k"} for one in config.evaluate.sets}
-    return {
-        "seed": config.seed,
-        "policy.dtype": config.policy.dtype,
-        "prompt": config.prompt.model_dump(mode="json"),
-        "verifier": config.verifier.model_dump(mode="json"),
-        "explore": config.explore.model_dump(mode="json", exclude=set(_FREE["explore"])),
-        "evaluate": {
-            **config.evaluate.model_dump(mode="json", include={"samples", "temperature", "top_p"}),
-            "max_completion_tokens": config.evaluation_tokens,
-            "sets": {label: fields for label, fields in sets.items() if fields},
-        },
-    }
-
-
-def _made_under(ours: RunRecord, theirs: RunRecord) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the same from the artifacts of the first phase, where both arms have them.
-
-    A field that came with a newer rloop shows here alone.
-    """
-    settings: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    for stage, free in _FREE.items():
-        manifests = ours.manifest(0, stage), theirs.manifest(0, stage)
-        if None in manifests:
-            continue
-        for fields, manifest in zip(settings, manifests, strict=True):
-            identity = manifest.identity.get("config", {}) if manifest else {}
-            fields |= {name: value for name, value in identity.items() if name not in (*_FREE, "max_completion_tokens")}
-            fields[stage] = {name: value for name, value in identity.get(stage, {}).items() if name not in free}
+    settings["evaluate"]["sets"] = {label: fields for label, fields in sets.items() if fields}
+    settings["evaluate"]["max_completion_tokens"] = config.evaluation_tokens
     return settings
 
 
@@ -185,13 +164,3 @@ def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, 
 def _brief(value: Any) -> str:
     text = "+".join(sorted(digest[:12] for digest in value)) if isinstance(value, set) else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _remark(name: str, ablation: bool) -> str:
-    if name.startswith(_METHOD):
-        return "the method: what is compared" if ablation else "vanilla RL does not use it"
-    if name in _BY_DESIGN:
-        return "by design"
-    if name in _ONLY_REPORTED:
-        return "changes what is kept and reported, not what is trained"
-    return "the arms should agree on it"

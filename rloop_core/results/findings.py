@@ -18,7 +18,7 @@ from rloop_core.results.forgetting import Forgetting, SolvedRule, Transitions, f
 from rloop_core.results.frame import ENDS, Results, RunState
 from rloop_core.results.run_reader import RunRecord, ledgers, read_run, success_rate_lists
 from rloop_core.results.selection import Selected, read_selected
-from rloop_core.results.similarity import Similarity, Unit, solutions_similarity
+from rloop_core.results.similarity import Similarity, solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
 from rloop_core.results.table import (
     ResultTable,
@@ -60,8 +60,6 @@ class Report:
     """The result."""
     rule: str
     """What counts as solved, for forgetting."""
-    unit: Unit
-    """What similarity counts pairs of."""
     table: ResultTable
     steps: Steps
     """Every policy on the way, by set and arm."""
@@ -156,8 +154,6 @@ def pair_report(
     runs: tuple[RunRecord, RunRecord],
     *,
     solved: str = "any",
-    unit: Unit = "words",
-    seed: int | None = None,
     force: bool = False,
 ) -> Report:
     """Return the report of a run against its control; what is missing is left out and noted.
@@ -165,8 +161,6 @@ def pair_report(
     Args:
         runs: The RLoop run; and its control, or another RLoop run whose method alone differs.
         solved: When a problem counts as solved: `any`, `majority` or `at-least-M` of its samples are correct.
-        unit: What similarity counts pairs of.
-        seed: Of the bootstrap; None takes the run's.
         force: Compare runs that are not comparable, and say so on the page.
 
     Raises:
@@ -191,16 +185,14 @@ def pair_report(
         main=first,
         reference=second,
         not_comparable=against,
-        resampling=ours.config.seed if seed is None else seed,
+        resampling=place,
         under_way=True,
-        shared=True,
     )
-    report = _report(f"{ours.name} against {theirs.name}", results, ours.store, rule, unit)
+    report = _report(f"{ours.name} against {theirs.name}", results, ours.store, rule)
     for run in runs:
         _note_missing(run, results)
     # All that is read by now has left its notes.
     notes = [note if note.startswith(run.name) else f"{run.name}: {note}" for run in runs for note in run.notes]
-    notes += [] if results.sets else ["The arms share no evaluated problem set, so there is no Table 1."]
     results.notes = list(dict.fromkeys([*notes, *results.notes, *method_notes(*runs), *version_notes(*runs)]))
     return report
 
@@ -266,7 +258,6 @@ def _report(
     results: Results,
     store: Store,
     rule: SolvedRule,
-    unit: Unit = "words",
     study: StudyConfig | None = None,
 ) -> Report:
     table, forgotten, compute = result_table(results), forgetting(results, rule), compute_table(results)
@@ -276,7 +267,6 @@ def _report(
         results=results,
         sentence=result_sentence(results, table),
         rule=rule.name,
-        unit=unit,
         table=table,
         steps=by_step(results),
         forgetting=forgotten,
@@ -297,7 +287,7 @@ def _report(
         for label in results.sets:
             arms = [arm for arm in results.pair if len(results.policies(label, arm)) > 1]
             report.moved[label] = {arm: transitions(results, label, arm, seed, rule) for arm in arms}
-            alike = {arm: solutions_similarity(results, label, arm, seed, unit) for arm in arms}
+            alike = {arm: solutions_similarity(results, label, arm, seed) for arm in arms}
             report.alike[label] = {arm: found for arm, found in alike.items() if found}
     return report
 

@@ -99,8 +99,6 @@ class Results:
     """Seed of the bootstrap."""
     under_way: bool = False
     """Take the last policy of an unfinished run as its final one."""
-    shared: bool = False
-    """Take only the sets on which every arm is evaluated."""
     snapshots: bool = True
     """Read the policies within RL phases too."""
     frame: pd.DataFrame = field(init=False)
@@ -132,9 +130,7 @@ class Results:
                 self._rows[label, arm, seed, policy] = _rows(outcomes, arm=arm, seed=seed, set=label, policy=policy)
         self.frame = pd.concat(self._rows.values(), ignore_index=True) if self._rows else pd.DataFrame()
         labels = dict.fromkeys(source.label for run in self.runs.values() for source in run.config.evaluate.sets)
-        arms = {label: {key[1] for key in self.files if key[0] == label} for label in labels}
-        needed = {arm for arm, _ in self.runs} if self.shared else set()
-        self.sets = [label for label in labels if arms[label] and arms[label] >= needed]
+        self.sets = [label for label in labels if any(key[0] == label for key in self.files)]
         for label in self.sets:
             self._settle(label)
 

@@ -12,14 +12,10 @@ from rloop_core.results.curves import LOOKS, THETA, marker_size, phases
 from rloop_core.results.forgetting import Transitions
 from rloop_core.results.frame import Policy, Results
 from rloop_core.results.plotting import INK, Picture, panels, percent_axis, picture, plain, styled
-from rloop_core.results.similarity import Similarity, Unit
+from rloop_core.results.similarity import Similarity
 
 _WRITTEN = 10  # up to so many checkpoints the cells are large enough for a number
 _TICKS = 12
-_PAIRS = {
-    "words": "word pairs of two solutions to one problem; words are runs of anything but white space",
-    "tokens": "token pairs of two solutions to one problem, as sampled, the end of sequence among them",
-}
 
 
 @styled
@@ -122,9 +118,7 @@ def differential_figure(label: str, moved: Mapping[str, Transitions], phase: int
 
 
 @styled
-def similarity_figure(
-    results: Results, label: str, alike: Mapping[str, Similarity], name: str, unit: Unit = "words"
-) -> Picture | None:
+def similarity_figure(results: Results, label: str, alike: Mapping[str, Similarity], name: str) -> Picture | None:
     """Draw similarity within each policy over RL steps, and between all policies of each arm.
 
     Args:
@@ -132,7 +126,6 @@ def similarity_figure(
         label: The problem set.
         alike: Each arm's similarity, by its short name.
         name: Name of the figure.
-        unit: What similarity counts pairs of.
     """
     if not alike:
         return None
@@ -160,7 +153,8 @@ def similarity_figure(
     drawn, of_all = max(one.problems for one in alike.values()), len(results.problems[label])
     problems = f"{drawn} problems drawn from {of_all}" if drawn < of_all else f"all {of_all} problems"
     caption = (
-        f"Mean Jaccard index of the sets of {_PAIRS[unit]}. Averaged over {problems}. Lower is more diverse. "
+        "Mean Jaccard index of the sets of word pairs of two solutions to one problem; words are runs of anything but "
+        f"white space. Averaged over {problems}. Lower is more diverse. "
         "Left: over pairs of different solutions; dotted: with each solution against itself too, as in the paper and "
         "in the matrices' diagonals."
     )

@@ -31,8 +31,6 @@ from rloop_core.results.tables import Table, difference_name, duration, points, 
 from rloop_core.store import Store, fingerprint
 
 REPORT_FILE, STUDY_FILE = "report.html", "study.html"
-PICTURE_BYTES = 3_000_000
-"""Most bytes of the page that pictures take."""
 _LARGE_SVG = 250_000
 
 
@@ -138,7 +136,6 @@ def draw(report: Report) -> dict[str, list[Picture]]:
             "ablations": [
                 bars.differences(results, table.ablations, "ablations", f"Against {results.titles[results.main]}")
             ],
-            "forgetting": [bars.forgotten(results, report.forgetting)],
         }
     else:
         found = {
@@ -161,7 +158,7 @@ def _of_set(report: Report, index: int, label: str) -> list[Picture | None]:
     return [
         matrices.transition_figure(label, moved, f"{prefix}-figure-2-transitions"),
         matrices.differential_figure(label, moved, phase, f"{prefix}-figure-5a-differential"),
-        matrices.similarity_figure(results, label, report.alike[label], f"{prefix}-figure-5b-similarity", report.unit),
+        matrices.similarity_figure(results, label, report.alike[label], f"{prefix}-figure-5b-similarity"),
     ]
 
 
@@ -236,7 +233,6 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
         progress=_progress(report) if results.missing() else [],
         pictures=pictures,
-        outside=_outside([one for group in pictures.values() for one in group]),
         outcomes=[(name, [one for one in report.claims if one.outcome == name]) for name in OUTCOMES],
         forgetting=_forgetting(report),
         data=set_table(runs),
@@ -295,16 +291,6 @@ def _configs(report: Report) -> list[tuple[str, str]]:
         (name, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
         for name, config in configs.items()
     ]
-
-
-def _outside(pictures: Sequence[Picture]) -> set[str]:
-    """Return the names of pictures for which the page has no room: those of the last sets, where there are many."""
-    names, room = set(), PICTURE_BYTES
-    for picture in pictures:
-        room -= len(image_uri(picture))
-        if room < 0:
-            names.add(picture.name)
-    return names
 
 
 def fill_template(name: str, **values: Any) -> str:

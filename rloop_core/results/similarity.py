@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,12 +22,9 @@ from rloop_core.results.frame import Results
 from rloop_core.results.trajectories import batches_of
 
 Units = Sequence[Hashable]
-"""A trajectory as words or token ids."""
-Unit = Literal["words", "tokens"]
-"""`words` of the text, separated by white space; `tokens` as the policy sampled them, the end of sequence too."""
+"""A trajectory as words, or as anything that can be compared."""
 MOST_PROBLEMS = 100
 """Most problems of a set over which similarity is averaged: its cost grows with the square of the trajectories."""
-_COLUMNS: dict[Unit, str] = {"words": "completion", "tokens": "completion_ids"}
 _BATCH_ROWS = 1024
 
 
@@ -48,7 +45,7 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-def solutions_similarity(results: Results, label: str, arm: str, seed: int, unit: Unit = "words") -> Similarity | None:
+def solutions_similarity(results: Results, label: str, arm: str, seed: int) -> Similarity | None:
     """Return the similarity of the solutions of an arm's policies on a set; None, with a note, if they cannot be read.
 
     The problems are all of them, or `MOST_PROBLEMS` drawn with the seed of the bootstrap.
@@ -60,7 +57,7 @@ def solutions_similarity(results: Results, label: str, arm: str, seed: int, unit
         chosen = np.random.default_rng(results.resampling).choice(len(ids), MOST_PROBLEMS, replace=False)
         drawn = frozenset(ids[index] for index in chosen)
     what = f"Similarity of {results.titles[arm]} on {label}"
-    return results.runs[arm, seed].read(what, lambda: similarity(_solutions(files, drawn, unit)), None)
+    return results.runs[arm, seed].read(what, lambda: similarity(_solutions(files, drawn)), None)
 
 
 def similarity(problems: Iterable[Sequence[Sequence[Units]]]) -> Similarity:
@@ -131,25 +128,23 @@ def _presence(trajectories: Sequence[Units]) -> Any:
     return present
 
 
-def _solutions(
-    checkpoints: Sequence[Sequence[Path]], problem_ids: frozenset[str], unit: Unit
-) -> Iterator[list[list[Units]]]:
+def _solutions(checkpoints: Sequence[Sequence[Path]], problem_ids: frozenset[str]) -> Iterator[list[list[Units]]]:
     """Yield every checkpoint's trajectories as units, problem by problem in the order of ids.
 
-    Rows stay in Arrow's memory, which holds a token in four bytes, and become Python's one problem at a time.
+    Rows stay in Arrow's memory, and become Python's one problem at a time.
     """
-    stored = [_rows(files, problem_ids, _COLUMNS[unit]) for files in checkpoints]
+    stored = [_rows(files, problem_ids) for files in checkpoints]
     for problem in sorted(problem_ids):
         samples = [column.take(rows.get(problem, [])).to_pylist() for column, rows in stored]
-        yield [[words(text) for text in side] for side in samples] if unit == "words" else samples
+        yield [[words(text) for text in side] for side in samples]
 
 
-def _rows(files: Sequence[Path], problem_ids: frozenset[str], column: str) -> tuple[Any, dict[str, list[int]]]:
-    """Return one column of a checkpoint's samples of these problems, and each problem's rows in it."""
+def _rows(files: Sequence[Path], problem_ids: frozenset[str]) -> tuple[Any, dict[str, list[int]]]:
+    """Return the completions of a checkpoint's samples of these problems, and each problem's rows in it."""
     import pyarrow as pa
 
-    table = pa.Table.from_batches(list(batches_of(files, ("problem_id", column), _BATCH_ROWS, problem_ids)))
+    table = pa.Table.from_batches(list(batches_of(files, ("problem_id", "completion"), _BATCH_ROWS, problem_ids)))
     rows: dict[str, list[int]] = {}
     for index, problem in enumerate(table["problem_id"].to_pylist()):
         rows.setdefault(problem, []).append(index)
-    return table[column], rows
+    return table["completion"], rows

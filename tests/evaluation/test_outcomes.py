@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.outcomes import Outcomes, compare, problem_outcomes, summarise
+from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes, summarise
 from rloop_core.trajectories.schema import to_table
 from tests.results.conftest import row
 
@@ -50,26 +50,6 @@ def test_the_summary_holds_every_metric_with_its_interval() -> None:
     assert summary["sampling_sd"] == pytest.approx((2 * 0.25 * 0.75 / 3) ** 0.5 / 2)
 
 
-def test_an_identical_evaluation_shows_no_difference() -> None:
-    outcomes = problem_outcomes(to_table(samples(HITS)))
-    result = compare(outcomes, outcomes, ks=(2,))
-    assert result["avg@4"] == {"value": 0.0, "low": 0.0, "high": 0.0}
-
-
-def test_the_difference_is_a_minus_b_whatever_the_order_of_problems() -> None:
-    better = Outcomes.from_counts(["y", "x"], 4, [4, 2])
-    worse = Outcomes.from_counts(["x", "y"], 4, [1, 3])
-    result = compare(better, worse, ks=(1,))
-    assert result["avg@4"]["value"] == result["avg@4"]["low"] == result["avg@4"]["high"] == 0.25
-    assert result["pass@1"]["value"] == pytest.approx(0.25)
-
-
-def test_different_problems_are_refused_and_told_apart() -> None:
-    a, b = Outcomes.from_counts(["x", "y", "z"], 4, 1), Outcomes.from_counts(["y", "w"], 4, 1)
-    with pytest.raises(StageError, match=r"1 in both, 2 only in the first \(x, z\) and 1 only in the second \(w\)"):
-        compare(a, b, ks=(1,))
-
-
 def test_unequal_numbers_of_samples_are_named_so() -> None:
     uneven = Outcomes.from_counts(["x", "y"], [4, 8], [1, 2])
     assert "avg@4-8" in summarise(uneven, ks=(4,))
@@ -110,8 +90,6 @@ def test_without_answers_there_is_no_majority() -> None:
     assert not any(name.startswith("majority") for name in summarise(counted, ks=(1, 4)))
     with pytest.raises(StageError, match="answers are not known"):
         counted.majority()
-    voted = Outcomes.from_counts(["x", "y"], 4, [1, 2], wrong={"x": (2, 1)})
-    assert "majority@4" in compare(voted, voted, ks=(4,)) and "majority@4" not in compare(voted, counted, ks=(4,))
     with pytest.raises(StageError, match="more answers than samples"):
         Outcomes.from_counts(["x"], 4, 2, wrong={"x": (2, 1)})
     single = Outcomes.from_counts(["x"], 1, 1, wrong={})

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group, main
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.results import page as page_module
 from rloop_core.results import similarity
 from rloop_core.results.curves import step_curves
 from rloop_core.results.forgetting import BLOCKS, SolvedRule, forgetting, transitions
@@ -29,7 +28,6 @@ from tests.results.paired import (
     assert_stands_alone,
     changed,
     completion,
-    completion_ids,
     correct,
     make_pair,
     pair_config,
@@ -121,16 +119,14 @@ def test_forgetting_and_its_blocks_by_brute_force(compared, rule, needed):
     assert shown[1, 4] == pytest.approx(cells["RL"][0, 3] - cells["RLoop"][0, 3]) and len(shown) == 6
 
 
-@pytest.mark.parametrize("unit", ["words", "tokens"])
-def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, unit):
+def test_similarity_is_the_mean_jaccard_index_of_pairs(compared):
     results, label = compared.results, next(iter(SETS))
     places = {policy.label: place for place, policy in enumerate(results.policies(label, "RLoop"))}
 
     def grams(step, problem):
         right = correct("rloop", 0, step, label, problem)
         samples = [(s < right, s, step) for s in range(SAMPLES)]
-        units = [completion(*sample).split() if unit == "words" else completion_ids(*sample) for sample in samples]
-        return [set(pairwise(own)) for own in units]
+        return [set(pairwise(completion(*sample).split())) for sample in samples]
 
     def expected(first, second, self_pairs=True):
         by_problem = [
@@ -140,12 +136,11 @@ def test_similarity_is_the_mean_jaccard_index_of_pairs(compared, unit):
         ]  # fmt: skip
         return mean([mean(own) for own in by_problem])
 
-    alike = similarity.solutions_similarity(results, label, "RLoop", 0, unit)
+    alike = similarity.solutions_similarity(results, label, "RLoop", 0)
     first, second = places["step 1"], places["step 2"]
     assert alike.with_self_pairs[first, second] == pytest.approx(expected(1, 2), abs=1e-12)
     assert alike.with_self_pairs[first, first] == pytest.approx(expected(1, 1), abs=1e-12)
     assert alike.without_self_pairs[first, first] == pytest.approx(expected(1, 1, self_pairs=False), abs=1e-12)
-    assert f"{unit[:-1]} pairs" in similarity_figure(results, label, {"RLoop": alike}, "x", unit).caption
 
 
 def test_many_problems_are_sampled_for_similarity_and_the_page_says_so(compared, monkeypatch):
@@ -217,14 +212,6 @@ def test_the_page_is_whole_escaped_and_alone(page):
         assert re.search(rf"\(figures?[^)]* {figure}\b", titles), figure
 
 
-def test_pictures_for_which_there_is_no_room_stay_outside_and_are_named(compared, monkeypatch):
-    drawn = [step_curves(compared.results, name) for name in ("figure-1-reward", "figure-6-gradients")]
-    monkeypatch.setattr(page_module, "PICTURE_BYTES", sum(len(image_uri(one)) for one in drawn) - 1)
-    text = render(compared, {"training": drawn})
-    assert text.count("data:image") == 1 and text.count("<figure") == 2
-    assert "see figure-6-gradients.png beside this file" in text
-
-
 def test_compute_counts_updates_and_evaluation_and_says_what_is_equal(compared):
     rows = {one["quantity"]: one for one in compared.compute.to_dicts()}
     policies = {"RLoop": 1 + ITERATIONS * (PHASE + 1), "RL": 1 + ITERATIONS * PHASE + 1}
@@ -272,7 +259,7 @@ def test_equal_pairs_give_equal_pages(compared, pair, page, tmp_path):
 def test_a_forced_comparison_says_so_loudly(tmp_path):
     ours, _ = make_pair(tmp_path, pair_config(1))
     arguments = ["--store", str(ours.store.local_path("")), "--out", str(tmp_path / "out")]
-    asked = ["--force", "--solved", "majority", "--similarity-unit", "tokens"]
+    asked = ["--force", "--solved", "majority"]
     forced = CliRunner().invoke(group, ["report", *NAMES[::-1], *arguments, *asked])
     assert forced.exit_code == 0 and "forced: tiny-vanilla-rl is of arm vanilla-rl" in forced.stderr
     text = (tmp_path / "out" / "report.html").read_text()

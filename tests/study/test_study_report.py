@@ -190,7 +190,7 @@ def test_the_page_is_whole_escaped_and_alone(found, page):
     assert places == sorted(places)
     assert found.results.not_comparable == [] and "not comparable" not in text
     assert "not complete" not in text and "One run an arm" not in text
-    names = {"figure-4-curves", "figure-1-reward", "differences", "ablations", "forgetting-chance"}
+    names = {"figure-4-curves", "figure-1-reward", "differences", "ablations"}
     assert {path.stem for path in page.parent.glob("*.png")} == names
     tables = names | {"values", "table-1", "by-step", "forgetting", "compute", "artifacts"}
     assert {path.stem for path in page.parent.glob("*.csv")} == tables
@@ -269,7 +269,7 @@ def test_without_snapshots_the_ends_are_still_compared(tmp_path):
     assert not any(row.kind == "hindsight" for row in found.table.rows())
     assert {one.path for one in found.forgetting} == {"between iterations"}
     assert {one.name for pictures in draw_pictures(found).values() for one in pictures} == {
-        "figure-4-curves", "figure-1-reward", "differences", "forgetting-chance"
+        "figure-4-curves", "figure-1-reward", "differences"
     }  # fmt: skip
     assert found.claims and not any("peak" in claim.claim for claim in found.claims), "nobody looked at RL's course"
 
