@@ -74,7 +74,7 @@ def command(
 
     study = part_of(load_study(config_file), seeds, arms)
     folder = out or Path(".rloop/studies") / study.name
-    check_outputs({"--out": folder / STUDY_FILE}, [("--config", config_file)], temporary="")
+    check_outputs({"--out": (folder / STUDY_FILE).with_suffix(".json")}, [("--config", config_file)], temporary="")
     started = time.monotonic()
     if not report_only:
         runs = study_runs(study, store)

@@ -18,6 +18,7 @@ from rloop_core.evaluation.metrics import (
     Counts,
     Floats,
     avg_at_k,
+    check_summary,
     checked_counts,
     pass_at_k,
     sampling_sd,
@@ -150,11 +151,12 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
 
     Raises:
         ConfigError: A k is above the samples of some problem.
+        StageError: Metrics exclude each other, see `metrics.check_summary`.
     """
     values = problem_values(outcomes, ks, majority)
     samples = int(outcomes.n.sum())
     by_metric = intervals(np.stack(list(values.values())), seed=seed)
-    return {
+    summary = {
         **{metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)},
         "problems": len(outcomes),
         "samples": samples,
@@ -162,6 +164,8 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
         "mean_length": float(outcomes.tokens.sum() / samples),
         "sampling_sd": sampling_sd(outcomes.n, outcomes.c),
     }
+    check_summary(summary, outcomes.avg_name, float((outcomes.c > 0).mean()))
+    return summary
 
 
 def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int] = ()) -> dict[str, Floats]:
