@@ -29,22 +29,19 @@ _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 @dataclass(frozen=True)
 class StoredPolicy:
-    """A policy of a run.
-
-    Attributes:
-        iteration, step: Its place; step 0 is the policy that the iteration ended with, else a snapshot of exploration.
-        name: "theta_2", or "RL step 50 of iteration 1".
-        manifest: The artifact that holds it.
-        folder: Its folder there.
-        selected: How it was chosen; None if it was named.
-    """
+    """A policy of a run."""
 
     iteration: int
     step: int
+    """0 is the policy that the iteration ended with, else a snapshot of exploration."""
     name: str
+    """"theta_2", or "RL step 50 of iteration 1"."""
     manifest: Manifest
+    """The artifact that holds it."""
     folder: str
+    """Its folder there."""
     selected: Selected | None = None
+    """How it was chosen; None if it was named."""
 
 
 def policy_of(run: RunRecord, iteration: int | None) -> StoredPolicy:

@@ -125,6 +125,7 @@ def content_key(runs: Sequence[RunRecord]) -> str:
 def draw(report: Report) -> dict[str, list[Picture]]:
     """Draw every figure that there are numbers for, by section of the page; a study has those of all its seeds."""
     results, steps, table = report.results, report.steps, report.table
+    snapshots = results.reference or any(policy.kind == "snapshot" for *_, policy in results.files)
     if report.study:
         reference = results.titles[str(results.reference)]
         found: dict[str, list[Picture | None]] = {
@@ -139,7 +140,7 @@ def draw(report: Report) -> dict[str, list[Picture]]:
         }
     else:
         found = {
-            "curves": [curves.by_iteration(results, steps), curves.curves(results, steps)],
+            "curves": [curves.by_iteration(results, steps), curves.curves(results, steps) if snapshots else None],
             "training": [
                 curves.overfitting(results, steps),
                 *(curves.step_curves(results, name) for name in ("figure-1-reward", "figure-5c-entropy")),
@@ -227,8 +228,7 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         reference=results.titles[results.reference] if results.reference else "",
         main=results.titles[results.main],
         blocks=[_block(report, label) for label in table.policies if table.policies[label]],
-        sets=[_set(report, label) for label in results.sets],
-        hindsight=bool(results.reference and results.sets and chosen_on(results)[2]),
+        hindsight=any(row.kind == "hindsight" for row in table.rows()) and chosen_on(results)[2],
         one_seed=max((len(row.seeds) for row in table.rows()), default=0) == 1,
         updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
         progress=_progress(report) if results.missing() else [],
@@ -250,19 +250,9 @@ def _block(report: Report, label: str) -> dict[str, Any]:
     results, table = report.results, report.table
     labels = results.sets if label == AVERAGE else [label]
     metrics = [name for name in results.metrics[labels[0]] if all(name in results.metrics[one] for one in labels)]
-    rows = [*table.policies[label], *table.differences[label]]
+    differences = table.differences[label] if results.reference else table.differences[label][-1:]
+    rows = [*table.policies[label], *differences]
     return {"label": label, "metrics": metrics, "rows": rows, "problems": rows[0].problems, "average": label == AVERAGE}
-
-
-def _set(report: Report, label: str) -> dict[str, Any]:
-    """Return what the page says about one problem set beyond Table 1."""
-    steps = [
-        (report.results.titles[arm], [replace(row, name=policy.label) for policy, row in rows.items()])
-        for arm, rows in report.steps[label].items()
-        if rows
-    ]
-    parts = {name: getattr(report.table, name).get(label, []) for name in ("ablations", "iterations")}
-    return {"label": label, "metrics": report.results.metrics[label], "steps": steps, **parts}
 
 
 def _progress(report: Report) -> list[list[str]]:

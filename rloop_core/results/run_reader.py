@@ -32,27 +32,22 @@ T = TypeVar("T")
 
 @dataclass
 class RunRecord:
-    """One run.
-
-    Attributes:
-        name: Its name.
-        config: The config it was last started with.
-        store: Its store.
-        cache: Folder for copies of files of remote stores.
-        manifests: The artifacts, by (iteration, stage); iteration -1 holds the evaluation of theta_0.
-        notes: What a reader should know: missing stages, damaged artifacts, contaminated training problems.
-        incomplete: The note that names missing stages, for pages that show them in another way.
-        data: Preflight's record of its problems; None if there is none yet.
-    """
+    """One run, as far as its store knows it."""
 
     name: str
     config: Config
+    """The config it was last started with."""
     store: Store
     cache: Path
+    """Folder for copies of files of remote stores."""
     manifests: dict[tuple[int, str], Manifest]
+    """The artifacts, by (iteration, stage); iteration -1 holds the evaluation of theta_0."""
     notes: list[str] = field(default_factory=list)
+    """What a reader should know: missing stages, damaged artifacts, and more."""
     incomplete: str | None = None
+    """The note that names missing stages, for pages that show them in another way."""
     data: DataRecord | None = None
+    """Preflight's record of its problems; None if there is none yet."""
     _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     @property

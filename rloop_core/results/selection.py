@@ -24,25 +24,22 @@ _SAME = 1e-12
 
 @dataclass(frozen=True)
 class Selected:
-    """The best checkpoint of a run.
-
-    Attributes:
-        policy: "theta_2", or "RL step 50 of iteration 1".
-        iteration, step: Its place; step 0 is the policy that the iteration ended with.
-        on, metric: The set and the metric of the choice, such as "avg@32".
-        checkpoints: Number of checkpoints that there were to choose from.
-        tied: Names of the others that are as good on the set of the choice.
-        values: Set label to {metric, value, low, high, biased}.
-    """
+    """The best checkpoint of a run."""
 
     policy: str
+    """"theta_2", or "RL step 50 of iteration 1"."""
     iteration: int
     step: int
+    """0 is the policy that the iteration ended with, else a snapshot of its RL phase."""
     on: str
     metric: str
+    """The set and the metric of the choice, such as "avg@32"."""
     checkpoints: int
+    """Number of checkpoints that there were to choose from."""
     tied: tuple[str, ...]
+    """Names of the others that are as good on the set of the choice."""
     values: dict[str, dict[str, Any]]
+    """Set label to {metric, value, low, high, biased}."""
 
     @property
     def biased(self) -> frozenset[str]:

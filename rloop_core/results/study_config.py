@@ -58,17 +58,13 @@ class StudyConfig(Section):
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One arm at one seed.
-
-    Attributes:
-        arm: The arm's short name.
-        seed: The seed.
-        config: The whole run config; `config.name` is the run's folder in the store.
-    """
+    """One arm at one seed."""
 
     arm: str
+    """Its short name."""
     seed: int
     config: Config
+    """The whole run config; `config.name` is the run's folder in the store."""
 
 
 def load_study(path: str | Path) -> StudyConfig:

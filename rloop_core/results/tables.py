@@ -1,4 +1,4 @@
-"""Tables of numbers as CSV, Markdown, HTML (parts.html.j2) and on the terminal, and how reports write numbers."""
+"""Tables of numbers as CSV, Markdown and on the terminal, and how reports write numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from rloop_core.results.intervals import Effect
 
 POLICY, DIFFERENCE = "policy", "difference"
 
@@ -36,66 +38,56 @@ class Table:
 
 @dataclass(frozen=True)
 class Row:
-    """One policy of an arm, or the difference of two, on one problem set or on the mean over sets.
-
-    Attributes:
-        set: The problem set.
-        name: "base", an arm's title, or one minus another.
-        kind: `policy`, `hindsight` (chosen by its own evaluation), or `difference`.
-        cells: Value, low and high by metric, as attributes or as keys; avg@n first, then pass@k with rising k, then
-            majority@n. Shares, as fractions.
-        problems: Number of problems that it rests on.
-        arms: The arm, or the two arms of the difference; the base that is subtracted is the arm's own.
-        policy: Label of the policy; for a difference the first one's.
-        seeds: Seeds that it rests on.
-        about: What a reader should know.
-    """
+    """One policy of an arm, or the difference of two, on one problem set or on the mean over sets."""
 
     set: str
     name: str
+    """"base", an arm's title, or one minus another."""
     kind: str
-    cells: Mapping[str, Any]
+    """`policy`, `hindsight` (chosen by its own evaluation), or `difference`."""
+    cells: Mapping[str, Effect]
+    """By metric: avg@n first, then pass@k with rising k, then majority@n. Shares, as fractions."""
     problems: int
+    """Number of problems that it rests on."""
     arms: tuple[str, ...] = ()
+    """The arm, or the two arms of the difference; the base that is subtracted is the arm's own."""
     policy: str = ""
+    """Label of the policy; for a difference the first one's."""
     seeds: tuple[int, ...] = ()
+    """Seeds that it rests on."""
     about: str = ""
+    """What a reader should know."""
 
 
 @dataclass(frozen=True)
 class MetricTable:
-    """Policies and differences on one problem set: a line each, a column a metric.
-
-    Attributes:
-        label: The problem set.
-        rows: Its rows; differences come last.
-        basis: What they rest on, in words.
-        claim: Name of the difference that stands out.
-    """
+    """Policies and differences on one problem set: a line each, a column a metric."""
 
     label: str
     rows: Sequence[Row]
+    """Differences come last."""
     basis: str
+    """What they rest on, in words."""
     claim: str = ""
+    """Name of the difference that stands out."""
 
     @property
     def metrics(self) -> list[str]:
         """Names of the metrics that any row has."""
         return list(dict.fromkeys(metric for row in self.rows for metric in row.cells))
 
-    def _texts(self, row: Row, metrics: Sequence[str]) -> list[str]:
+    def _texts(self, row: Row) -> list[str]:
         sign = "+" if row.kind == DIFFERENCE else ""
-        return [percent_interval(row.cells[metric], sign) if metric in row.cells else "" for metric in metrics]
+        return [percent_interval(row.cells[metric], sign) if metric in row.cells else "" for metric in self.metrics]
 
     def to_markdown(self, escape: Callable[[str], str]) -> str:
-        """Return Markdown with differences in bold; pass@1 is avg@n, and left out. `escape` makes names harmless."""
-        metrics = [metric for metric in self.metrics if metric != "pass@1"]
+        """Return Markdown with differences in bold. `escape` makes names harmless."""
         lines = []
         for row in self.rows:
             about = f" ({escape(row.about)})" if row.about else ""
-            line = [f"{escape(row.name)}{about}", *self._texts(row, metrics)]
+            line = [f"{escape(row.name)}{about}", *self._texts(row)]
             lines.append([f"**{cell}**" if cell else "" for cell in line] if row.kind == DIFFERENCE else line)
-        table = markdown_table([f"{escape(self.label)}, %", *metrics], lines, numbers=True)
+        table = markdown_table([f"{escape(self.label)}, %", *self.metrics], lines, numbers=True)
         return f"{table}\n\n{self.basis}\n"
 
     def to_terminal(self) -> Any:
@@ -112,7 +104,7 @@ class MetricTable:
             if row.kind == DIFFERENCE != before:
                 grid.add_section()
             before = row.kind
-            texts = map(Text, (row.name.replace("\N{MINUS SIGN}", "-"), *self._texts(row, self.metrics)))
+            texts = map(Text, (row.name.replace("\N{MINUS SIGN}", "-"), *self._texts(row)))
             grid.add_row(*texts, style="bold" if row.name == self.claim else "")
         return grid
 
@@ -136,17 +128,14 @@ def markdown_code(value: str) -> str:
     return f"<code>{escaped}</code>"
 
 
-def percent_interval(cell: Any, sign: str = "") -> str:
-    """Return "31.2 [9.4, 53.1]", in percent; with `+` as `sign` for differences. See `Row` for the cell."""
-    value, *ends = ends_of(cell)
-    interval = "" if None in ends else f" [{', '.join(f'{100 * end:{sign}.1f}' for end in ends)}]"
-    return f"{100 * value:{sign}.1f}{interval}"
+def percent_interval(cell: Effect, sign: str = "") -> str:
+    """Return "31.2 [9.4, 53.1]", in percent; with `+` as `sign` for differences."""
+    ends = ", ".join(f"{100 * end:{sign}.1f}" for end in (cell.low, cell.high) if end is not None)
+    return f"{100 * cell.value:{sign}.1f}{f' [{ends}]' if ends else ''}"
 
 
-def ends_of(cell: Any) -> tuple[Any, Any, Any]:
-    """Return value, low and high of a cell of a `Row`; low and high are None where there is no interval."""
-    if isinstance(cell, Mapping):
-        return cell["value"], cell["low"], cell["high"]
+def ends_of(cell: Effect) -> tuple[float, Any, Any]:
+    """Return value, low and high."""
     return cell.value, cell.low, cell.high
 
 

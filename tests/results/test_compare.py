@@ -195,7 +195,7 @@ def test_the_page_is_whole_escaped_and_alone(page):
     assert_stands_alone(text)
     assert "<script" not in text.lower() and "<img src=x" not in text and "&lt;img src=x" in text
     order = ["RLoop minus RL after 4 RL steps, in points: ", "Table 1", "Accuracy and pass@k by iteration",
-             "Training<", "The paper", "Learning and forgetting", "By RL step", "Expert sets",
+             "Training<", "The paper", "Learning and forgetting", "After each iteration", "Expert sets",
              "Compute", "Sample traj", "Artifacts"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)

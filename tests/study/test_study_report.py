@@ -184,7 +184,7 @@ def test_the_page_is_whole_escaped_and_alone(found, page):
     assert "<script" not in text.lower()
     assert "&lt;i&gt;solved&lt;/i&gt;" in text and "<i>" not in text
     order = ["RLoop minus RL after 8 RL steps, in points: ", "<h2>Table 1", "Accuracy and pass@k over RL steps",
-             "<h2>The paper&rsquo;s claims", "<h2>Learning and forgetting", "<h2>Ablations", "<h2>By RL step",
+             "<h2>The paper&rsquo;s claims", "<h2>Learning and forgetting", "<h2>Ablations", "<h2>After each",
              "<h2>Compute", "<h2>Configs"]  # fmt: skip
     places = [text.index(title) for title in order]
     assert places == sorted(places)
