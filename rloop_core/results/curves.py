@@ -38,7 +38,8 @@ THETA: dict[str, Any] = {
 """Marker of a policy after RFT."""
 
 _REWARD = {"reward": "mean reward, as trained on", "accuracy": "share of correct rollouts"}
-_SETTLED = {"settled": "share of groups all correct or all wrong"}
+_ENTROPY = {"entropy": "policy entropy, nats a token"}
+_LENGTH = {"length_mean": "completion length, tokens", "truncated": "share of truncated rollouts"}
 _ROLLOUTS = "All recorded rollouts of each RL step."
 _WINDOW = 5
 """RL steps over which curves of several seeds are smoothed."""
@@ -60,20 +61,19 @@ STEP_FIGURES: dict[str, tuple[str, str, dict[str, str]]] = {
         {"grad_norm": "gradient norm, mean of the updates", "grad_norm_max": "gradient norm, largest of the updates"},
     ),
     "health": (
-        "Truncation, groups without signal, drift",
-        "Groups that are all correct or all wrong teach nothing. Drift is vLLM's distance from the trainer.",
-        {"truncated": "share of truncated rollouts", **_SETTLED, "drift": "drift, nats a token"},
+        "Entropy, gradient norm, length and truncation by RL step",
+        "Falling entropy and growing gradients or truncation announce overfitting and instability.",
+        {
+            **_ENTROPY,
+            "grad_norm": "gradient norm, before clipping",
+            **_LENGTH,
+            "drift": "vLLM's distance from the trainer, nats a token",
+        },
     ),
     "phase": (
         "The RL phase, by RL step",
-        _ROLLOUTS,
-        {
-            **_REWARD,
-            **_SETTLED,
-            "entropy": "policy entropy, nats a token",
-            "length_mean": "completion length, tokens",
-            "truncated": "share of truncated rollouts",
-        },
+        f"{_ROLLOUTS} Groups that are all correct or all wrong teach nothing.",
+        {**_REWARD, "settled": "share of groups all correct or all wrong", **_ENTROPY, **_LENGTH},
     ),
 }
 """Name of a figure: its title, its caption, and the axis title of each metric."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from rloop_core.evaluation.metrics import Floats, avg_at_k, headline_metrics
 from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes, problem_values
+from rloop_core.results.intervals import Effect
 from rloop_core.results.run_reader import UNREADABLE, RunRecord, rl_steps, sample_files, stored_evaluation
 from rloop_core.store import BASE_ITERATION
 
@@ -116,6 +117,8 @@ class Results:
     """Problem ids by set, sorted."""
     evaluated: dict[Key, list[Policy]] = field(default_factory=dict, init=False)
     """Evaluated policies in the order of training."""
+    effects: dict[tuple[str, str], list[Effect]] = field(default_factory=dict, init=False)
+    """Means with intervals that were computed once, by set and sides."""
     _rows: dict[tuple[str, str, int, Policy], pd.DataFrame] = field(default_factory=dict, init=False)
     """The table's rows of each policy, sorted by problem."""
     _values: dict[tuple[str, str, int, Policy], dict[str, Floats]] = field(default_factory=dict, init=False)

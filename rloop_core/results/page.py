@@ -126,6 +126,7 @@ def draw(report: Report) -> dict[str, list[Picture]]:
     """Draw every figure that there are numbers for, by section of the page; a study has those of all its seeds."""
     results, steps, table = report.results, report.steps, report.table
     snapshots = results.reference or any(policy.kind == "snapshot" for *_, policy in results.files)
+    more = ("figure-5c-entropy", "figure-6-gradients") if results.reference else ("health",)
     if report.study:
         reference = results.titles[str(results.reference)]
         found: dict[str, list[Picture | None]] = {
@@ -143,8 +144,7 @@ def draw(report: Report) -> dict[str, list[Picture]]:
             "curves": [curves.by_iteration(results, steps), curves.curves(results, steps) if snapshots else None],
             "training": [
                 curves.overfitting(results, steps),
-                *(curves.step_curves(results, name) for name in ("figure-1-reward", "figure-5c-entropy")),
-                *(curves.step_curves(results, name) for name in ("figure-6-gradients", "health")),
+                *(curves.step_curves(results, name) for name in ("figure-1-reward", *more)),
             ],
             "forgetting": [one for index, label in enumerate(report.moved) for one in _of_set(report, index, label)],
             "experts": [one for index, own in enumerate(report.experts) for one in _experts(own, index)],

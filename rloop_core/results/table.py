@@ -52,10 +52,11 @@ class ResultTable:
 def result_table(results: Results) -> ResultTable:
     """Compare the arms at the end of training; what is missing is left out."""
     table = ResultTable()
-    for label in [*results.sets, *([AVERAGE] if len(results.sets) > 1 else [])]:
-        if results.reference is None:
+    if results.reference is None:
+        for label in results.sets:
             _of_one_run(results, label, table)
-            continue
+        return table
+    for label in [*results.sets, *([AVERAGE] if len(results.sets) > 1 else [])]:
         table.policies[label] = _policies(results, label)
         table.differences[label] = _differences(results, label)
         if label != AVERAGE:
@@ -80,15 +81,18 @@ def make_row(
     metrics = [metric for metric in results.metrics[labels[0]] if all(metric in results.metrics[one] for one in labels)]
     if not seeds or not metrics:
         return None
-    tables = []
-    for one, (ours, theirs) in zip(labels, sides, strict=True):
-        values = results.values(one, ours, seeds)
-        other = results.values(one, theirs, seeds) if theirs else None
-        tables.append(np.stack([values[name] - other[name] if other else values[name] for name in metrics]))
+    key = (label, str(sides))
+    if key not in results.effects:
+        tables = []
+        for one, (ours, theirs) in zip(labels, sides, strict=True):
+            values = results.values(one, ours, seeds)
+            other = results.values(one, theirs, seeds) if theirs else None
+            tables.append(np.stack([values[name] - other[name] if other else values[name] for name in metrics]))
+        within = (-1.0 if second else 0.0, 1.0)
+        results.effects[key] = crossed_effects(*tables, within=within, seed=results.resampling)
     arms = tuple(side.arm for side in sides[0] if side)
     kind = DIFFERENCE if second else "hindsight" if about else POLICY
-    within = (-1.0 if second else 0.0, 1.0)
-    cells = dict(zip(metrics, crossed_effects(*tables, within=within, seed=results.resampling), strict=True))
+    cells = dict(zip(metrics, results.effects[key], strict=True))
     name = name or (difference_name(*(results.titles[arm] for arm in arms)) if second else results.titles[arms[0]])
     policy = ", ".join(sorted({sides[0][0].policies[seed].label for seed in seeds})) if label != AVERAGE else ""
     return Row(label, name, kind, cells, sum(len(results.problems[one]) for one in labels), arms, policy, seeds, about)
@@ -258,8 +262,7 @@ def _base(results: Results) -> SideOf:
 def _of_one_run(results: Results, label: str, table: ResultTable) -> None:
     """Add a row for the base and each policy that an iteration ended with, and its difference to the base."""
     arm = results.main
-    labels = results.sets if label == AVERAGE else [label]
-    ends = sorted({one for of in labels for one in results.policies(of, arm) if one.kind in ("base", *ENDS)})
+    ends = [one for one in results.policies(label, arm) if one.kind in ("base", *ENDS)]
     names = {one: f"RL {one.label}" if one.kind == "endpoint" else one.label for one in ends}
     table.policies[label] = _present(
         make_row(results, label, _at(results, arm, one), name=name) for one, name in names.items()

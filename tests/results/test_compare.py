@@ -203,7 +203,7 @@ def test_the_page_is_whole_escaped_and_alone(page):
     pictures = {path.stem for path in page.parent.glob("*.png")}
     each = ("figure-2-transitions", "figure-5a-differential", "figure-5b-similarity")
     whole = ("figure-1-overfitting", "figure-1-reward", "figure-3-iterations", "figure-4-curves", "figure-5c-entropy",
-             "figure-6-gradients", "health", "filter", "success-rates")  # fmt: skip
+             "figure-6-gradients", "filter", "success-rates")  # fmt: skip
     assert pictures == {*whole, *(f"set-{i:02d}-{name}" for i in (0, 1) for name in each)}
     tables = {"table-1", "by-step", "values", "forgetting", "compute", "artifacts"}
     assert {path.stem for path in page.parent.glob("*.csv")} == pictures | tables

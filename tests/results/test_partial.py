@@ -46,7 +46,7 @@ def test_without_evaluation_there_are_still_curves_of_training(tmp_path):
     page = write_page(found, tmp_path / "out", "report.html")
     notes, text = " ".join(found.results.notes), page.read_text()
     assert "no evaluated final policy" in notes
-    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "health", "filter", "success-rates"}
+    drawn = {"figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "filter", "success-rates"}
     assert {path.stem for path in (tmp_path / "out").glob("*.png")} == drawn
     assert "expert set of iteration 1" in text  # trajectories of training are there all the same
     assert "There is no evaluation to show yet" in text and "not evaluated yet" in text

@@ -29,8 +29,7 @@ from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text, row
 
-FIGURES = ("figure-3-iterations", "figure-1-reward", "figure-5c-entropy", "figure-6-gradients", "health", "filter",
-           "success-rates")  # fmt: skip
+FIGURES = ("figure-3-iterations", "figure-1-reward", "health", "filter", "success-rates")
 
 
 def evaluation_rows(run):
