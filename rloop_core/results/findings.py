@@ -260,7 +260,8 @@ def _report(
     rule: SolvedRule,
     study: StudyConfig | None = None,
 ) -> Report:
-    table, forgotten, compute = result_table(results), forgetting(results, rule), compute_table(results)
+    table, compute = result_table(results), compute_table(results)
+    forgotten = forgetting(results, rule) if results.reference else []
     report = Report(
         title=title,
         store=store,
