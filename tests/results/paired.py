@@ -8,22 +8,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, FilterConfig, as_vanilla
+from rloop_core.config import Config, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, read_manifest
-from rloop_core.trajectories.filter import filter_experts
-from rloop_core.trajectories.shards import consolidate, write_final_shards, write_shard
-from rloop_core.trajectories.success import success_rates, write_success_rates
-from rloop_core.trajectories.validation import prove_complete
+from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES, FakeRun, fake_config, row
 
 SETS = {"held-out <b>": 7, "harder $x$": 3}
 """Problems by set."""
 SAMPLES, PHASE, ITERATIONS = 4, 2, 2
-TRAINING = (1, 2, 4)
-"""Of each training problem so many of the four rollouts of a group are correct: two of them are hard."""
 HOSTILE_PROMPT = "<img src=x onerror=alert(1)> add"
 
 
@@ -57,10 +52,6 @@ def correct(arm: str, iteration: int, step: int, label: str, problem: int) -> in
 
 def completion(correct: bool, sample: int, step: int) -> str:
     return f"take {sample % 3} and step {step} to get the {'right' if correct else 'wrong'} answer <script>x</script>"
-
-
-def completion_ids(correct: bool, sample: int, step: int) -> list[int]:
-    return [7, sample % 3, 9, step, 11, int(correct), 2]
 
 
 def assert_stands_alone(text: str) -> None:
@@ -109,32 +100,13 @@ class ArmRun(FakeRun):
             folder.mkdir(parents=True)
             shared = iteration == 0 and step <= PHASE
             (folder / "model.safetensors").write_text(f"{'' if shared else self.config.arm} {iteration} {step}")
-            write_shard(raw, step, 0, 1, self._rollouts(iteration, step))
-        write_final_shards(raw, out / "shards", steps=len(steps), ranks=1)
         return {"seconds": {"generate": 1.0}, "counts": {"rollouts": 12 * len(steps), "steps": len(steps)}}
 
-    def _rollouts(self, iteration: int, step: int) -> list[dict[str, Any]]:
-        return [
-            row(f"t{p}", s, s < right, run=self.config.name, iteration=iteration, step=step, attempt=1,
-                group_id=f"g{step}-{p}", completion_ids=[3, step, s])
-            for p, right in enumerate(TRAINING) for s in range(4)
-        ]  # fmt: skip
-
-    def _files(self, iteration: int, stage: str, pattern: str) -> list[Path]:
-        return sorted(self.store.local_path(f"{self.config.name}/iteration-{iteration:03d}/{stage}").glob(pattern))
-
     def harvested(self, out: Path, iteration: int) -> dict[str, Any]:
-        shards = self._files(iteration, "explore", "shards/*.parquet")
-        files = consolidate(shards, out / "trajectories")
-        write_success_rates(success_rates(files), out / "success_rates.parquet")
-        proof = prove_complete(shards, steps=self.config.explore.steps, ranks=1, group_size=4, min_groups_per_step=3)
-        return {"mean_success_rate": 0.3, "counts": proof.to_dict()}
+        return self.harvest(out)
 
     def filtered(self, out: Path, iteration: int) -> dict[str, Any]:
-        files = self._files(iteration, "harvest", "trajectories/*.parquet")
-        report = filter_experts(files, FilterConfig(threshold=0.6), out / "experts.parquet")
-        (out / "ledger.json").write_text(json.dumps(report.to_dict()))
-        return {**report.to_dict(), "counts": {"trajectories": report.trajectories, "problems": report.problems}}
+        return self.filter(out)
 
     def refined(self, out: Path, iteration: int) -> dict[str, Any]:
         return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 96, "updates": 24}}
@@ -170,8 +142,8 @@ class ArmRun(FakeRun):
 
     def sample(self, problem: int, sample: int, right: bool, step: int) -> dict[str, Any]:
         """One evaluation sample."""
-        texts = {"completion": completion(right, sample, step), "completion_ids": completion_ids(right, sample, step)}
-        return row(f"p{problem}", sample, right, step=step, prompt=f"{HOSTILE_PROMPT} {problem}", **texts)
+        text, prompt = completion(right, sample, step), f"{HOSTILE_PROMPT} {problem}"
+        return row(f"p{problem}", sample, right, step=step, prompt=prompt, completion=text)
 
     def finish(self, iterations: int | None = None, evaluate: bool = True) -> None:
         """Publish everything, or the first iterations."""

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rloop_core.cli.entry import group
 from rloop_core.errors import ConfigError, StageError
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.selection import selected
+from rloop_core.results.selection import best_checkpoints, selected
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store, read_manifest
 from tests.results.paired import ITERATIONS, PHASE, SAMPLES, SETS, changed, correct, make_pair, pair_config
@@ -146,3 +146,25 @@ def test_a_run_that_has_evaluated_nothing_has_none(tmp_path):
     assert selected(read_run(ours.store, "tiny", tmp_path)) is None
     assert json.loads(rloop("status", "tiny", "--store", ours.store.uri, "--json").output)["selected"] is None
     assert "no checkpoint is evaluated yet" in str(exported(ours.store, tmp_path / "theta").exception)
+
+
+def summaries(*values: float, name: str = "avg@32") -> dict[tuple[int, int], dict[str, dict[str, float]]]:
+    """Thetas in order, each after a snapshot that is worth nothing."""
+    thetas = {(i, 0): {name: {"value": value}, "pass@8": {"value": 1 - value}} for i, value in enumerate(values)}
+    return thetas | {(i, 50): {name: {"value": 0.0}, "pass@8": {"value": 0.0}} for i in range(len(values))}
+
+
+def test_the_best_and_its_ties() -> None:
+    assert best_checkpoints(summaries(0.2, 0.4, 0.4, 0.3), "held-out", "avg") == ("avg@32", [(1, 0), (2, 0)])
+    assert best_checkpoints(summaries(0.2, 0.4), "held-out", "pass@8")[1] == [(0, 0)]
+    _, ordered = best_checkpoints(summaries(0.0, 0.0), "held-out", "avg")
+    assert ordered == [(0, 50), (0, 0), (1, 50), (1, 0)], "in the order of training"
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(StageError, match="no avg in common: avg@16, avg@32"):
+        best_checkpoints(summaries(0.2) | {(1, 0): {"avg@16": {"value": 0.1}}}, "held-out", "avg")
+    with pytest.raises(StageError, match="no pass@4 in common: none"):
+        best_checkpoints(summaries(0.2, 0.3), "held-out", "pass@4")
+    with pytest.raises(StageError, match="not a finite number"):
+        best_checkpoints(summaries(0.2, float("nan")), "held-out", "avg")
