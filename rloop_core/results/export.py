@@ -234,7 +234,10 @@ def _description(run: RunRecord, policy: StoredPolicy) -> str:
 
 def _evaluation(run: RunRecord, policy: StoredPolicy) -> str:
     """Return a Markdown table of base and policy for each set; the policy's values on `biased` sets are marked."""
-    results, biased = run_results(run, snapshots=bool(policy.step)), policy.selected.biased if policy.selected else frozenset()
+    results, biased = (
+        run_results(run, snapshots=bool(policy.step)),
+        policy.selected.biased if policy.selected else frozenset(),
+    )
     step = policy.iteration * run.config.explore.steps + (policy.step or run.config.explore.steps)
     kinds = ("snapshot",) if policy.step else ("theta", "endpoint")
     tables = []
