@@ -157,21 +157,18 @@ def _progress(as_json: bool) -> Iterator[Callable[[_Progress], None]]:
 
 @dataclass
 class _Progress:
-    """Progress of a study.
-
-    Attributes:
-        stages: Stages of all runs together.
-        done: Those whose manifest is in the store.
-        running: Names of the runs under way.
-        finished: Names of the runs that ended, in order.
-        failed: Last line of the log of each run that failed, by name.
-    """
+    """Progress of a study."""
 
     stages: int = 0
+    """Stages of all runs together."""
     done: int = 0
+    """Those whose manifest is in the store."""
     running: list[str] = field(default_factory=list)
+    """Names of the runs under way."""
     finished: list[str] = field(default_factory=list)
+    """Names of the runs that ended, in order."""
     failed: dict[str, str] = field(default_factory=dict)
+    """Last line of the log of each run that failed, by name."""
 
 
 @dataclass

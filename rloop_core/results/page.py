@@ -231,7 +231,7 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         hindsight=any(row.kind == "hindsight" for row in table.rows()) and chosen_on(results)[2],
         one_seed=max((len(row.seeds) for row in table.rows()), default=0) == 1,
         updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
-        progress=_progress(report) if results.missing() else [],
+        progress={(run.arm, run.seed): run.state for run in results.progress} if results.missing() else {},
         pictures=pictures,
         outcomes=[(name, [one for one in report.claims if one.outcome == name]) for name in OUTCOMES],
         forgetting=_forgetting(report),
@@ -253,13 +253,6 @@ def _block(report: Report, label: str) -> dict[str, Any]:
     differences = table.differences[label] if results.reference else table.differences[label][-1:]
     rows = [*table.policies[label], *differences]
     return {"label": label, "metrics": metrics, "rows": rows, "problems": rows[0].problems, "average": label == AVERAGE}
-
-
-def _progress(report: Report) -> list[list[str]]:
-    """Return how far each run of a study has come, a row an arm and a cell a seed."""
-    results = report.results
-    cells = {(run.arm, run.seed): run.state for run in results.progress}
-    return [[title, *(cells[arm, seed] for seed in results.seeds)] for arm, title in results.titles.items()]
 
 
 def _forgetting(report: Report) -> list[dict[str, Any]]:

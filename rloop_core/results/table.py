@@ -149,18 +149,17 @@ def values_table(results: Results) -> Table:
 
 def metric_table(results: Results, table: ResultTable, label: str) -> MetricTable:
     """Return a set's part of Table 1, as terminals and Markdown show it."""
-    rows = [*table.policies[label], *table.differences[label]]
-    seeds = max((len(row.seeds) for row in rows), default=0)
+    problems = len(results.problems[label])
     if results.reference is None:
         samples = int(results.frame.query("`set` == @label").groupby(["step", "kind"], sort=False)["n"].sum().iloc[0])
-        basis = f"{len(results.problems[label])} problems, {samples:,} samples a policy"
-        claims = table.differences[label][-1:]
-        rows = [*table.policies[label], *claims]
-        claim = claims[0].name if claims else ""
-        return MetricTable(label, rows, f"{basis}; [95 % bootstrap interval over problems]", claim)
+        basis = f"{problems} problems, {samples:,} samples a policy; [95 % bootstrap interval over problems]"
+        last = table.differences[label][-1:]
+        return MetricTable(label, [*table.policies[label], *last], basis, last[0].name if last else "")
+    rows = [*table.policies[label], *table.differences[label]]
+    seeds = max((len(row.seeds) for row in rows), default=0)
     over = "seeds; [95 % interval over problems and seeds]" if seeds > 1 else "seed; [95 % interval over problems]"
     claim = difference_name(*(results.titles[arm] for arm in results.pair))
-    return MetricTable(label, rows, f"{len(results.problems[label])} problems, {seeds} {over}", claim)
+    return MetricTable(label, rows, f"{problems} problems, {seeds} {over}", claim)
 
 
 def result_sentence(results: Results, table: ResultTable) -> str:
@@ -171,6 +170,8 @@ def result_sentence(results: Results, table: ResultTable) -> str:
         if results.reference is not None:
             row = table.difference(label, results.main, results.reference)
             values = [f"{name} {percent_interval(row.cells[name], '+')}" for name in names] if row else []
+        elif not table.policies[label]:  # snapshots alone can be read
+            values = []
         else:
             first, last = table.policies[label][0].cells, table.policies[label][-1].cells
             before = {name: f"{100 * first[name].value:.1f} -> " for name in names if first is not last}

@@ -181,3 +181,12 @@ def test_other_problems_in_a_set_of_one_name_are_refused_and_forced_without_a_di
     assert 'role="alert"' in text and "the evaluation set &#39;held-out &lt;b&gt;&#39; differs" in text
     assert "step 4 on held-out <b> has other problems than most: left out." in notes
     assert found.table.difference("held-out <b>", "RLoop", "RL") is None
+
+
+def test_a_run_of_which_snapshots_alone_can_be_read_has_a_page(tmp_path):
+    ours, _ = make_pair(tmp_path, pair_config(1))
+    ours.finish()
+    for path in ours.store.local_path("tiny").rglob("evaluate/set-00/*.parquet"):
+        path.write_bytes(b"PAR1 no more")
+    text = report_text(ours.store, cache=tmp_path / "cache")
+    assert "theta_2 on held-out &lt;b&gt; cannot be used" in text and "There is no evaluation to show yet" in text
