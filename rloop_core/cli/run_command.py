@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,7 @@ def _outcome(
     from rloop_core.results.page import write_report
     from rloop_core.results.run_reader import read_run
     from rloop_core.results.selection import read_selected
-    from rloop_core.results.table import effect_of_finetuning, metric_table, result_table, run_rows
+    from rloop_core.results.table import effect_of_finetuning, metric_table, result_table
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
 
@@ -119,7 +120,7 @@ def _outcome(
         "stages_run": [{"stage": stage, "iteration": iteration} for stage, iteration in ran],
         "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in watcher.ran]),
         "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
-        "evaluation": run_rows(results, table),
+        "evaluation": [asdict(row) for row in table.rows()],
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
         "report": str(page) if page else None,

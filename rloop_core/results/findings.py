@@ -313,14 +313,12 @@ def _note_missing(run: RunRecord, results: Results) -> None:
     own = [(label, policy) for label, arm, seed, policy in results.files if results.runs[arm, seed] is run]
     ended = {label for label, policy in own if policy.kind in ENDS}
     missing = [source.label for source in config.evaluate.sets if source.label not in ended]
-    if not config.evaluate.sets:
-        run.note(f"{run.name} is evaluated on no problem set: set evaluate.sets and {again}.")
-    elif missing:
-        run.note(f"{run.name} has no evaluated final policy on {', '.join(missing)} yet: {again}, and it goes on.")
-    if config.evaluate.sets and not any(policy.kind == "snapshot" for _, policy in own):
+    if missing or not config.evaluate.sets:
+        where = f"on {', '.join(missing)} yet" if missing else "(evaluate.sets)"
+        run.note(f"{run.name} has no evaluated final policy {where}: {again}, and it goes on.")
+    elif not any(policy.kind == "snapshot" for _, policy in own):
         anew = "" if config.explore.snapshot_every else " explore.snapshot_every=N (exploration is then computed anew),"
-        run.note(f"{run.name} has no evaluated snapshots, so nothing is known of what happened between its other "
-                 f"policies: set{anew} evaluate.snapshots=true and {again}.")  # fmt: skip
+        run.note(f"{run.name} has no evaluated snapshots: set{anew} evaluate.snapshots=true and {again}.")
     last = max((policy.step for _, policy in own), default=0)
     if config.arm == "rloop" and 0 < last < run.total_steps:
         run.note(f"{run.name} has come to RL step {last} of {run.total_steps}: fewer than it is compared at.")

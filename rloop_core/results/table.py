@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from rloop_core.config import Config
-from rloop_core.evaluation.metrics import sampling_sd
 from rloop_core.results.frame import BASE, ENDS, Policy, Results, Side
 from rloop_core.results.intervals import crossed_effects
 from rloop_core.results.selection import BIASED
@@ -187,33 +185,6 @@ def result_sentence(results: Results, table: ResultTable) -> str:
     return f"{done}: {'; '.join(parts)}{more}" if parts else done
 
 
-def run_rows(results: Results, table: ResultTable) -> list[dict[str, Any]]:
-    """Return a run's rows as plain values: each policy's metrics, and their differences to the base, with intervals."""
-    rows = []
-    minus = {(row.set, row.arms, row.policy): row for of_set in table.differences.values() for row in of_set}
-    for row in (row for label in results.sets for row in table.policies[label]):
-        ((arm, seed),) = results.runs
-        place = next(one for one in results.policies(row.set, arm) if one.label == row.policy)
-        counts = results.counts(row.set, arm, seed, [place])
-        difference = minus.get((row.set, (arm, arm), row.policy))
-        samples = int(counts["n"].sum())
-        rows.append(
-            {
-                "problem_set": row.set,
-                "policy": row.name,
-                "step": place.step,
-                "metrics": _ends(row),
-                "differences": _ends(difference) if difference else {},
-                "problems": row.problems,
-                "samples": samples,
-                "truncated": float(counts["truncated"].sum() / samples),
-                "mean_length": float(counts["tokens"].sum() / samples),
-                "sampling_sd": sampling_sd(counts["n"].to_numpy(), counts["c"].to_numpy()),
-            }
-        )
-    return rows
-
-
 def effect_of_finetuning(results: Results) -> list[str]:
     """Return a sentence for each theta that is worse in avg@n than the one before, or cannot be told apart from it."""
     (arm, run), *others = ((arm, run) for (arm, _), run in results.runs.items())
@@ -348,7 +319,3 @@ def _done(config: Config) -> str:
     if config.arm == "vanilla-rl":
         return f"vanilla RL, {config.explore.steps:,} RL steps"
     return f"{config.iterations} iteration{'s' if config.iterations > 1 else ''}"
-
-
-def _ends(row: Row) -> dict[str, dict[str, float]]:
-    return {name: {end: getattr(cell, end) for end in ("value", "low", "high")} for name, cell in row.cells.items()}

@@ -81,7 +81,7 @@ def test_the_last_policy_is_the_rl_endpoint(arms: Path) -> None:
     again = run_rloop("run", "--config", str(SMOKE), "--store", str(arms / "store"), *SNAPSHOTS, "--arm", "vanilla-rl")
     outcome = json.loads(again.stdout)
     assert outcome["nothing_to_do"]
-    assert {row["policy"] for row in outcome["evaluation"]} == {"base", "RL step 6"}
+    assert [row["name"] for row in outcome["evaluation"]] == ["base", "RL step 6", "RL step 6 - base"]
 
 
 def test_the_control_of_a_config() -> None:

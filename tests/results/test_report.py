@@ -22,7 +22,7 @@ from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.table import effect_of_finetuning, result_table, run_rows
+from rloop_core.results.table import effect_of_finetuning, result_table
 from rloop_core.store import Store
 from rloop_core.training.metrics_log import drift_note
 from rloop_core.trajectories.shards import write_shard
@@ -33,9 +33,8 @@ FIGURES = ("figure-3-iterations", "figure-1-reward", "health", "filter", "succes
 
 
 def evaluation_rows(run):
-    """The run's policies with their differences to the base, as `rloop run --json` gives them."""
-    results = run_results(run)
-    return run_rows(results, result_table(results))
+    """The run's policies, and their differences to the base."""
+    return {row.name: row for row in result_table(run_results(run)).rows()}
 
 
 @pytest.mark.process
@@ -66,19 +65,16 @@ def test_html_escapes_model_output_and_names_and_reaches_for_nothing(complete, t
 
 def test_differences_are_paired_over_problems(complete, tmp_path):
     rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
-    assert [row["policy"] for row in rows] == ["base", "theta_1", "theta_2"]
-    assert rows[0]["differences"] == {}
+    assert list(rows) == ["base", "theta_1", "theta_2", "theta_1 - base", "theta_2 - base"]
     # The base solves 1 of 4 samples of each of 4 problems; theta_2 solves 3 of the first problem's.
-    assert rows[2]["metrics"]["avg@4"]["value"] == pytest.approx(6 / 16)
-    assert rows[2]["differences"]["avg@4"]["value"] == pytest.approx(2 / 16)
+    assert rows["theta_2"].cells["avg@4"].value == pytest.approx(6 / 16)
+    assert rows["theta_2 - base"].cells["avg@4"].value == pytest.approx(2 / 16)
     folder = complete.store.local_path("tiny")
     files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
     theta, base = (problem_outcomes(paths) for paths in files)
     (expected,) = intervals([theta.c / theta.n - base.c / base.n], seed=0)
-    assert rows[2]["differences"]["avg@4"] == {end: getattr(expected, end) for end in ("value", "low", "high")}
-    stored = summarise(theta, [4])
-    for name in ("problems", "samples", "truncated", "mean_length", "sampling_sd"):
-        assert rows[2][name] == stored[name]
+    found = rows["theta_2 - base"].cells["avg@4"]
+    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
 
 
 def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(fake_run, tmp_path):
@@ -127,7 +123,7 @@ def test_an_expert_set_too_small_to_move_the_policy_is_said(fake_run, tmp_path):
 def test_a_missing_base_leaves_out_differences(fake_run, tmp_path):
     fake_run.publish(0, "evaluate", fake_run.evaluate)
     rows = evaluation_rows(read_run(fake_run.store, "tiny", tmp_path))
-    assert [row["policy"] for row in rows] == ["theta_1"] and rows[0]["differences"] == {}
+    assert list(rows) == ["theta_1"]
 
 
 def test_a_damaged_file_is_named_and_not_used(finished, tmp_path):
