@@ -1,4 +1,4 @@
-"""Figures over RL steps: reward, entropy and gradients (1, 5c, 6), accuracy and pass@k (1, 3, 4), RFT's losses."""
+"""Figures over RL steps: reward, entropy and gradients (1, 5c, 6), accuracy and pass@k (1, 3, 4)."""
 
 from __future__ import annotations
 
@@ -346,21 +346,3 @@ def overfitting(results: Results, steps: Steps) -> Picture | None:
     )
     title = f"Reward, accuracy and pass@k of {name} over RL steps (figure 1)"
     return picture(figure, "figure-1-overfitting", title, caption, ("set", "metric", "rl_step", "value"), rows)
-
-
-@styled
-def losses(values: Sequence[float]) -> Picture | None:
-    """Draw the loss of every update of RFT."""
-    if not values:
-        return None
-    figure, (axis,) = panels(1, height=2.6)
-    updates = range(1, len(values) + 1)
-    marker = "o" if len(values) < 40 else None
-    axis.plot(updates, values, color=COLOURS[0], marker=marker, markersize=3.5)
-    axis.set_xlabel("update")
-    axis.set_title("loss of the expert set's tokens")
-    axis.set_ylim(bottom=0)
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    rows = list(zip(updates, values, strict=True))
-    caption = "Cross-entropy in nats a token, mean over each update's trajectories, before the update."
-    return picture(figure, "losses", "Fine-tuning on the expert set", caption, ("update", "loss"), rows)
