@@ -91,7 +91,7 @@ class ArmRun(FakeRun):
         return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]
 
     def explored(self, out: Path, iteration: int) -> dict[str, Any]:
-        steps, raw = range(1, self.config.explore.steps + 1), self.root / "raw" / out.parent.name / out.name
+        steps = range(1, self.config.explore.steps + 1)
         rows = [{"step": step, **FIGURES, "rollouts": 12.0, "policy_step": step, "grad_norm_max": 0.7,
                  "entropy": 1 / step} for step in steps]  # fmt: skip
         (out / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
