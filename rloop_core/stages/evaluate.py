@@ -131,7 +131,6 @@ EVALUATE = Stage(
     sources=_sources,
     identity=_identity,
     result=_result,
-    colour="#E69F00",
     problems=lambda config: "evaluation",
     is_wanted=lambda config: bool(config.evaluate.sets),
     samples=lambda config: True,

@@ -83,7 +83,6 @@ EXPLORE = Stage(
     sources=_sources,
     identity=_identity,
     result=_result,
-    colour="#0072B2",
     problems=lambda config: "training",
     is_wanted=lambda config: True,
     trains=True,

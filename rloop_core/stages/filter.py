@@ -44,5 +44,4 @@ FILTER = Stage(
     sources=lambda config, iteration: [Source("trajectories", iteration, "harvest")],
     identity=_identity,
     result=_result,
-    colour="#009E73",
 )

@@ -103,7 +103,6 @@ HARVEST = Stage(
     sources=lambda config, iteration: [Source("trajectories", iteration, "explore")],
     identity=_identity,
     result=_result,
-    colour="#D55E00",
     problems=lambda config: "training" if _samples(config) else None,
     samples=_samples,
     judges=True,

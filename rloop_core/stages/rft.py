@@ -76,6 +76,5 @@ RFT = Stage(
     sources=_sources,
     identity=_identity,
     result=_result,
-    colour="#CC79A7",
     trains=True,
 )

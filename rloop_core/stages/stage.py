@@ -38,8 +38,6 @@ class Stage:
     Results of earlier stages and problem sets enter by their digests instead."""
     result: Callable[[Mapping[str, Any]], str]
     """Returns its result in words, from its metrics."""
-    colour: str
-    """In figures of time."""
     problems: Callable[[Config], Literal["training", "evaluation"] | None] = lambda config: None
     """Returns which problem sets it reads after its artifacts."""
     is_wanted: Callable[[Config], bool] = lambda config: config.arm == "rloop"

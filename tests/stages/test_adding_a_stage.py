@@ -44,7 +44,6 @@ AUDIT = Stage(
     sources=lambda config, iteration: [Source("experts", iteration, "filter")],
     identity=lambda config: {"seed": config.seed},
     result=lambda metrics: f"{metrics['files']} files",
-    colour="#56B4E9",
 )
 
 
