@@ -27,6 +27,7 @@ SILENT = "rloop: silent runs crash"
 
 _SLEEPER = '''"""Loaded by every Python of a worker: exploration starts a process in a session of its own."""
 
+import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -47,7 +48,7 @@ class Finder:
 
         def exec_module(module):
             execute(module)
-            run = module.run
+            run = module.EXPLORE.run
 
             def with_sleeper(context):
                 hang = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -55,7 +56,7 @@ class Finder:
                 (FOLDER / f"{child.pid}.sleeper").touch()
                 return run(context)
 
-            module.run = with_sleeper
+            module.EXPLORE = dataclasses.replace(module.EXPLORE, run=with_sleeper)
 
         spec.loader.exec_module = exec_module
         return spec

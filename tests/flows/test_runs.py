@@ -137,7 +137,6 @@ def test_a_second_start_loads_nothing_that_computes(finished_smoke: Path, tmp_pa
         "transformers",
         "datasets",
         "trl",
-        "pandas.core",
         "polars",
         "matplotlib",
         "math_verify",
