@@ -14,7 +14,14 @@ from rloop_core.results.frame import Results
 from rloop_core.results.page import REPORT_FILE, write_report
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.selection import read_selected
-from rloop_core.results.table import by_step, effect_of_finetuning, metric_table, result_sentence, result_table
+from rloop_core.results.table import (
+    ResultTable,
+    by_step,
+    effect_of_finetuning,
+    metric_table,
+    result_sentence,
+    result_table,
+)
 from rloop_core.stages.standalone import evaluate
 from rloop_core.store import Store
 from tasks.artifacts import code_markdown, escape_markdown, figure_markdown, metric_rows, publish, publish_table
@@ -29,8 +36,9 @@ def report(run: RunSession) -> str:
     record = read_run(store, name, cache)
     results = run_results(record, snapshots=False)
     uri = store_report(store, name, run.runner.scratch() / name / "report", cache)
-    sentence = result_sentence(results, result_table(results))
-    publish("markdown", f"{name}-report", without_secrets(_summary(results, uri, sentence)), sentence)
+    table = result_table(results)
+    sentence = result_sentence(results, table)
+    publish("markdown", f"{name}-report", without_secrets(_summary(results, table, uri, sentence)), sentence)
     return sentence
 
 
@@ -55,8 +63,8 @@ def upload_folder(store: Store, main: Path, prefix: str) -> str:
     return store.uri_of(f"{prefix}/{main.name}")
 
 
-def _summary(results: Results, uri: str, sentence: str) -> str:
-    (record,), table = results.runs.values(), result_table(results)
+def _summary(results: Results, table: ResultTable, uri: str, sentence: str) -> str:
+    (record,) = results.runs.values()
     chosen = read_selected(record)
     notes = [f"Selected: {chosen.sentence()}"] if chosen else []
     notes += effect_of_finetuning(results)
