@@ -18,8 +18,9 @@ from rloop_core.verifier.read.answers import read_answer
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import acceptable_golds, normalise, remove_thousands
 from rloop_core.verifier.types import CORRECT, WRONG, Gold, Judgement, Outcome, Verdict
-from rloop_core.verifier.workers.pool import ComparisonPool
+from rloop_core.verifier.workers.pool import Failed, WorkerPool
 
+_ENGINE = "rloop_core.verifier.engine.compare:worker_compare"
 _CACHE_SIZE = 200_000
 _DIGITS = re.compile("[0-9]+")
 _ANY_EQUAL = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
@@ -51,7 +52,7 @@ class Verifier:
             what = f"cannot work with {workers} workers, {timeout} s and {memory_mb} MiB"
             fix = "use at least 1 worker, a positive timeout and 256 MiB"
             raise VerifierError(what, field="verifier", fix=fix)
-        self._pool = ComparisonPool(workers, timeout, memory_mb, policies)
+        self._pool = WorkerPool(_ENGINE, workers, timeout, memory_mb)
         self.policies = policies
         self._cache: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
 
@@ -111,10 +112,14 @@ class Verifier:
                     if outcome is None:
                         undecided.append(pair)
         if undecided:
-            plain = [(normalise(answer), normalise(gold)) for answer, gold in undecided]
-            for pair, outcome in zip(undecided, self._pool.compare_many(plain), strict=True):
-                known[pair] = outcome
-                self._remember(pair, outcome)
+            policies = self.policies.model_dump(mode="json")
+            tasks = [(normalise(answer), normalise(gold), policies) for answer, gold in undecided]
+            for pair, result in zip(undecided, self._pool.map(tasks), strict=True):
+                known[pair] = CORRECT if result is True else WRONG
+                if isinstance(result, Failed):
+                    verdict = Verdict.timeout if result.timeout else Verdict.error
+                    known[pair] = Outcome(verdict, f"the comparison {result.reason}")
+                self._remember(pair, known[pair])
         return [plan if isinstance(plan, Outcome) else _combined(plan, known) for plan in plans]
 
     def _without_engine(self, answer: str, gold: str) -> Outcome | None:

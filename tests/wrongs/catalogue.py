@@ -465,9 +465,9 @@ _VERIFIER = (
     ),
     Wrong(
         "timeout-is-wrong",
-        "rloop_core/verifier/workers/pool.py",
-        "return Outcome(Verdict.timeout, ",
-        "return Outcome(Verdict.wrong, ",
+        "rloop_core/verifier/verifier.py",
+        "verdict = Verdict.timeout if result.timeout",
+        "verdict = Verdict.wrong if result.timeout",
         "An undecided comparison counts, and is cached, as a wrong answer.",
     ),
     Wrong(
