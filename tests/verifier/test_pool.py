@@ -1,4 +1,4 @@
-"""Hangs, crashes, threads, forks and kills: a bad item costs only its own verdict, no process outlives its owner."""
+"""Hangs, crashes, threads, forks and kills: a bad item costs only its own result, no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -13,84 +13,42 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from rloop_core.errors import VerifierError
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.compare.answers import compare
-from rloop_core.verifier.limits import beyond_limits
-from rloop_core.verifier.read.answers import read_answer
-from rloop_core.verifier.workers import pool
+from rloop_core.verifier.workers import pool as pools
+from rloop_core.verifier.workers.pool import Failed, WorkerPool
 from tests.processes import descendants, still_running
 
-# Passes the limits and keeps sympy busy far beyond any limit here.
-HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"
-HANGS_TOO = "\\int \\frac{\\sin x}{x^%d+\\cos x} dx"
-EQUAL = ("\\boxed{\\sin^2 x+\\cos^2 x}", "1", True)
-
-
-def good(i: int) -> tuple[str, str, bool]:
-    """Return a pair that only the engine can decide."""
-    return f"\\boxed{{{i}\\sin^2 x+{i}\\cos^2 x}}", f"{i}", True
-
-
-def test_the_pairs_of_this_file_need_a_worker() -> None:
-    for answer, gold in (
-        ("\\sin^2 x+\\cos^2 x", "1"),
-        ("2\\sin^2 x+2\\cos^2 x", "2"),
-        (HANGS, "7"),
-        (HANGS_TOO % 5, "7"),
-    ):
-        assert compare(answer, gold) is None and beyond_limits(read_answer(answer)) is None
-
+HANGS = "\\int \\frac{\\sin x}{x^5+\\cos x} dx"  # passes the limits and keeps sympy busy far beyond any limit here
+ACT = "tests.verifier.work:act"
 
 pytestmark = pytest.mark.process
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 120) -> bool:
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
+    while not true() and time.monotonic() < end:
         time.sleep(0.05)
     return true()
 
 
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Verifier]:
-    with Verifier(workers=1, timeout=0.5) as verifier:
-        yield verifier
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool(ACT, workers=1, timeout=0.5, memory_mb=512)
+    yield pool
+    pool.close()
 
 
-def processes() -> set[int]:
-    """Return the workers of this process, busy or idle: the children of its template."""
-    template = pool._template
-    return descendants(template.process.pid) if template else set()
-
-
-def started_by(verifier: Verifier) -> psutil.Process:
-    """Have a fresh verifier judge a pair, and return the worker that it started for it."""
-    others = processes()
-    assert verifier.judge(*EQUAL[:2]).verdict is Verdict.correct
-    (worker,) = processes() - others
-    return psutil.Process(worker)
-
-
-def when_busy(sent: signal.Signals, times: int) -> threading.Thread:
-    """Send a signal to the workers of this process when one of them computes; repeat that many times."""
-
-    def work() -> None:
-        seen: set[int] = set()
-        for _ in range(times):
-            assert wait_until(lambda: any(cpu_seconds(pid) > 0.2 for pid in processes() - seen))
-            for pid in processes() - seen:
-                seen.add(pid)
-                os.kill(pid, sent)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    return thread
+def worker_of(pool: WorkerPool) -> psutil.Process:
+    """Return the idle worker of a pool that has one."""
+    pool.map([["return", 0]])
+    (worker,) = pool._idle
+    return psutil.Process(worker.process.pid)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -101,114 +59,101 @@ def cpu_seconds(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def test_a_hang_is_a_timeout_each_time_and_its_neighbours_are_judged(verifier: Verifier) -> None:
-    hang = f"\\boxed{{{HANGS}}}"
-    items = [good(2), (hang, "7", True), good(3)]
-    assert [judgement.verdict for judgement in verifier.judge_many(items)] == [
-        Verdict.correct,
-        Verdict.timeout,
-        Verdict.correct,
-    ]
-    started = time.perf_counter()
-    assert verifier.judge(hang, "7").verdict is Verdict.timeout
-    assert time.perf_counter() - started > 0.4, "a timeout is not kept"
+@pytest.mark.parametrize(
+    ("action", "argument", "failed"),
+    [
+        ("spin", None, Failed("was stopped after 0.5 s", timeout=True)),
+        ("remember", 2**40, Failed("needed more than 512 MiB")),
+        ("nest", None, Failed("is nested too deeply")),
+        ("divide", 0, Failed("failed with ZeroDivisionError")),
+    ],
+)
+def test_a_bad_item_has_failed_each_time_and_its_neighbours_have_results(
+    pool: WorkerPool, action: str, argument: Any, failed: Failed
+) -> None:
+    assert pool.map([["return", 1], [action, argument], ["return", [2, "ü"]]]) == [1, failed, [2, "ü"]]
+    assert pool.map([[action, argument]]) == [failed]
 
 
-def test_a_pair_whose_worker_is_killed_is_tried_once_more() -> None:
-    items = [good(4), (f"\\boxed{{{HANGS}}}", "7", True), good(5), good(6)]
-    for kills, expected in ((1, Verdict.timeout), (2, Verdict.error)):
-        with Verifier(timeout=1.0) as verifier:
-            killer = when_busy(signal.SIGKILL, kills)
-            judged = verifier.judge_many(items)
-            killer.join()
-        assert [judgement.verdict for judgement in judged] == [
-            Verdict.correct,
-            expected,
-            Verdict.correct,
-            Verdict.correct,
-        ]
-    assert judged[1].reason == "the comparison lost its process twice (SIGKILL)"
+@pytest.mark.parametrize(
+    ("deaths", "result"), [(1, "path"), (2, Failed("lost its process twice (SIGKILL)"))], ids=["once", "twice"]
+)
+def test_an_item_whose_worker_is_killed_is_tried_once_more(
+    pool: WorkerPool, tmp_path: Path, deaths: int, result: Any
+) -> None:
+    path = tmp_path / "deaths"
+    path.write_bytes(b"x" * deaths)
+    expected = str(path) if result == "path" else result
+    # A worker cannot write: the file is shortened, which needs no space.
+    assert pool.map([["return", 1], ["SIGKILL", str(path)], ["return", 2]]) == [1, expected, 2]
 
 
-def test_a_worker_that_stands_still_is_a_timeout_on_the_clock() -> None:
-    items = [good(16), (f"\\boxed{{{HANGS}}}", "7", True), good(17)]
-    with Verifier(timeout=0.5) as verifier:
-        stopper = when_busy(signal.SIGSTOP, 1)
-        judged = verifier.judge_many(items)
-        stopper.join()
-    assert [judgement.verdict for judgement in judged] == [Verdict.correct, Verdict.timeout, Verdict.correct]
-    assert judged[1].reason == "the comparison was stopped after 2 s on the clock"
+def test_a_worker_that_stands_still_is_a_timeout_on_the_clock(pool: WorkerPool, tmp_path: Path) -> None:
+    (tmp_path / "stops").write_bytes(b"x")
+    stopped = Failed("was stopped after 2 s on the clock", timeout=True)
+    assert pool.map([["return", 1], ["SIGSTOP", str(tmp_path / "stops")], ["return", 2]]) == [1, stopped, 2]
 
 
-def test_a_killed_idle_worker_costs_nothing(verifier: Verifier) -> None:
-    verifier.judge(*EQUAL[:2])
-    verifier.judge(*good(7)[:2])
-    for worker in processes():
-        os.kill(worker, signal.SIGKILL)
-    assert verifier.judge(*good(10)[:2]).verdict is Verdict.correct
+def test_a_killed_idle_worker_costs_nothing(pool: WorkerPool) -> None:
+    worker_of(pool).kill()
+    assert pool.map([["return", 1]]) == [1]
 
 
-def test_a_killed_template_is_replaced(verifier: Verifier) -> None:
-    verifier.judge(*good(12)[:2])
-    template = pool._template
-    assert template is not None
-    os.kill(template.process.pid, signal.SIGKILL)
-    assert wait_until(lambda: not processes())  # its workers go with it
-    assert verifier.judge(*good(13)[:2]).verdict is Verdict.correct
+def test_a_flood_of_hangs_is_cut_short(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "_MAX_TIMEOUTS", 2)
+    results = pool.map([["return", 1], *[["spin", None]] * 5])
+    assert [one.reason for one in results[1:]] == ["was stopped after 0.5 s"] * 2 + ["was stopped after 0.1 s"] * 3
 
 
-def test_a_flood_of_hangs_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MAX_TIMEOUTS", 2)
-    flood = [(f"\\boxed{{{HANGS_TOO % (5 + i)}}}", "7", True) for i in range(10)]
-    with Verifier(workers=2, timeout=0.5) as verifier:
-        judged = verifier.judge_many([good(8), *flood])
-    assert [judgement.verdict for judgement in judged] == [Verdict.correct, *[Verdict.timeout] * 10]
-    reasons = [judgement.reason for judgement in judged[1:]]
-    full = {"the comparison was stopped after 0.5 s", "the comparison was stopped after 2 s on the clock"}
-    assert sum(reason in full for reason in reasons) in range(2, 5)
+def test_items_of_several_workers_keep_their_order() -> None:
+    pool = WorkerPool(ACT, workers=2, timeout=0.5, memory_mb=512)
+    items = [["spin" if place == 3 else "return", place] for place in range(50)]
+    expected: list[Any] = [*range(50)]
+    expected[3] = Failed("was stopped after 0.5 s", timeout=True)
+    assert pool.map(items) == expected
+    pool.close()
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="cannot take another process's memory away")
 def test_a_worker_without_memory_costs_no_verdict() -> None:
     with Verifier() as verifier:
-        worker = started_by(verifier)
-        status = Path(f"/proc/{worker.pid}/status").read_text()
+        pairs = [(f"{i}\\sin^2 x+{i}\\cos^2 x", gold) for i, gold in ((3, "3"), (4, "5"), (6, "6"))]
+        verifier.compare_many([("2\\sin^2 x+2\\cos^2 x", "2")])
+        (worker,) = verifier._pool._idle
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
         size = int(next(line for line in status.splitlines() if line.startswith("VmSize")).split()[1]) * 1024
-        resource.prlimit(worker.pid, resource.RLIMIT_AS, (size, size))
-        judged = verifier.judge_many([good(100), (good(101)[0], "7", True), good(102)])
-        assert [judgement.verdict for judgement in judged] == [Verdict.correct, Verdict.wrong, Verdict.correct]
-        assert not still_running([worker])  # it ran out, and another took over
+        resource.prlimit(worker.process.pid, resource.RLIMIT_AS, (size, size))
+        assert verifier.compare_many(pairs) == [Verdict.correct, Verdict.wrong, Verdict.correct]
+        assert worker not in verifier._pool._idle  # it ran out, and another took over
 
 
-def test_from_several_threads_at_once(verifier: Verifier) -> None:
-    verdicts: list[Verdict] = []
-
-    def work(offset: int) -> None:
-        verdicts.extend(judgement.verdict for judgement in verifier.judge_many([good(offset + i) for i in range(5)]))
-
-    threads = [threading.Thread(target=work, args=(20 + 10 * i,)) for i in range(4)]
+def test_from_several_threads_at_once(pool: WorkerPool) -> None:
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: results.extend(pool.map([["return", i] for i in range(5)]))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert verdicts == [Verdict.correct] * 20
-    assert verifier.judge(*good(90)[:2]).verdict is Verdict.correct  # workers outlive the threads that used them
+    assert sorted(results) == sorted([*range(5)] * 4)
+    assert pool.map([["return", 9]]) == [9]  # workers outlive the threads that used them
 
 
-def test_a_forgotten_verifier_leaves_no_process() -> None:
-    forgotten = Verifier()
-    process = started_by(forgotten)
+def test_a_forgotten_pool_leaves_no_process() -> None:
+    forgotten = WorkerPool(ACT, workers=1, timeout=0.5, memory_mb=512)
+    process = worker_of(forgotten)
     del forgotten
     gc.collect()
     assert wait_until(lambda: not process.is_running())  # not even as a zombie
 
 
-def test_no_signal_of_the_caller_is_touched(verifier: Verifier) -> None:
+def test_no_signal_of_the_caller_is_touched(pool: WorkerPool) -> None:
     previous = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.alarm(100)
     try:
         handler = signal.getsignal(signal.SIGALRM)
-        verifier.judge(*good(91)[:2])
+        pool.map([["return", 1], ["spin", None]])
         assert signal.getsignal(signal.SIGALRM) is handler
         assert signal.alarm(0) > 0
     finally:
@@ -216,27 +161,23 @@ def test_no_signal_of_the_caller_is_touched(verifier: Verifier) -> None:
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_forked_child_starts_its_own_workers(verifier: Verifier) -> None:
-    verifier.judge(*good(92)[:2])
+def test_a_forked_child_starts_its_own_workers(pool: WorkerPool) -> None:
+    worker = worker_of(pool)
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            code = 0 if verifier.judge(*good(93)[:2]).verdict is Verdict.correct else 2
+            code = 0 if pool.map([["return", 1]]) == [1] and pool._idle[0].process.pid != worker.pid else 2
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-    assert verifier.judge(*good(94)[:2]).verdict is Verdict.correct
+    assert worker_of(pool) == worker
 
 
-def test_worker_memory_is_limited() -> None:
-    with Verifier(memory_mb=512) as verifier:
-        worker = started_by(verifier)
-        limits = Path(f"/proc/{worker.pid}/limits").read_text()
-    row = next(line for line in limits.splitlines() if line.startswith("Max address space"))
-    assert str(512 * 2**20) in row
-    row = next(line for line in limits.splitlines() if line.startswith("Max file size"))
-    assert row.split()[3] == "0"
+def test_limits_of_a_worker(pool: WorkerPool) -> None:
+    limits = Path(f"/proc/{worker_of(pool).pid}/limits").read_text().splitlines()
+    assert str(512 * 2**20) in next(line for line in limits if line.startswith("Max address space"))
+    assert next(line for line in limits if line.startswith("Max file size")).split()[3] == "0"
 
 
 SCRIPT = textwrap.dedent(
@@ -255,15 +196,10 @@ SCRIPT = textwrap.dedent(
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """Start the script in a new process, where importing gmpy2 fails: with gmpy2 a power tower aborts the process."""
     (tmp_path / "gmpy2.py").write_text("raise SystemExit('gmpy2 was imported')\n")
-    script = tmp_path / "unguarded.py"
-    script.write_text(SCRIPT)
+    (tmp_path / "unguarded.py").write_text(SCRIPT)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    return subprocess.Popen(
-        [sys.executable, str(script), *arguments],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-    )
+    command = [sys.executable, "unguarded.py", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path)
 
 
 def test_an_owner_that_closes_nothing_still_ends_and_no_gmpy2_is_in_its_workers(tmp_path: Path) -> None:
@@ -278,65 +214,14 @@ def test_no_process_idle_or_busy_survives_a_kill_of_the_owner(tmp_path: Path) ->
     assert process.stdout and [process.stdout.readline() for _ in range(2)] == [b"correct\n"] * 2
     before = {pid: cpu_seconds(pid) for pid in descendants(process.pid)}
     processes = [psutil.Process(pid) for pid in before]
-    assert len(processes) == 3, "the template, an idle worker and a busy one"
+    assert len(processes) == 2, "an idle worker and a busy one"
     assert wait_until(lambda: any(cpu_seconds(pid) > spent + 0.2 for pid, spent in before.items()))
     process.kill()
     process.wait()
     assert still_running(processes) == []
 
 
-RANK = textwrap.dedent(
-    """
-    import sys
-    import torch.distributed as dist
-    from rloop_core.verifier import Verifier
-
-    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
-    with Verifier(timeout=60) as verifier:
-        for i in range(2, 8):
-            judged = verifier.judge_many([(f"\\\\boxed{{{i}\\\\sin^2 x+{i}\\\\cos^2 x}}", f"{i}", True)])
-            agreed = [None, None]
-            dist.all_gather_object(agreed, judged[0].verdict.value)
-            assert agreed == ["correct", "correct"], agreed
-    dist.destroy_process_group()
-    """
-)
-
-
-@pytest.mark.long
-def test_each_rank_of_a_distributed_run_has_its_own_workers(tmp_path: Path) -> None:
-    """The same as for a forked child, beside the threads of torch.distributed."""
-    script = tmp_path / "rank.py"
-    script.write_text(RANK)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "meeting"), str(rank)],
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=tmp_path,
-        )
-        for rank in range(2)
-    ]
-    for rank in ranks:
-        _, errors = rank.communicate(timeout=180)
-        assert rank.returncode == 0, errors.decode()
-
-
-def test_workers_that_cannot_start_are_one_clear_error(tmp_path: Path) -> None:
-    broken = tmp_path / "sympy"
-    broken.mkdir()
-    (broken / "__init__.py").write_text("raise ImportError('broken')\n")
-    code = "from rloop_core.verifier import judge; judge('\\\\boxed{\\\\sin^2 x+\\\\cos^2 x}', '1')"
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1
-    last = run.stderr.splitlines()[-1]
-    assert "verifier: the comparison workers do not start: ImportError: broken (fix: " in last
+def test_a_function_that_cannot_be_imported_is_one_clear_error() -> None:
+    pool = WorkerPool("tests.verifier.work:nothing", workers=1, timeout=0.5, memory_mb=512)
+    with pytest.raises(VerifierError, match=r"verifier: the comparison workers do not start: .*nothing.* \(fix: "):
+        pool.map([1, 2])
