@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from rloop_core.config import Config, InvalidCombination, check_context
+from rloop_core.config import Config, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import ProblemSet, answered_by_copying, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
@@ -54,10 +54,7 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     check_adapters(config, folder)
     check_trackers(config)
     _check_kernels(config)
-    try:
-        check_context(config, context_tokens(folder), str(folder / "config.json"))
-    except InvalidCombination as impossible:
-        raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
+    check_context(config, context_tokens(folder), str(folder / "config.json"))
     return (inputs.base(), inputs.training(), *inputs.evaluation())
 
 
@@ -74,11 +71,11 @@ def _check_kernels(config: Config) -> None:
 
 def _check_sharding(config: Config) -> None:
     """Refuse FSDP with `generate`: every forward pass gathers weights, and ranks call it unequally often."""
-    from rloop_core.plan.sharding import sharding_named
+    from rloop_core.plan.memory import sharding_of
 
-    way = sharding_named(config)
-    if way and way.weights and not way.deepspeed and config.explore.engine == "transformers":
-        what = f"{way.file} shards the weights by FSDP, under which transformers cannot generate"
+    way, file = sharding_of(config), config.placement.accelerate_config
+    if way.stage >= 3 and not way.deepspeed and config.explore.engine == "transformers":
+        what = f"{file} shards the weights by FSDP, under which transformers cannot generate"
         fix = "set explore.engine to vllm, or name infra/accelerate/zero3.yaml"
         raise ConfigError(what, field="placement.accelerate_config", fix=fix)
 

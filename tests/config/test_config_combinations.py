@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.config import InvalidCombination, check_context, make_config
+from rloop_core.config import check_context, make_config
 from rloop_core.errors import ConfigError
 
 
@@ -89,7 +89,7 @@ def test_the_context_read_from_a_model_is_checked_the_same_way():
     fitting = config()
     check_context(fitting, 4096, "config.json")
     check_context(fitting, None, "unknown")
-    with pytest.raises(InvalidCombination) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_context(fitting, 4095, "/models/x/config.json")
     assert "/models/x/config.json" in caught.value.what
     assert "2047" in caught.value.fix

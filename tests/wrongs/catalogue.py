@@ -747,9 +747,9 @@ _PROCESSES = (
     ),
     Wrong(
         "config-quoted",
-        "rloop_core/plan/sharding.py",
-        'what = f"{path} is no accelerate config" + (',
-        'what = f"{path} is no accelerate config: {error}" + (',
+        "rloop_core/plan/memory.py",
+        'is no accelerate config{where}"',
+        'is no accelerate config{where}: {error}"',
         "A run's parameters name a secret file of the worker, and the failed state shows a line of it.",
     ),
     Wrong(
