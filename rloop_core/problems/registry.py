@@ -31,8 +31,6 @@ class HubSource:
     """Columns of the gold answer, tried in order."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Known numbers of rows of this config at this revision, by split."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Known `ProblemSet.digest`s, by split."""
 
 
 REGISTRY: dict[str, HubSource] = {
@@ -51,7 +49,7 @@ REGISTRY: dict[str, HubSource] = {
         gold_columns=("solution", "answer"),
         rows={"test": 272},
     ),
-    # 500 of Omni-MATH; the paper does not name its subset. No commit is known, so only the size is pinned.
+    # 500 of Omni-MATH; the paper does not name its subset. No commit is known.
     "omni_math": HubSource(
         "reliable-agents/Omni-MATH-500", "test", gold_columns=("answer", "solution"), rows={"test": 500}
     ),
@@ -61,7 +59,6 @@ REGISTRY: dict[str, HubSource] = {
         "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
         gold_columns=("answer",),
         rows={"test": 500},
-        digests={"test": "cd7353f6a21500f257f3e154a14d97dd908ec0e41178c8a1b424756bc68bf910"},
     ),
     # Deduplicated from the set below. Its `solution` column is the bare answer.
     "dapo17k": HubSource(
@@ -81,10 +78,6 @@ REGISTRY: dict[str, HubSource] = {
         problem_columns=("question",),
         gold_columns=("answer",),
         rows={"train": 7_473, "test": 1_319},
-        digests={
-            "train": "2eaac9b8154c768f411ca91bcd771a69b78ab31f17549102dc310c98ff7de64d",
-            "test": "0ee7f9f786fe1deb7bf160057ff92d05e0ba218876f86c251d581e137b4dbae9",
-        },
     ),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rloop_core.config import Config, check_context
 from rloop_core.errors import ConfigError, ProblemsError
-from rloop_core.problems import ProblemSet, answered_by_copying, self_check
+from rloop_core.problems import ProblemSet, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
     check_remote_code,
@@ -32,7 +32,6 @@ from rloop_core.trackers import check_trackers
 from rloop_core.training.adapters import check_adapters
 
 _TOLERATED_GOLDS = 0.2
-_TOLERATED_COPIES = 0.05
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
@@ -129,7 +128,6 @@ def run(context: StageContext) -> StageOutcome:
     )
     counts: dict[str, int] = {}
     golds_refused: dict[str, list[str]] = {}
-    warnings: list[str] = []
     with make_verifier(config) as verifier:
         for role, problems in zip(context.roles("problems"), sets, strict=True):
             refused = self_check(problems, verifier)
@@ -143,15 +141,9 @@ def run(context: StageContext) -> StageOutcome:
             counts[f"{role} problems"] = len(problems)
             counts[f"{role} golds that do not verify"] = len(refused)
             golds_refused[role] = [problem.id for problem in refused]
-        copied, checked = answered_by_copying(context.problems("problems"), verifier)
-        if copied > _TOLERATED_COPIES * checked:
-            warnings.append(
-                f"{copied} of {checked} questions are judged correct when their own formula is copied out as the "
-                "answer, which a policy learns: set verifier.arithmetic to refuse"
-            )
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
-    return StageOutcome(counts, {"golds_refused": golds_refused, "training_warnings": warnings})
+    return StageOutcome(counts, {"golds_refused": golds_refused})
 
 
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:

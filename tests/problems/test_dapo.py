@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,23 +47,6 @@ def test_the_instruction_around_a_problem_is_removed(made: Dapo, loaded: Problem
     rows[0]["prompt"] = [{"content": like, "role": "user"}]
     other = load_problems(ProblemSource(source=str(write(rows, tmp_path / "p.parquet"))))
     assert like in {problem.problem for problem in other}, "what only resembles the instruction stays"
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
-def test_memory_does_not_grow_with_the_copies(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom rloop_core.config import ProblemSource\nfrom rloop_core.problems import load_problems\n"
-        "load_problems(ProblemSource(source=sys.argv[1]))\n"
-        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
-    )
-    peaks = []
-    for copies in (20, 210):
-        file = write(dapo(copies=copies).rows, tmp_path / f"{copies}.parquet")
-        done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
-        peaks.append(int(done.stdout))
-    # 26,000 more rows, each of half a kilobyte of text and eight Python objects: about 50 MiB if they were kept.
-    assert peaks[1] - peaks[0] < 15 * 1024
 
 
 def test_a_long_load_reports_progress(made: Dapo, tmp_path: Path) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +21,31 @@ from tests.problems.hub_server import Hub, Repository, serve
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.process
-DATA = ROOT.parent / "shared" / "data"
 WRAPPED = "BytedTsinghua-SIA/DAPO-Math-17k"
 OTHER_COMMIT = "0" * 40
 FEW = dapo(problems=30, copies=10).rows
 
 LOAD = """
-import json, sys, time
+import json, sys
 from rloop_core.config import ProblemSource
 from rloop_core.errors import RLoopError
 from rloop_core.problems import load_problems
 for line in sys.stdin:
-    begun = time.monotonic()
     try:
         loaded = load_problems(ProblemSource(**json.loads(line)))
         told = {"ledger": loaded.ledger, "digest": loaded.digest, "warnings": loaded.warnings,
                 "rows": [[one.problem, one.gold] for one in loaded][:8]}
     except RLoopError as error:
         told = {"error": str(error)}
-    print(json.dumps({**told, "seconds": time.monotonic() - begun}), flush=True)
+    print(json.dumps(told), flush=True)
 """
 
 
-def load(sources: list[dict[str, Any]], endpoint: str, home: Path) -> list[dict[str, Any]]:
-    """What loading each source gives in a fresh process that knows this hub and this cache."""
+def load(sources: list[dict[str, Any]], endpoint: str | None, home: Path) -> list[dict[str, Any]]:
+    """What loading each source gives in a fresh process that knows this hub, or none, and this cache."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
-    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1"}
+    environment |= {"HF_ENDPOINT": endpoint} if endpoint else {"HF_HUB_OFFLINE": "1"}
+    environment |= {"HF_HOME": str(home), "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", LOAD],
         input="".join(json.dumps(source) + "\n" for source in sources),
@@ -86,19 +82,13 @@ def commit(source: HubSource) -> str:
     return source.revision or "1" * 40
 
 
-def math500() -> bytes:
-    if DATA.is_dir():
-        return (DATA / "math500.jsonl").read_bytes()
-    return jsonl([{"problem": f"p{n}?", "solution": "", "answer": str(n)} for n in range(500)])
-
-
 def _processed(n: int) -> dict[str, Any]:
     prompt = [{"content": f"Solve d{n}?", "role": "user"}]
     return {"prompt": f"d{n}?", "solution": str(n), "source_prompt": prompt, "reward_model": {"ground_truth": str(n)}}
 
 
 def repositories() -> dict[str, Repository]:
-    """The known data sets in the hub's schemas: real rows where they are at hand, made ones elsewhere."""
+    """The known data sets in the hub's schemas."""
     shard = "-00000-of-00001.parquet"
     aime = [{"id": n, "problem": f"a{n}?", "solution": "", "answer": f"{n:03}"} for n in range(30)]
     omni = [{"domain": ["d"], "problem": f"o{n}?", "solution": "s", "answer": f"\\sqrt{{{n}}}"} for n in range(500)]
@@ -108,7 +98,10 @@ def repositories() -> dict[str, Repository]:
         "aime24": {f"data/train{shard}": parquet(aime)},
         "minerva_math": {"test.jsonl": jsonl([{"question": f"m{n}?", "answer": f"{n}e-7"} for n in range(272)])},
         "omni_math": {f"data/test{shard}": parquet(omni)},
-        "math500": {"README.md": b"---\nlicense: mit\n---\n", "test.jsonl": math500()},
+        "math500": {
+            "README.md": b"---\nlicense: mit\n---\n",
+            "test.jsonl": jsonl([{"problem": f"p{n}?", "answer": str(n)} for n in range(500)]),
+        },
         "dapo17k": {
             "README.md": card(all="train", en="train"),
             f"all/train{shard}": parquet(processed),
@@ -134,7 +127,6 @@ ASKED: dict[str, dict[str, Any]] = {
     "english": {"source": "dapo17k", "params": {"config": "en"}},
     "wrapped": {"source": WRAPPED, "revision": "main"},
     "own": {"source": "someone/own"},
-    "fewer rows": {"source": WRAPPED},
     "no data set": {"source": "someone/nothing"},
     "no revision": {"source": "aime24", "revision": OTHER_COMMIT},
     "no split": {"source": "aime24", "split": "test"},
@@ -176,24 +168,16 @@ def test_the_hubs_schemas_give_problems_and_golds(visit: Any) -> None:
     assert told["english"]["ledger"]["kept"] == 50
     assert told["own"]["rows"] == [["own?", "1"]]
     assert told["by id"]["digest"] == told["math500"]["digest"]
+    assert all(not problem.startswith("Solve") for problem, _ in told["wrapped"]["rows"])
 
 
-def test_what_changed_or_may_change_is_warned_of_with_the_commit_to_pin(visit: Any) -> None:
+def test_what_may_change_is_warned_of_with_the_commit_to_pin(visit: Any) -> None:
     told = {name: found.get("warnings") for name, found in visit[1].items()}
-    assert [warning for warning in told["gsm8k"] if "differ from those known at its revision" in warning]
-    assert told["aime24"] == [] and (told["math500"] == told["by id"] == [] or not DATA.is_dir())
+    assert told["aime24"] == told["gsm8k"] == told["by id"] == []
     (warning,) = told["omni_math"]
     assert warning.startswith("reliable-agents/Omni-MATH-500 may change on the hub: no revision is not a commit")
     assert f"revision: {'1' * 40}" in warning
     assert f"main is not a commit, such as revision: {commit(hub_source(WRAPPED))}" in told["wrapped"][0]
-
-
-def test_another_number_of_rows_is_refused_without_a_revision(visit: Any) -> None:
-    _, told = visit
-    line = told["fewer rows"]["error"]
-    assert f"gives {len(FEW)} rows of train, expected are 1,791,700 (fix: set revision" in line
-    assert told["wrapped"]["ledger"]["rows_read"] == len(FEW)
-    assert all(not problem.startswith("Solve") for problem, _ in told["wrapped"]["rows"])
 
 
 @pytest.mark.parametrize(
@@ -218,31 +202,7 @@ def test_without_the_hub_the_cache_serves_only_the_pinned_commit(visit: Any, hom
         {"source": "math500", "revision": OTHER_COMMIT},
         {"source": "someone/never-read"},
     ]
-    cached, other, absent = load(sources, "http://127.0.0.1:9", home)
+    cached, other, absent = load(sources, None, home)
     assert cached["digest"] == online["math500"]["digest"]
     assert f"has HuggingFaceH4/MATH-500 at {REGISTRY['math500'].revision}, not at {OTHER_COMMIT}" in other["error"]
     assert "unreachable, and someone/never-read is not in the local cache" in absent["error"]
-    assert absent["seconds"] < 60
-
-
-@pytest.fixture
-def black_hole() -> Iterator[str]:
-    """An address that takes no more connections and refuses none: packets to it are dropped."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
-        address = server.getsockname()
-        waiting = []
-        for _ in range(3):
-            client = socket.socket()
-            client.setblocking(False)
-            client.connect_ex(address)
-            waiting.append(client)
-        time.sleep(0.1)
-        yield f"http://127.0.0.1:{address[1]}"
-        for client in waiting:
-            client.close()
-
-
-def test_a_hub_that_never_answers_times_out_in_seconds(black_hole: str, tmp_path: Path) -> None:
-    (told,) = load([{"source": "math500"}], black_hole, tmp_path)
-    assert "the Hugging Face hub is unreachable" in told["error"]
-    assert told["seconds"] < 60

@@ -546,22 +546,15 @@ _PROBLEMS = (
     Wrong(
         "earlier-turns-dropped",
         "rloop_core/problems/sources.py",
-        'if found and any(message.get("role") in ("user", "assistant") for message in messages[:-1]):',
-        "if found is True:",
+        "    if len(turns) > 1:\n",
+        "    if turns is None:\n",
         "The last message of a few-shot chat is trained on without what it refers to.",
-    ),
-    Wrong(
-        "other-boxes-unnoticed",
-        "rloop_core/problems/sources.py",
-        'Policies(boxes="agreeing")',
-        "Policies()",
-        "A solution that gives two answers in boxes is trained on with the last, and nobody is told.",
     ),
     Wrong(
         "one-of-the-golds",
         "rloop_core/problems/sources.py",
-        '" OR ".join(f"${gold}$" for gold in golds)',
-        "golds[0]",
+        '" OR ".join(f"${gold}$" for gold in sorted(golds))',
+        "sorted(golds)[0]",
         "Of a list of acceptable answers only one is accepted.",
     ),
     Wrong(
@@ -574,8 +567,8 @@ _PROBLEMS = (
     Wrong(
         "overlap-above-the-threshold",
         "rloop_core/problems/contamination.py",
-        "share >= self._containment",
-        "share > self._containment",
+        "share >= CONTAINMENT",
+        "share > CONTAINMENT",
         "A problem with exactly the least share that counts is missed.",
     ),
     Wrong(
