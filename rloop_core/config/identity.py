@@ -11,8 +11,6 @@ from rloop_core.config.base import Engine, NonNegative, Positive, Rate, Section,
 
 Start = Literal["theta", "rl-endpoint"]
 """theta_i, or the policy at the end of an RL phase."""
-ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
-_HEADS = ("lm_head", "embed_tokens")
 
 
 class PolicyConfig(Section):
@@ -253,8 +251,9 @@ class RFTConfig(Section):
 class LoraConfig(Section):
     """Low-rank adapters (LoRA) in place of full fine-tuning, in explore and rft alike.
 
-    W' = W + alpha / rank * B A; W is frozen, B starts at zero. The adapters are merged into every policy that a stage
-    publishes, so it is a plain checkpoint, and the next stage trains new adapters.
+    W' = W + alpha / rank * B A for every linear layer but the output head; W is frozen, B starts at zero. The adapters
+    are merged into every policy that a stage publishes, so it is a plain checkpoint, and the next stage trains new
+    adapters.
     """
 
     rank: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -263,8 +262,6 @@ class LoraConfig(Section):
     """Scale: the output of an adapter is multiplied by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout before an adapter, in rft only: in exploration it would add noise to the importance ratio."""
-    target_modules: Literal["all-linear"] | tuple[ModuleName, ...] = "all-linear"
-    """Linear layers with an adapter, by the end of their names; `all-linear` = all but the output head."""
 
     @property
     def enabled(self) -> bool:
@@ -275,16 +272,5 @@ class LoraConfig(Section):
         """Return the section's part of a stage's fingerprint; empty when all weights are trained."""
         if not self.enabled:
             return {}
-        return {"lora": self.model_dump(mode="json", exclude={"dropout"} if stage == "explore" else set())}
-
-    @model_validator(mode="after")
-    def _possible(self) -> LoraConfig:
-        modules = self.target_modules
-        if isinstance(modules, str):
-            return self
-        refuse_if(not modules, "target_modules", "names no layer", "set it to all-linear, or to e.g. [q_proj, v_proj]")
-        fix = "name layers of attention or MLP, or set it to all-linear"
-        for name in modules:
-            what = f"{name} cannot have an adapter: its weights may be tied, and the trainer scores with it apart"
-            refuse_if(name.rpartition(".")[2] in _HEADS, "target_modules", what, fix)
-        return self
+        own = self.model_dump(mode="json", exclude={"dropout"} if stage == "explore" else set())
+        return {"lora": {**own, "target_modules": "all-linear"}}

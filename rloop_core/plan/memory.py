@@ -108,12 +108,9 @@ def trained_parameters(config: Config, shape: ModelShape) -> int:
     if not config.lora.enabled:
         return shape.parameters
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    sizes = {"q_proj": shape.hidden + query, "o_proj": query + shape.hidden}
-    sizes |= dict.fromkeys(("k_proj", "v_proj"), shape.hidden + key)
-    sizes |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), shape.hidden + shape.intermediate)
-    wanted = config.lora.target_modules
-    names = sizes if isinstance(wanted, str) else {target.rpartition(".")[2] for target in wanted}
-    return config.lora.rank * shape.layers * sum(size for name, size in sizes.items() if name in names)
+    attention = 2 * (shape.hidden + query) + 2 * (shape.hidden + key)  # q and o, k and v
+    mlp = 3 * (shape.hidden + shape.intermediate)  # gate, up and down
+    return config.lora.rank * shape.layers * (attention + mlp)
 
 
 def training_states(config: Config, shape: ModelShape, way: Sharding, devices: int) -> dict[str, float]:

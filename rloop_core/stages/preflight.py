@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -50,22 +49,10 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         fix = "save the weights as safetensors"
         raise ConfigError(f"{folder} holds no *.safetensors", field="policy.path", fix=fix)
     check_weights(folder)
-    check_adapters(config, folder)
+    check_adapters(config)
     check_trackers(config)
-    _check_kernels(config)
     check_context(config, context_tokens(folder), str(folder / "config.json"))
     return (inputs.base(), inputs.training(), *inputs.evaluation())
-
-
-def _check_kernels(config: Config) -> None:
-    """liger's kernels are Triton's: training needs a GPU and the package."""
-    if not config.placement.liger_kernels:
-        return
-    if config.placement.device == "cpu":
-        raise ConfigError("needs a GPU", field="placement.liger_kernels", fix="set it to false where device is cpu")
-    if find_spec("liger_kernel") is None:
-        fix = "pip install liger-kernel, or set it to false"
-        raise ConfigError("the package liger-kernel is not installed", field="placement.liger_kernels", fix=fix)
 
 
 def _check_sharding(config: Config) -> None:

@@ -96,8 +96,6 @@ def test_adapters_and_states_by_hand():
     shape = find_shape(config().policy)
     adapters = config(lora={"rank": 32})
     assert trained_parameters(adapters, shape) == 32 * 28 * (2 * 7_168 + 2 * 4_096 + 3 * 22_528) == 80_740_352
-    few = config(lora={"rank": 16, "target_modules": ["q_proj", "self_attn.v_proj"]})
-    assert trained_parameters(few, shape) == 16 * 28 * (7_168 + 4_096)
     states = training_states(adapters, shape, Sharding("DDP"), 1)
     assert states == {"frozen weights": 2 * shape.parameters, "weights, gradients, AdamW": 16 * 80_740_352}
     shared = training_states(config(), shape, Sharding("ZeRO-3", 3, deepspeed=True), 8)

@@ -43,7 +43,7 @@ LONGEST = {
     "rloop_core.verifier.read.extract _FORMULA": _MAX_LINE,
 }  # fmt: skip
 """Longest text that a module's patterns, or one of them, meet; any other may meet a megabyte."""
-ANCHORED = {"rloop_core.config.yaml_text"}
+ANCHORED = {"rloop_core.config.loading"}
 """Modules whose patterns, kept in tables, only match whole texts."""
 SEARCHES = {"search", "finditer", "findall", "sub", "subn", "split"}
 SOURCES = [
