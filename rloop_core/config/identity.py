@@ -82,8 +82,6 @@ class ExploreConfig(Section):
     """epsilon_high of DAPO's clip-higher: the ratio's ceiling is 1 + clip_high."""
     temperature: Rate = 1.0
     """Sampling temperature of the rollouts."""
-    top_p: float = 1.0
-    """Must be 1: anything else biases the importance ratio."""
     reward_correct: float = 1.0
     """Score of a correct rollout, before the overlong punishment."""
     reward_wrong: float = -1.0
@@ -108,10 +106,11 @@ class ExploreConfig(Section):
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
         Fields that runs of older releases did not have are left out while they have no effect: vLLM's, and `objective`.
+        They had `top_p`, which can only be 1: anything else biases the importance ratio.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
         without |= {"objective"} if self.objective == "dapo" else set()
-        return self.model_dump(mode="json", exclude=without)
+        return {**self.model_dump(mode="json", exclude=without), "top_p": 1.0}
 
     @property
     def rollouts_per_step(self) -> int:
@@ -131,7 +130,6 @@ class ExploreConfig(Section):
         what = f"{mini} does not divide problems_per_step x group_size = {rollouts}"
         fix = f"choose a divisor of {rollouts} that is a multiple of {group}"
         refuse_if(rollouts % mini, "mini_batch_rollouts", what, fix)
-        refuse_if(self.top_p != 1.0, "top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
         buffer, budget = self.overlong.buffer_tokens, self.max_completion_tokens
         what = f"{buffer} leaves nothing of max_completion_tokens = {budget}"
         fix = "make the buffer shorter than the completion budget (DAPO: a fifth of it)"
@@ -154,7 +152,9 @@ class HarvestConfig(Section):
 
 
 class FilterConfig(Section):
-    """Active learning (paper 4.2 and 5.1): correct trajectories of hard problems become the expert set."""
+    """Active learning (paper 4.2 and 5.1): correct trajectories of hard problems become the expert set.
+
+    Completions that did not end by themselves, or that box several answers, are left out."""
 
     source: Literal["all", "snapshots"] = "all"
     """`snapshots` (an ablation) takes only the rollouts that harvest sampled from snapshots."""
@@ -164,17 +164,11 @@ class FilterConfig(Section):
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
     """Problems with fewer rollouts are left out."""
-    min_successes: Positive = 1
-    """Problems with fewer correct rollouts are left out (guards against false positives)."""
     deduplicate: bool = False
     """Keep one of equal completions to a problem. Equation 6 is an expectation under the RL policies: how often they
     found a solution counts, so that this is off."""
     max_per_problem: Positive | None = 8
     """Most trajectories of one problem, drawn from all of them; null = all."""
-    drop_truncated: bool = True
-    """Leave out completions that did not end by themselves."""
-    drop_multiple_boxes: bool = True
-    """Leave out completions that box several answers."""
     on_empty: Literal["carry", "widen", "fail"] = "carry"
     """Empty expert set: carry theta_i forward, widen the threshold, or fail."""
     widen_to: tuple[float, ...] = (0.2, 0.5)
@@ -185,9 +179,10 @@ class FilterConfig(Section):
     Later phases find fewer hard problems, and fine-tuning on a handful of trajectories moves no policy."""
 
     def identity(self) -> dict[str, Any]:
-        """Leave out fields that release 0.1.0 did not have, where they have the effect that it had."""
+        """Leave out fields that release 0.1.0 did not have, where they have its effect, and add those that it had."""
+        had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True}
         without = ({"deduplicate"} if self.deduplicate else set()) | ({"at_least"} if self.at_least == 1 else set())
-        return self.model_dump(mode="json", exclude=without)
+        return {**self.model_dump(mode="json", exclude=without), **had}
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -207,8 +202,6 @@ class FilterConfig(Section):
         refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
         fix = "set on_empty to widen"
         refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
-        wrong = self.min_successes > self.min_attempts > 1
-        refuse_if(wrong, "min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self
 
 

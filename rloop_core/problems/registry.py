@@ -60,7 +60,7 @@ REGISTRY: dict[str, HubSource] = {
         gold_columns=("answer",),
         rows={"test": 500},
     ),
-    # Deduplicated from the set below. Its `solution` column is the bare answer.
+    # BytedTsinghua-SIA/DAPO-Math-17k without its hundred copies of each problem. `solution` is the bare answer.
     "dapo17k": HubSource(
         "open-r1/DAPO-Math-17k-Processed",
         "train",
@@ -80,28 +80,9 @@ REGISTRY: dict[str, HubSource] = {
         rows={"train": 7_473, "test": 1_319},
     ),
 }
-
-_BY_ID_ONLY = (
-    # About a hundred copies of each problem, wrapped in DAPO's instruction.
-    HubSource(
-        "BytedTsinghua-SIA/DAPO-Math-17k",
-        "train",
-        "65877096c24ffa7abc4e4fa5edb95cf3413a5674",
-        problem_columns=("prompt",),
-        gold_columns=("reward_model.ground_truth",),
-        rows={"train": 1_791_700},
-    ),
-    HubSource(
-        "KbsdJames/Omni-MATH",
-        "test",
-        "40ba231d8f16e29ecd40e6407e2c8640145a8f62",
-        gold_columns=("answer", "solution"),
-        rows={"test": 4_428},
-    ),
-)
 KNOWN_SETS = ", ".join(REGISTRY)
 """Their names, for help texts."""
-_BY_ID = {source.hub_id.casefold(): source for source in (*REGISTRY.values(), *_BY_ID_ONLY)}
+_BY_ID = {source.hub_id.casefold(): source for source in REGISTRY.values()}
 
 
 def hub_source(name: str) -> HubSource:

@@ -171,9 +171,7 @@ def _choose(
     import polars as pl
 
     hard = rates.filter(_in_band(threshold))
-    eligible = hard.filter(
-        (pl.col("attempts") >= settings.min_attempts) & (pl.col("correct") >= settings.min_successes)
-    )
+    eligible = hard.filter(pl.col("attempts") >= settings.min_attempts)
     counts = [
         (int(rates["attempts"].sum()), rates.height),
         (int(rates["correct"].sum()), int((rates["correct"] > 0).sum())),
@@ -189,8 +187,8 @@ def _choose(
         keys = [*CANONICAL_ORDER, "problem_id", "finished", "boxes", *["completion_ids"] * settings.deduplicate]
         written = pl.scan_parquet(candidates, glob=False, hive_partitioning=False)
         rows = written.select(keys).with_row_index("row").sort(CANONICAL_ORDER, maintain_order=True).collect()
-        finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
-        single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
+        finished = rows.filter(pl.col("finished"))
+        single = finished.filter(pl.col("boxes") <= 1)
         distinct = single
         if settings.deduplicate:
             distinct = single.unique(["problem_id", "completion_ids"], keep="first", maintain_order=True)

@@ -24,8 +24,6 @@ def config(**sections):
         ({"explore": {"problems_per_step": 33}}, "explore.mini_batch_rollouts", "divisor of 528"),
         ({"explore": {"mini_batch_rollouts": 16384}}, "explore.mini_batch_rollouts", "divisor of 8192"),
         ({"explore": {"group_size": 1}}, "explore.group_size", ""),
-        ({"explore": {"top_p": 0.95}}, "explore.top_p", "set it to 1.0"),
-        ({"explore": {"top_p": 1.5}}, "explore.top_p", "set it to 1.0"),
         ({"explore": {"overlong": {"buffer_tokens": 2048}}}, "explore.overlong.buffer_tokens", "shorter"),
         ({"explore": {"reward_wrong": 1.0}}, "explore.reward_correct", "1 and -1"),
         ({"explore": {"snapshot_every": 7}}, "explore.snapshot_every", "divisor"),
@@ -45,7 +43,6 @@ def config(**sections):
         ({"filter": {"at_least": 100}}, "filter.at_least", "set on_empty to widen"),
         ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
         ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
-        ({"filter": {"min_attempts": 2, "min_successes": 3}}, "filter.min_successes", "min_attempts"),
         ({"evaluate": {"samples": 16}}, "evaluate.k", "samples to 32"),
         ({"evaluate": {"sets": [{"source": "aime24"}, {"source": "aime24"}]}}, "evaluate.sets", "`name`"),
         (

@@ -42,7 +42,6 @@ ELSEWHERE = {
 }
 # Values that their neighbours in BASE allow, where the generic ones cannot be.
 ALLOWED: dict[tuple[str, ...], list[Any]] = {
-    ("explore", "top_p"): [],  # 1 is the only value
     ("explore", "group_size"): [32, 8],
     ("explore", "problems_per_step"): [1024],
     ("explore", "mini_batch_rollouts"): [1024],

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.problems import REGISTRY
-from rloop_core.problems.registry import HubSource, hub_source
+from rloop_core.problems.registry import HubSource
 from tests.problems.dapo_rows import SCHEMA, dapo
 from tests.problems.hub_server import Hub, Repository, serve
 
@@ -115,7 +115,7 @@ def repositories() -> dict[str, Repository]:
         },
     }
     found = {REGISTRY[name].hub_id: Repository(commit(REGISTRY[name]), content) for name, content in files.items()}
-    found[WRAPPED] = Repository(commit(hub_source(WRAPPED)), {"data/dapo-math-17k.parquet": parquet(FEW, SCHEMA)})
+    found[WRAPPED] = Repository("3" * 40, {"data/dapo-math-17k.parquet": parquet(FEW, SCHEMA)})
     found["someone/own"] = Repository("2" * 40, {"train.jsonl": jsonl([{"problem": "own?", "answer": "1"}])})
     return found
 
@@ -125,7 +125,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "train": {"source": "gsm8k", "split": "train"},
     "by id": {"source": REGISTRY["math500"].hub_id},
     "english": {"source": "dapo17k", "params": {"config": "en"}},
-    "wrapped": {"source": WRAPPED, "revision": "main"},
+    "wrapped": {"source": WRAPPED},
     "own": {"source": "someone/own"},
     "no data set": {"source": "someone/nothing"},
     "no revision": {"source": "aime24", "revision": OTHER_COMMIT},
@@ -177,7 +177,7 @@ def test_what_may_change_is_warned_of_with_the_commit_to_pin(visit: Any) -> None
     (warning,) = told["omni_math"]
     assert warning.startswith("reliable-agents/Omni-MATH-500 may change on the hub: no revision is not a commit")
     assert f"revision: {'1' * 40}" in warning
-    assert f"main is not a commit, such as revision: {commit(hub_source(WRAPPED))}" in told["wrapped"][0]
+    assert f"no revision is not a commit, such as revision: {'3' * 40}" in told["wrapped"][0]
 
 
 @pytest.mark.parametrize(

@@ -357,8 +357,8 @@ _EXPERTS = (
     Wrong(
         "truncated-experts",
         "rloop_core/trajectories/filter.py",
-        'rows.filter(pl.col("finished") | (not settings.drop_truncated))',
-        'rows.filter(pl.col("finished") | settings.drop_truncated)',
+        'finished = rows.filter(pl.col("finished"))',
+        "finished = rows",
         "Cut completions are learned from.",
     ),
     Wrong(
