@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import ProblemSet, load_problems, problem_id, self_check
+from rloop_core.problems import ProblemSet, load_problems, problem_id, render, self_check
 from rloop_core.verifier import Verdict, Verifier
 
 
@@ -106,6 +106,18 @@ def test_problems_that_only_compatibility_forms_or_case_tell_apart_are_two(
     assert [problem.problem for problem in loaded] == [f"Find {one}", f"Find {other}"]
     assert len({problem.id for problem in loaded}) == 2 and loaded.problems[0].id == problem_id(f"Find {one}")
     assert accounted(loaded)
+
+
+def test_dapos_instruction_around_a_problem_is_removed_and_what_only_resembles_it_stays(tmp_path: Path) -> None:
+    asked = render("What is 1+1?", "answer-line")
+    like = asked.replace("Remember", "Please remember")
+    rows = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in (asked, like)]
+    told: list[tuple[int, int | None]] = []
+    pq.write_table(pa.Table.from_pylist(rows * 1000), tmp_path / "p.parquet")
+    loaded = load_problems(at(str(tmp_path / "p.parquet")), lambda *place: told.append(place))
+    assert [problem.problem for problem in loaded] == ["What is 1+1?", like.strip()]
+    assert loaded.ledger["duplicates_dropped"] == 1998 and accounted(loaded)
+    assert told == [(0, 2000), (1024, 2000)]
 
 
 def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
