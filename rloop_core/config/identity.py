@@ -24,10 +24,6 @@ class PolicyConfig(Section):
     """Precision of weights and arithmetic."""
     context_tokens: Positive | None = None
     """Longest prompt + completion of the model; read from its config when it is local."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the model. Leave it off unless you have read that code.
-
-    A machine with `RLOOP_REFUSE_REMOTE_CODE` in its environment refuses it."""
 
 
 class OverlongConfig(Section):

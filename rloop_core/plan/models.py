@@ -73,8 +73,9 @@ def _shape_of(config: dict[str, Any]) -> ModelShape | None:
     parameters, hidden, layers, heads, kv_heads, intermediate, vocab = sizes
     if None in (parameters, hidden, layers, heads, intermediate, vocab):
         return None
-    if any(type(size) is not int for size in (*sizes, context, config.get("head_dim")) if size is not None):
-        raise TypeError("a size is not a whole number")
+    for name in (*_FIELDS[:-1], "head_dim", "max_position_embeddings"):
+        if type(config.get(name, 0)) is not int and config[name] is not None:
+            raise TypeError(f"{name} is not a whole number")
     head_dim = config.get("head_dim") or hidden // heads  # type: ignore[operator]
     return ModelShape(parameters, hidden, layers, heads, kv_heads or heads, head_dim, intermediate, vocab, context)  # type: ignore[arg-type]
 

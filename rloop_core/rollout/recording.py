@@ -94,8 +94,7 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
         return VllmEngine(config, policy, device, tokenizer)
     from rloop_core.rollout.sampler import TransformersSampler
 
-    remote = config.policy.trust_remote_code
-    model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
+    model = load_model(policy, dtype=config.policy.dtype, device=device)
     return TransformersSampler(model, tokenizer)
 
 
@@ -106,7 +105,7 @@ class RecordingSampler:
     """
 
     def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
-        self.tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+        self.tokenizer = load_tokenizer(policy)
         self._config, self._policy, self._device = config, policy, device
         self._started: RolloutEngine | None = None
         self._verifier = verifier

@@ -11,7 +11,6 @@ from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.problems import ProblemSet, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
-    check_remote_code,
     check_weights,
     context_tokens,
     load_model,
@@ -40,7 +39,6 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
         RLoopError: One clear line about the first thing that is wrong.
     """
     store.check_writable()
-    check_remote_code(config.policy)
     check_standalone(config)
     check_in_loop(config, device=None)
     _check_sharding(config)
@@ -134,14 +132,13 @@ def run(context: StageContext) -> StageOutcome:
 
 
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:
-    remote = config.policy.trust_remote_code
-    tokenizer = load_tokenizer(policy, trust_remote_code=remote)
+    tokenizer = load_tokenizer(policy)
     if "transformers" in (config.explore.engine, config.placement.engine):
-        without_weights = load_model(policy, dtype=config.policy.dtype, device="meta", trust_remote_code=remote)
+        without_weights = load_model(policy, dtype=config.policy.dtype, device="meta")
         TransformersSampler(without_weights, tokenizer)
     for problems in sets:
         encoded = encode_problems(problems, config.prompt, tokenizer)
-        check_vocabulary(policy, tokenizer, encoded, trust_remote_code=remote)
+        check_vocabulary(policy, tokenizer, encoded)
         if encode_problems(islice(problems, 50), config.prompt, tokenizer) != encoded[:50]:
             fix = "take what is random out of its chat template, or choose another prompt.template"
             raise ConfigError("the tokenizer gives other prompts each time", field="policy.path", fix=fix)

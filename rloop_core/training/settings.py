@@ -131,7 +131,6 @@ def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> 
         "disable_tqdm": True,
         "ddp_timeout": math.ceil(60 * placement.collective_timeout_minutes),
         "use_cpu": job.device == "cpu",
-        "trust_remote_code": config.policy.trust_remote_code,
     }
 
 

@@ -687,14 +687,7 @@ _PROCESSES = (
         "rloop_core/runtime/environment.py",
         "if not (is_foreign(name) or _PREFECT.fullmatch(name))",
         "if not is_foreign(name)",
-        "A model's own code finds the Prefect server's password in its environment.",
-    ),
-    Wrong(
-        "code-of-models-runs",
-        "rloop_core/rollout/policy.py",
-        "if policy.trust_remote_code and REFUSE_REMOTE_CODE in os.environ:",
-        'if policy.trust_remote_code and os.environ.get(REFUSE_REMOTE_CODE) == "1":',
-        "A job variable with another value has a worker run a model's own code that its operator refused.",
+        "Code in a stage finds the Prefect server's password in its environment.",
     ),
     Wrong(
         "scratch-of-another-user",
