@@ -48,21 +48,15 @@ def find_shape(policy: PolicyConfig) -> ModelShape | None:
         return _shape_of(KNOWN[policy.path])
     if policy.path.count("/") == 1 and not policy.path.startswith((".", "/", "~")) and not Path(policy.path).is_dir():
         return None
-    from safetensors import SafetensorError, safe_open
-
-    from rloop_core.rollout.policy import read_model_config, resolve_policy
+    from rloop_core.rollout.policy import read_model_config, resolve_policy, weight_shapes
 
     folder = resolve_policy(policy)
-    config, path, parameters = read_model_config(folder), folder / "config.json", 0
+    config, parameters = read_model_config(folder), sum(map(math.prod, weight_shapes(folder).values()))
     try:
-        for path in sorted(folder.glob("*.safetensors")):
-            with safe_open(path, framework="numpy") as file:
-                parameters += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-        path = folder / "config.json"
         config = {**config, **(config.get("text_config") or {})}
         return _shape_of({**config, "num_parameters": parameters or config.get("num_parameters")})
-    except (SafetensorError, OSError, ValueError, TypeError, ArithmeticError) as error:
-        what = f"{path} is not of a model: {printable_line(str(error), 200)}"
+    except (TypeError, ArithmeticError) as error:
+        what = f"{folder / 'config.json'} is not of a model: {printable_line(str(error), 200)}"
         raise ConfigError(what, field="policy.path", fix="copy, download or save the model again") from error
 
 

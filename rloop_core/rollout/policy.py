@@ -109,13 +109,11 @@ def context_tokens(folder: Path) -> int | None:
     return length or None
 
 
-def check_weights(folder: Path) -> None:
-    """Check that weights are as long as their headers say, and that config.json claims no more; only headers are read.
-
-    Libraries build what config.json claims, however much that is, before they look at the weights.
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes of the weights in a folder, by name; only headers are read.
 
     Raises:
-        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+        ConfigError: A file is not as long as its header says, or has none.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -127,6 +125,18 @@ def check_weights(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             what = f"{file} is truncated or damaged: {error}"
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
+    return shapes
+
+
+def check_weights(folder: Path) -> None:
+    """Check that config.json claims no more than the weights' headers hold.
+
+    Libraries build what config.json claims, however much that is, before they look at the weights.
+
+    Raises:
+        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+    """
+    shapes = weight_shapes(folder)
     config = read_model_config(folder)
     inner = config.get("text_config")
     config = {**config, **(inner if isinstance(inner, dict) else {})}

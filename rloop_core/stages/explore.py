@@ -20,7 +20,7 @@ def run(context: StageContext) -> StageOutcome:
     from rloop_core.rollout.recording import make_verifier
     from rloop_core.rollout.vllm_server import asks_server
     from rloop_core.training.explore import explore, write_artifact
-    from rloop_core.training.metrics_log import drift_alarm, read_rows
+    from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
     config = context.config
     job = context.training_job()
@@ -55,6 +55,7 @@ def run(context: StageContext) -> StageOutcome:
         "groups_dropped": sum(row["groups_dropped"] for row in rows),
         "seconds": {name: round(sum(values), 3) for name, values in by_step.items()},
         "seconds_by_step": by_step,
+        **drift_summary(rows),
     }
     return StageOutcome(counts, metrics, sampled_by=engine)
 

@@ -8,7 +8,7 @@ vLLM samples from another policy than the one being trained.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +72,9 @@ def drift_alarm(row: Mapping[str, Any], limit: float) -> str | None:
         f"RL step {row['step']}: vLLM's log-probabilities are {drift:.3f} nats a token from the trainer's, above "
         f"{limit:g} (placement.vllm.drift_alarm): it may draw from another policy than the one that is trained"
     )
+
+
+def drift_summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean and greatest drift of a phase; an empty dictionary for a phase without vLLM."""
+    drifts = [row["drift"] for row in rows if row.get("drift") is not None]
+    return {"drift_mean": sum(drifts) / len(drifts), "drift_max": max(drifts)} if drifts else {}

@@ -80,7 +80,7 @@ def without_a_tensor(folder: Path) -> None:
         (changed("generation_config.json", eos_token_id=[1.5]), "eos_token_id .* is no token"),
         (written("tokenizer.json", b'{"model": 3}'), "the tokenizer of .* cannot be read"),
         (written("tokenizer.json", b"\xff"), "the tokenizer of .* cannot be read"),
-        (written("model.safetensors", b"\xff" * 99), "model.safetensors is not of a model"),
+        (written("model.safetensors", b"\xff" * 99), "model.safetensors is truncated or damaged"),
         (without_tokenizer, "makes nothing of a prompt"),
     ],
 )
