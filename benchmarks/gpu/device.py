@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import psutil
 
-from rloop_core.plan.hours import DEVICES, Device
+from rloop_core.plan.estimate import DEVICES, Device
 from rloop_core.stages.identity import versions
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from benchmarks.gpu.device import GIB, MIB, TOLERANCE, PeakMemory, gpu, planned_
 from benchmarks.gpu.policy import ONE_AND_A_HALF, STAGES, iteration_config
 from benchmarks.gpu.processes import stage_runner
 from rloop_core.config import Config
-from rloop_core.plan.hours import TRAINING_EFFICIENCY
+from rloop_core.plan.estimate import TRAINING_EFFICIENCY
 from rloop_core.plan.memory import USABLE, stage_memories
 from rloop_core.plan.models import find_shape
 from rloop_core.stages.process import start_fork_server

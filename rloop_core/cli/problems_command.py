@@ -72,9 +72,8 @@ def command(
 
     With --against, a problem is contaminated if its words equal those of an evaluation problem, however they are
     typeset, or if both share 13 words in a row AND it has 60 % of the evaluation problem's word triples. Prompt
-    templates and boilerplate ("where m and n are relatively prime positive integers. Find m+n.") are removed first. A
-    near miss shares the words in a row, but fewer triples: it is kept, and listed. --out FILE.jsonl leaves the
-    contaminated problems out, and writes all pairs, near misses included, to FILE.pairs.jsonl.
+    templates are removed first. --out FILE.jsonl leaves the contaminated problems out, and writes the pairs to
+    FILE.pairs.jsonl.
 
     \b
     Examples:
@@ -96,7 +95,7 @@ def command(
     with progress_bar(source.source, "rows") as show:
         problem_set = load_problems(source, show)
     matches = _matches(source.source, problem_set, against) if against else []
-    contaminated = {match.training_id for match in matches if match.contaminated}
+    contaminated = {match.training_id for match in matches}
     with Verifier(workers=workers) as verifier:
         refused = self_check(problem_set, verifier)
     clean: list[Problem] = []
@@ -180,16 +179,14 @@ def _show_matches(matches: list[Match], against: tuple[str, ...], problems: int)
     from rich.text import Text
 
     screen = console()
-    for match in sorted(matches, key=lambda match: (not match.contaminated, -match.containment))[:_SHOWN]:
+    for match in sorted(matches, key=lambda match: -match.containment)[:_SHOWN]:
         differing = "" if match.same_numbers else ", other numbers"
         share = f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} {match.evaluation_id}{differing}"
         texts = "".join(f"\n  {printable_line(text, 110)}" for text in (match.training, match.evaluation))
         screen.print(Text(f"{match.training_id}  {share}{texts}"))
     if len(matches) > _SHOWN:
         screen.print(f"... and {len(matches) - _SHOWN:,} more pairs; --json and --out list them all")
-    found = [match for match in matches if match.contaminated]
-    by_set = {name: {match.training_id for match in found if match.evaluation_set == name} for name in against}
+    by_set = {name: {match.training_id for match in matches if match.evaluation_set == name} for name in against}
     counts = ", ".join(f"{name} ({len(ids):,})" for name, ids in by_set.items())
-    total = len({match.training_id for match in found}) or "none"
-    near = f"{len(matches) - len(found):,} near misses are kept"
-    screen.print(Text(f"{total} of {problems:,} problems contaminated by {counts}; {near}"))
+    total = len({match.training_id for match in matches}) or "none"
+    screen.print(Text(f"{total} of {problems:,} problems contaminated by {counts}"))

@@ -1,6 +1,5 @@
 """The config: one frozen tree, read from YAML, with a JSON Schema; identity and placement are separate."""
 
-from rloop_core.config.base import InvalidCombination
 from rloop_core.config.evaluation import ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, PolicyConfig, RFTConfig
 from rloop_core.config.loading import load_config, make_config
@@ -11,7 +10,6 @@ __all__ = [
     "Config",
     "ExploreConfig",
     "FilterConfig",
-    "InvalidCombination",
     "PlacementConfig",
     "PolicyConfig",
     "ProblemSource",

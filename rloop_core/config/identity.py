@@ -11,8 +11,6 @@ from rloop_core.config.base import Engine, NonNegative, Positive, Rate, Section,
 
 Start = Literal["theta", "rl-endpoint"]
 """theta_i, or the policy at the end of an RL phase."""
-ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
-_HEADS = ("lm_head", "embed_tokens")
 
 
 class PolicyConfig(Section):
@@ -26,10 +24,6 @@ class PolicyConfig(Section):
     """Precision of weights and arithmetic."""
     context_tokens: Positive | None = None
     """Longest prompt + completion of the model; read from its config when it is local."""
-    trust_remote_code: bool = False
-    """Run Python code that comes with the model. Leave it off unless you have read that code.
-
-    A machine with `RLOOP_REFUSE_REMOTE_CODE` in its environment refuses it."""
 
 
 class OverlongConfig(Section):
@@ -84,8 +78,6 @@ class ExploreConfig(Section):
     """epsilon_high of DAPO's clip-higher: the ratio's ceiling is 1 + clip_high."""
     temperature: Rate = 1.0
     """Sampling temperature of the rollouts."""
-    top_p: float = 1.0
-    """Must be 1: anything else biases the importance ratio."""
     reward_correct: float = 1.0
     """Score of a correct rollout, before the overlong punishment."""
     reward_wrong: float = -1.0
@@ -110,10 +102,11 @@ class ExploreConfig(Section):
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
         Fields that runs of older releases did not have are left out while they have no effect: vLLM's, and `objective`.
+        They had `top_p`, which can only be 1: anything else biases the importance ratio.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
         without |= {"objective"} if self.objective == "dapo" else set()
-        return self.model_dump(mode="json", exclude=without)
+        return {**self.model_dump(mode="json", exclude=without), "top_p": 1.0}
 
     @property
     def rollouts_per_step(self) -> int:
@@ -133,7 +126,6 @@ class ExploreConfig(Section):
         what = f"{mini} does not divide problems_per_step x group_size = {rollouts}"
         fix = f"choose a divisor of {rollouts} that is a multiple of {group}"
         refuse_if(rollouts % mini, "mini_batch_rollouts", what, fix)
-        refuse_if(self.top_p != 1.0, "top_p", f"{self.top_p} biases DAPO's importance ratio", "set it to 1.0")
         buffer, budget = self.overlong.buffer_tokens, self.max_completion_tokens
         what = f"{buffer} leaves nothing of max_completion_tokens = {budget}"
         fix = "make the buffer shorter than the completion budget (DAPO: a fifth of it)"
@@ -156,7 +148,9 @@ class HarvestConfig(Section):
 
 
 class FilterConfig(Section):
-    """Active learning (paper 4.2 and 5.1): correct trajectories of hard problems become the expert set."""
+    """Active learning (paper 4.2 and 5.1): correct trajectories of hard problems become the expert set.
+
+    Completions that did not end by themselves, or that box several answers, are left out."""
 
     source: Literal["all", "snapshots"] = "all"
     """`snapshots` (an ablation) takes only the rollouts that harvest sampled from snapshots."""
@@ -166,17 +160,11 @@ class FilterConfig(Section):
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
     """Problems with fewer rollouts are left out."""
-    min_successes: Positive = 1
-    """Problems with fewer correct rollouts are left out (guards against false positives)."""
     deduplicate: bool = False
     """Keep one of equal completions to a problem. Equation 6 is an expectation under the RL policies: how often they
     found a solution counts, so that this is off."""
     max_per_problem: Positive | None = 8
     """Most trajectories of one problem, drawn from all of them; null = all."""
-    drop_truncated: bool = True
-    """Leave out completions that did not end by themselves."""
-    drop_multiple_boxes: bool = True
-    """Leave out completions that box several answers."""
     on_empty: Literal["carry", "widen", "fail"] = "carry"
     """Empty expert set: carry theta_i forward, widen the threshold, or fail."""
     widen_to: tuple[float, ...] = (0.2, 0.5)
@@ -187,9 +175,10 @@ class FilterConfig(Section):
     Later phases find fewer hard problems, and fine-tuning on a handful of trajectories moves no policy."""
 
     def identity(self) -> dict[str, Any]:
-        """Leave out fields that release 0.1.0 did not have, where they have the effect that it had."""
+        """Leave out fields that release 0.1.0 did not have, where they have its effect, and add those that it had."""
+        had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True}
         without = ({"deduplicate"} if self.deduplicate else set()) | ({"at_least"} if self.at_least == 1 else set())
-        return self.model_dump(mode="json", exclude=without)
+        return {**self.model_dump(mode="json", exclude=without), **had}
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -209,8 +198,6 @@ class FilterConfig(Section):
         refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
         fix = "set on_empty to widen"
         refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
-        wrong = self.min_successes > self.min_attempts > 1
-        refuse_if(wrong, "min_successes", "it exceeds min_attempts", "lower it, or raise min_attempts")
         return self
 
 
@@ -253,8 +240,9 @@ class RFTConfig(Section):
 class LoraConfig(Section):
     """Low-rank adapters (LoRA) in place of full fine-tuning, in explore and rft alike.
 
-    W' = W + alpha / rank * B A; W is frozen, B starts at zero. The adapters are merged into every policy that a stage
-    publishes, so it is a plain checkpoint, and the next stage trains new adapters.
+    W' = W + alpha / rank * B A for every linear layer but the output head; W is frozen, B starts at zero. The adapters
+    are merged into every policy that a stage publishes, so it is a plain checkpoint, and the next stage trains new
+    adapters.
     """
 
     rank: Annotated[int, Field(ge=0, le=1024)] = 0
@@ -263,8 +251,6 @@ class LoraConfig(Section):
     """Scale: the output of an adapter is multiplied by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout before an adapter, in rft only: in exploration it would add noise to the importance ratio."""
-    target_modules: Literal["all-linear"] | tuple[ModuleName, ...] = "all-linear"
-    """Linear layers with an adapter, by the end of their names; `all-linear` = all but the output head."""
 
     @property
     def enabled(self) -> bool:
@@ -275,16 +261,5 @@ class LoraConfig(Section):
         """Return the section's part of a stage's fingerprint; empty when all weights are trained."""
         if not self.enabled:
             return {}
-        return {"lora": self.model_dump(mode="json", exclude={"dropout"} if stage == "explore" else set())}
-
-    @model_validator(mode="after")
-    def _possible(self) -> LoraConfig:
-        modules = self.target_modules
-        if isinstance(modules, str):
-            return self
-        refuse_if(not modules, "target_modules", "names no layer", "set it to all-linear, or to e.g. [q_proj, v_proj]")
-        fix = "name layers of attention or MLP, or set it to all-linear"
-        for name in modules:
-            what = f"{name} cannot have an adapter: its weights may be tied, and the trainer scores with it apart"
-            refuse_if(name.rpartition(".")[2] in _HEADS, "target_modules", what, fix)
-        return self
+        own = self.model_dump(mode="json", exclude={"dropout"} if stage == "explore" else set())
+        return {"lora": {**own, "target_modules": "all-linear"}}

@@ -1,27 +1,30 @@
-"""Read a config from YAML and `--set a.b=c`, and validate it; errors name one field and the fix."""
+"""Read a config from YAML and `--set a.b=c`, and validate it; errors name one field and the fix.
+
+The YAML is 1.2 with its core schema: text is a string unless it is written as null, true, false or a number.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from rloop_core.config.base import InvalidCombination, Section
 from rloop_core.config.tree import Config
-from rloop_core.config.yaml_text import DEEPEST, MOST_BYTES, parse_yaml
 from rloop_core.errors import ConfigError
 from rloop_core.json_text import check_plain
 
+DEEPEST = 32
+"""Most levels of sections and lists in a config; the shipped ones have five."""
+MOST_BYTES = 256 * 1024
+"""Limit of one text; the shipped configs have 3 KB."""
 SectionT = TypeVar("SectionT", bound=Section)
-_FORMER_FIELDS = {
-    "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
-    "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
-}
-"""Fields of earlier releases, and what to do instead."""
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -55,6 +58,98 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError("is not a mapping of fields", field=str(path), fix="start from deployments/configs/demo.yaml")
     return data
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parse a YAML text into null, booleans, numbers, strings, lists, and mappings with string keys.
+
+    Args:
+        text: At most MOST_BYTES, without aliases.
+        where: Origin of the text for errors: the file, or `--set a.b=c`.
+
+    Raises:
+        ConfigError: Names the line.
+    """
+    if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
+        raise ConfigError(f"is longer than {MOST_BYTES // 1024} KiB", field=where, fix="shorten it")
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except RecursionError:
+        raise ConfigError(f"is nested deeper than {DEEPEST} levels", field=where, fix="flatten it") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        what = f"is not valid YAML{line}: {getattr(error, 'problem', None) or error}"
+        raise ConfigError(what, field=where, fix="check indentation and quotes") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes no aliases, which can make a small text large, and no key twice."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - an instance variable to the type checker
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node that is no alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise _refused("aliases are not read", self.peek_event())  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+
+    def fields(self, node: Any) -> dict[str, Any]:
+        """Return a mapping."""
+        found: dict[str, Any] = {}
+        if not isinstance(node, yaml.MappingNode):
+            raise _refused("expected a mapping", node)
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value in found:
+                name = f"{key.value[:80]!r} is given twice" if isinstance(key, yaml.ScalarNode) else "a key is no name"
+                raise _refused(name, key)
+            found[_whole(key.value)] = self.construct_object(value, deep=True)
+        return found
+
+
+def _refused(what: str, place: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=place.start_mark)
+
+
+def _whole(text: str) -> str:
+    """Replace pairs of surrogate escapes, by which JSON writes an emoji, with the character."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _scalar(pattern: re.Pattern[str], convert: Callable[[str], Any]) -> Callable[[Any, Any], Any]:
+    def construct(loader: Any, node: Any) -> Any:
+        if not isinstance(node, yaml.ScalarNode) or not pattern.match(node.value):
+            raise _refused("a value is not what its tag says", node)
+        return convert(node.value)
+
+    return construct
+
+
+_NUMBER = list("-+.0123456789")
+_SCALARS: dict[str, tuple[str, list[str], Callable[[str], Any]]] = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""], lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF"), lambda text: text.lower() == "true"),
+    # 010 is ten
+    "int": (
+        r"[-+]?[0-9]{1,18}|0o[0-7]{1,18}|0x[0-9a-fA-F]{1,15}",
+        _NUMBER,
+        lambda text: int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)),
+    ),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        _NUMBER,
+        lambda text: float(text.replace(".", "") if text[-1] in "fFnN" else text),
+    ),
+}
+for _kind, (_pattern, _first, _convert) in _SCALARS.items():
+    _exact = re.compile(rf"(?:{_pattern})\Z")
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _exact, _first)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _scalar(_exact, _convert))
+_Loader.add_constructor("tag:yaml.org,2002:str", _scalar(re.compile(""), _whole))
+_Loader.add_constructor("tag:yaml.org,2002:seq", lambda loader, node: loader.construct_sequence(node, deep=True))  # type: ignore[arg-type]
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
+_Loader.add_constructor(None, _Loader.construct_undefined)  # type: ignore[type-var]
 
 
 def make_config(data: Mapping[str, Any]) -> Config:
@@ -128,8 +223,6 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
-        if field in _FORMER_FIELDS:
-            return ConfigError("is no longer a field", field=field, fix=_FORMER_FIELDS[field])
         section = _section_at(root, path[:-1])
         known = sorted(section.model_fields) if section else []
         near = difflib.get_close_matches(path[-1], known, n=1)

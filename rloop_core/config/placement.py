@@ -97,8 +97,6 @@ class PlacementConfig(Section):
     """Sequences that are generated together; limits the KV cache."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
-    liger_kernels: bool = False
-    """Train with the fused norms, rotary embeddings and MLPs of liger-kernel (GPUs only); equal up to rounding."""
     checkpoint_every: Positive = 5
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True

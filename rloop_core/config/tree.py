@@ -11,6 +11,7 @@ from rloop_core.config.base import Section, refuse_if
 from rloop_core.config.evaluation import EvaluateConfig, ProblemSource, PromptConfig
 from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
+from rloop_core.errors import ConfigError
 from rloop_core.verifier.policies import Policies
 
 DATE = "{date}"
@@ -147,11 +148,11 @@ def check_context(config: Config, context_tokens: int | None, source: str) -> No
         source: Origin of that number, for the error.
 
     Raises:
-        InvalidCombination: The budget does not fit.
+        ConfigError: The budget does not fit.
     """
-    if context_tokens is None:
-        return
     prompt, completion = config.prompt.max_tokens, max(config.explore.max_completion_tokens, config.longest_evaluation)
+    if context_tokens is None or prompt + completion <= context_tokens:
+        return
     what = f"prompt {prompt} + completion {completion} tokens exceed the model's context of {context_tokens} ({source})"
     fix = f"lower prompt.max_tokens to at most {max(1, context_tokens - completion)}, or the completion budget"
-    refuse_if(prompt + completion > context_tokens, "prompt.max_tokens", what, fix)
+    raise ConfigError(what, field="prompt.max_tokens", fix=fix)

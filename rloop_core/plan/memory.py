@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rloop_core.config import Config
+from rloop_core.errors import ConfigError
 from rloop_core.plan.models import ModelShape, element_bytes
-from rloop_core.plan.sharding import Sharding, sharding_named, training_states
 from rloop_core.rollout.available import uses_vllm
 from rloop_core.rollout.vllm_server import asks_server
 
@@ -19,11 +21,26 @@ HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
 """Tokens and words of one tile of the head's scores; TRL's fused head never computes those of a whole batch."""
 MOST_PASS_TOKENS = 65_536
 """Most tokens of a pass where the config leaves the number open: longer ones gain nothing."""
-SHARD = (
-    "share the training states among devices (placement.processes, and infra/accelerate/zero2.yaml or zero3.yaml as "
-    "placement.accelerate_config), keep them in host memory (infra/accelerate/zero2-offload.yaml), or train adapters "
-    "(lora.rank)"
+_SHARE = (
+    "share the training states among devices or keep them in host memory (placement.processes, and one of "
+    "infra/accelerate/*.yaml as placement.accelerate_config), or train adapters (lora.rank)"
 )
+_LOWER = "lower placement.micro_batch_tokens or placement.generation_batch, set placement.gradient_checkpointing"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What is divided among the devices, and what is kept in host memory."""
+
+    name: str
+    """DDP, FSDP, or ZeRO with its stage."""
+    stage: int = 0
+    """As of ZeRO: from 1 the optimizer's states are divided, from 2 gradients too, from 3 weights too."""
+    deepspeed: bool = False
+    """DeepSpeed computes with weights in the policy's precision, besides the optimizer's float32 weights; torch
+    computes with float32 weights and keeps a cast copy."""
+    offload_optimizer: bool = False
+    offload_weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,8 +55,6 @@ class StageMemory:
     """Bytes of weights, gradients and optimizer, which are there all the time; 0 outside training."""
     available: float
     """Bytes of the device."""
-    lower: str
-    """What to change if the states fit and the peak does not."""
 
     @property
     def needed(self) -> float:
@@ -53,12 +68,86 @@ class StageMemory:
 
     @property
     def fix(self) -> str:
-        """What makes the stage smaller."""
-        return SHARD if self.states > self.available else self.lower
+        """The settings that make the stage smaller."""
+        if self.stage == "evaluate":
+            return "lower placement.generation_batch, or with vLLM raise placement.vllm.tensor_parallel"
+        return _SHARE if self.states > self.available else f"{_LOWER}, or {_SHARE}"
+
+
+def sharding_of(config: Config) -> Sharding:
+    """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    path = config.placement.accelerate_config
+    if path is None or not Path(path).is_file():
+        return Sharding("DDP")
+    try:  # read as accelerate reads it
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        kind = str(content.get("distributed_type", "NO")).upper()
+        if kind == "FSDP":
+            offload = bool(content.get("fsdp_config", {}).get("fsdp_offload_params"))
+            return Sharding("FSDP", 3, False, offload, offload)
+        if kind != "DEEPSPEED":
+            return Sharding("DDP")
+        settings = content.get("deepspeed_config", {})
+        stage = int(settings.get("zero_stage", 2))
+        host = [settings.get(f"offload_{what}_device", "none") != "none" for what in ("optimizer", "param")]
+        return Sharding(f"ZeRO-{stage}", stage, True, *host)
+    except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # Where, not what: a run's parameters may name any file of the worker.
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        what, fix = f"{path} is no accelerate config{where}", "write it with `accelerate config`"
+        raise ConfigError(what, field="placement.accelerate_config", fix=fix) from None
+
+
+def trained_parameters(config: Config, shape: ModelShape) -> int:
+    """Return the number of trained parameters: the policy's, or r (in + out) for each layer with an adapter."""
+    if not config.lora.enabled:
+        return shape.parameters
+    query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    attention = 2 * (shape.hidden + query) + 2 * (shape.hidden + key)  # q and o, k and v
+    mlp = 3 * (shape.hidden + shape.intermediate)  # gate, up and down
+    return config.lora.rank * shape.layers * (attention + mlp)
+
+
+def training_states(config: Config, shape: ModelShape, way: Sharding, devices: int) -> dict[str, float]:
+    """Return the bytes of training states on one device by kind, without those in host memory.
+
+    A trained parameter takes 16 bytes: float32 weight 4, gradient 4, AdamW's two moments 8. torch also keeps autocast's
+    bfloat16 copy of all weights. DeepSpeed computes with bfloat16 weights, and its optimizer holds the float32 ones.
+    Under adapters the policy's own weights are frozen and held once.
+    """
+    element, trained, total = element_bytes(config), trained_parameters(config, shape), shape.parameters
+    weights, gradients, optimizer = (devices if way.stage >= stage else 1 for stage in (3, 2, 1))
+    parts: dict[str, float] = {}
+    if config.lora.enabled:
+        parts["frozen weights"] = 0.0 if way.offload_weights else element * total / weights
+    if way.deepspeed:
+        states = 0.0 if config.lora.enabled or way.offload_weights else element * total / weights
+        if not way.offload_optimizer:
+            states += 4.0 * trained / gradients + (8 + 4 * (element == 2)) * trained / optimizer
+    else:
+        states = 0.0 if way.offload_optimizer else 16.0 * trained / optimizer
+        if element == 2 and not config.lora.enabled and way.stage < 3:
+            parts["bfloat16 copy"] = 2.0 * total
+    if way.stage >= 3:
+        parts["layers brought together"] = min(2e9, 2.0 * element * total / shape.layers)
+    return {"weights, gradients, AdamW": states, **parts}
+
+
+def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devices: int) -> int:
+    """Return the tokens of one forward-backward pass: the config's, or as many as fit beside the training states."""
+    states = training_states(config, shape, sharding_of(config), devices)
+    room = available - sum(states.values()) - _pass(config, shape, HEAD_TOKENS)["head"]
+    fitting = int(room / _pass(config, shape, 1)["activations"])
+    return max(_longest(config), config.placement.micro_batch_tokens or min(fitting, MOST_PASS_TOKENS))
 
 
 def stage_memories(config: Config, shape: ModelShape, available: float, devices: int) -> list[StageMemory]:
-    """Return the peaks of explore, rft and evaluate.
+    """Return the peaks of explore (the larger of a pass and of sampling), rft and evaluate.
 
     Args:
         config: The run's config.
@@ -66,18 +155,22 @@ def stage_memories(config: Config, shape: ModelShape, available: float, devices:
         available: Bytes of one device.
         devices: Number of devices.
     """
-    model = _Model(config, shape, available, devices)
-    return [model.explore(), model.rft(), *([model.evaluate()] if config.evaluate.sets else [])]
+    way = sharding_of(config)
+    states = training_states(config, shape, way, devices)
+    held = sum(states.values())
+    tokens = micro_batch_tokens(config, shape, available, devices)
 
+    def update(rows: int) -> dict[str, float]:
+        """Return the memory of the largest pass of an update of so many rows on all devices."""
+        return _pass(config, shape, min(tokens, max(1, rows // devices) * _longest(config)))
 
-def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devices: int) -> int:
-    """Return the tokens of one forward-backward pass: the config's, or as many as fit beside the training states."""
-    return _Model(config, shape, available, devices).pass_tokens
-
-
-def sharding_of(config: Config, devices: int) -> Sharding:
-    """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states."""
-    return sharding_named(config) or Sharding("one device" if devices == 1 else "DDP")
+    sampling = _sampling(config, shape, way, held, available, devices)
+    explore = max(update(config.explore.mini_batch_rollouts), sampling, key=lambda parts: sum(parts.values()))
+    peaks = {"explore": states | explore, "rft": states | update(config.rft.batch_trajectories)}
+    stages = [StageMemory(stage, parts, held, available) for stage, parts in peaks.items()]
+    if config.evaluate.sets:
+        stages.append(StageMemory("evaluate", _evaluation(config, shape, available), 0.0, available))
+    return stages
 
 
 def placed(config: Config, **fields: Any) -> Config:
@@ -85,103 +178,54 @@ def placed(config: Config, **fields: Any) -> Config:
     return config.model_copy(update={"placement": config.placement.model_copy(update=fields)})
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A config on devices of one kind."""
+def _longest(config: Config) -> int:
+    """Return the tokens of the longest prompt and completion."""
+    return config.prompt.max_tokens + config.explore.max_completion_tokens
 
-    config: Config
-    shape: ModelShape
-    available: float
-    devices: int
 
-    @cached_property
-    def way(self) -> Sharding:
-        return sharding_of(self.config, self.devices)
+def _pass(config: Config, shape: ModelShape, tokens: int) -> dict[str, float]:
+    """Return the activations of one forward-backward pass and the head's scores, in bytes.
 
-    @cached_property
-    def states(self) -> dict[str, float]:
-        return training_states(self.config, self.shape, self.way, self.devices)
+    A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
+    add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
+    """
+    element = element_bytes(config)
+    layer = (10 * shape.hidden + 4 * shape.intermediate) * element
+    kept = shape.layers * layer
+    if config.placement.gradient_checkpointing:
+        kept = shape.layers * shape.hidden * element + layer
+    scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
+    scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the weights' gradient in float32
+    return {"activations": float(tokens * kept), "head": float(scores)}
 
-    @property
-    def weights(self) -> float:
-        """Bytes of the whole weights in the policy's precision."""
-        return float(element_bytes(self.config) * self.shape.parameters)
 
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and completion."""
-        return self.config.prompt.max_tokens + self.config.explore.max_completion_tokens
+def _sampling(
+    config: Config, shape: ModelShape, way: Sharding, held: float, available: float, devices: int
+) -> dict[str, float]:
+    """Return what exploration's engine needs beside the states, `held`.
 
-    @cached_property
-    def pass_tokens(self) -> int:
-        room = self.available - sum(self.states.values()) - self._pass(HEAD_TOKENS)["head"]
-        fitting = int(room / self._pass(1)["activations"])
-        return max(self.longest, self.config.placement.micro_batch_tokens or min(fitting, MOST_PASS_TOKENS))
+    `generate` needs a cache, and whole weights if they are sharded. vLLM takes a fixed share of the device, which must
+    hold its own weights and some cache. It starts while every device still holds the policy as it was loaded: whole,
+    and in float32 without adapters. A server needs nothing here.
+    """
+    placement, element = config.placement, element_bytes(config)
+    weights, sequence = float(element * shape.parameters), _longest(config) * shape.kv_bytes_per_token(element)
+    if asks_server(config):
+        return {}
+    if uses_vllm(config, "explore"):
+        loaded = (element if config.lora.enabled else 4) * shape.parameters
+        share = max(placement.vllm.colocated_memory * available, weights + 16 * sequence)
+        return {"vLLM": share, "loaded weights": max(0.0, loaded - held)}
+    together = min(placement.generation_batch, -(-config.explore.rollouts_per_step // devices))
+    return {"key-value cache": float(together * sequence), "whole weights": weights if way.stage >= 3 else 0.0}
 
-    def explore(self) -> StageMemory:
-        """Return the larger of a pass and of sampling, beside the states."""
-        passes = self._pass_of(self.config.explore.mini_batch_rollouts)
-        sampling, field = self._sampling()
-        larger = max(passes, sampling, key=lambda parts: sum(parts.values()))
-        return self._training("explore", larger, f"placement.micro_batch_tokens or {field}")
 
-    def rft(self) -> StageMemory:
-        passes = self._pass_of(self.config.rft.batch_trajectories)
-        return self._training("rft", passes, "placement.micro_batch_tokens")
-
-    def evaluate(self) -> StageMemory:
-        """Return the memory of one engine on one device; with tensor parallelism, its part of weights and cache."""
-        placement, sequence = self.config.placement, self._sequence_bytes(self.config.longest_evaluation)
-        if uses_vllm(self.config, "evaluate"):
-            least = (self.weights + sequence) / placement.vllm.tensor_parallel
-            parts = {"vLLM": max(placement.vllm.memory * self.available, least)}
-            return StageMemory("evaluate", parts, 0.0, self.available, "raise placement.vllm.tensor_parallel")
-        parts = {"weights": self.weights, "key-value cache": float(placement.generation_batch * sequence)}
-        return StageMemory("evaluate", parts, 0.0, self.available, "lower placement.generation_batch")
-
-    def _training(self, stage: str, parts: dict[str, float], field: str) -> StageMemory:
-        lower = f"lower {field}, set placement.gradient_checkpointing to true, or {SHARD}"
-        return StageMemory(stage, {**self.states, **parts}, sum(self.states.values()), self.available, lower)
-
-    def _sequence_bytes(self, completion: int) -> int:
-        length = self.config.prompt.max_tokens + completion
-        return length * self.shape.kv_bytes_per_token(element_bytes(self.config))
-
-    def _pass_of(self, rows: int) -> dict[str, float]:
-        """Return the memory of the largest pass of an update of so many rows on all devices."""
-        return self._pass(min(self.pass_tokens, max(1, rows // self.devices) * self.longest))
-
-    def _pass(self, tokens: int) -> dict[str, float]:
-        """Return the activations of one forward-backward pass and the head's scores, in bytes.
-
-        A layer keeps about 10 h + 4 m values per token (norms, q, k, v, attention, residuals; the gated MLP); adapters
-        add few. With gradient checkpointing each layer keeps its input, and one layer at a time all values.
-        """
-        config, shape, element = self.config, self.shape, element_bytes(self.config)
-        layer = (10 * shape.hidden + 4 * shape.intermediate) * element
-        kept = shape.layers * layer
-        if config.placement.gradient_checkpointing:
-            kept = shape.layers * shape.hidden * element + layer
-        scores = min(tokens, HEAD_TOKENS) * min(shape.vocab, HEAD_COLUMNS) * element
-        scores += 0 if config.lora.enabled else 4 * shape.vocab * shape.hidden  # the weights' gradient in float32
-        return {"activations": tokens * kept, "head": float(scores)}
-
-    def _sampling(self) -> tuple[dict[str, float], str]:
-        """Return what exploration's engine needs beside the states, and the field that bounds it.
-
-        `generate` needs a cache, and whole weights if they are sharded. vLLM takes a fixed share of the device, which
-        must hold its own weights and some cache. It starts while every device still holds the policy as it was loaded:
-        whole, and in float32 without adapters. A server needs nothing here.
-        """
-        config, placement = self.config, self.config.placement
-        sequence = self._sequence_bytes(config.explore.max_completion_tokens)
-        if asks_server(config):
-            return {}, "placement.generation_batch"
-        if uses_vllm(config, "explore"):
-            loaded = (element_bytes(config) if config.lora.enabled else 4) * self.shape.parameters
-            beside = max(0.0, loaded - sum(self.states.values()))
-            vllm = max(placement.vllm.colocated_memory * self.available, self.weights + 16 * sequence)
-            return {"vLLM": vllm, "loaded weights": beside}, "placement.vllm.colocated_memory"
-        together = min(placement.generation_batch, -(-config.explore.rollouts_per_step // self.devices))
-        whole = self.weights if self.way.weights else 0.0
-        return {"key-value cache": float(together * sequence), "whole weights": whole}, "placement.generation_batch"
+def _evaluation(config: Config, shape: ModelShape, available: float) -> dict[str, float]:
+    """Return the memory of one engine on one device; with tensor parallelism, its part of weights and cache."""
+    placement, element = config.placement, element_bytes(config)
+    length = config.prompt.max_tokens + config.longest_evaluation
+    weights, sequence = float(element * shape.parameters), length * shape.kv_bytes_per_token(element)
+    if uses_vllm(config, "evaluate"):
+        least = (weights + sequence) / placement.vllm.tensor_parallel
+        return {"vLLM": max(placement.vllm.memory * available, least)}
+    return {"weights": weights, "key-value cache": float(placement.generation_batch * sequence)}

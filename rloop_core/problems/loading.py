@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
@@ -13,7 +12,7 @@ from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
 from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
-from rloop_core.verifier.limits import MAX_CHARS, unreadable
+from rloop_core.verifier.limits import unreadable
 from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict
 from rloop_core.verifier.verifier import Verifier
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 _ROWS_PER_CALL = 1024  # of `on_progress`
 MOST_ROWS = 20_000_000
 """Limit of a source: a file of a few KB can hold any number of equal rows."""
-_FORMULA = re.compile(r"[-+(]*\d[\d.,]*(?:\s*[-+*/^\u00d7\u00f7()]+\s*\d[\d.,]*\)*)+")
-_COPY_SAMPLE = 200
 
 
 def load_problems(
@@ -45,32 +42,57 @@ def load_problems(
             names the field or row and the fix.
     """
     rows, problem_columns, gold_columns = _rows(source)
-    collected = _Collected(source.name or source.source)
-    for done, (place, row) in enumerate(rows.rows):
-        if done >= MOST_ROWS:
+    # Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
+    candidates: dict[str, _Candidate] = {}
+    # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
+    by_text: dict[str, _Candidate] = {}
+    label = source.label
+    read = malformed = 0
+    for place, row in rows.rows:
+        if read >= MOST_ROWS:
             fix = "give a source of fewer rows; limit counts what is kept"
             raise ProblemsError(f"has more than {MOST_ROWS:,} rows", field=source.source, fix=fix)
-        if done % _ROWS_PER_CALL == 0:
-            on_progress(done, rows.total)
+        if read % _ROWS_PER_CALL == 0:
+            on_progress(read, rows.total)
+        read += 1
         try:
-            if isinstance(row, sources.MalformedLineError):
-                raise row
-            found = sources.problem_and_gold(row, problem_columns, gold_columns)
+            text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
         except ValueError as error:
             if source.skip_malformed:
-                collected.malformed += 1
+                malformed += 1
                 continue
             fix = "correct it, or set skip_malformed: true to skip and count such rows"
             raise ProblemsError(f"{place} {error}", field=source.source, fix=fix) from None
-        collected.add(place, found)
-    problem_set = collected.problem_set(source.limit, rows)
-    if not problem_set.problems:
-        counts = ", ".join(f"{key} {count}" for key, count in problem_set.ledger.items() if count) or "no rows"
-        fix = "give a source with at least one problem"
-        if collected.malformed:
-            fix = "leave skip_malformed out: the error names the first bad row"
+        if text not in by_text:
+            identity = problem_id(text)
+            same = candidates.get(identity)
+            if same and exact_id(same.first.problem) != exact_id(text):
+                identity = exact_id(text)
+            by_text[text] = candidates.setdefault(identity, _Candidate(Problem(identity, text, gold, label)))
+        by_text[text].add(gold, place)
+    consistent = [candidate for candidate in candidates.values() if not candidate.conflicting]
+    conflicting = [candidate for candidate in candidates.values() if candidate.conflicting]
+    problems = tuple(candidate.first for candidate in consistent[: source.limit])
+    ledger = {
+        "rows_read": read,
+        "malformed_skipped": malformed,
+        "conflicting_golds_dropped": sum(candidate.rows for candidate in conflicting),
+        "conflicting_problems": len(conflicting),
+        "duplicates_dropped": sum(candidate.rows - 1 for candidate in consistent),
+        "beyond_limit": len(consistent) - len(problems),
+        "kept": len(problems),
+    }
+    if not problems:
+        counts = ", ".join(f"{key} {count}" for key, count in ledger.items() if count) or "no rows"
+        fix = "leave skip_malformed out: the error names the first bad row" if malformed else "give one with problems"
         raise ProblemsError(f"the problem set is empty ({counts})", field=source.source, fix=fix)
-    return problem_set
+    conflicts = tuple(Conflict(each.first.id, each.first.problem, each.golds) for each in conflicting)
+    warnings = list(rows.warnings)
+    if conflicts:
+        golds = " and ".join(repr(gold[:40]) for gold in list(conflicts[0].golds)[:2])
+        what = f"{len(conflicts):,} problem{'s' * (len(conflicts) > 1)} left out, since the golds contradict each other"
+        warnings.append(f"{what}; first {conflicts[0].id}: {golds}")
+    return ProblemSet(label, problems, ledger, tuple(warnings), conflicts)
 
 
 def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[str, ...]]:
@@ -103,82 +125,12 @@ class _Candidate:
     rows: int = 0
     conflicting: bool = False
 
-
-class _Collected:
-    """Collects rows into problems.
-
-    Memory grows with the different texts, not with the rows: DAPO's 1.8 million rows hold 18 thousand texts.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.malformed = 0
-        """Number of skipped rows, counted by the caller."""
-        self._rows = self._without_system = self._ambiguous = 0
-        self._first_ambiguous = ""
-        self._by_id: dict[str, _Candidate] = {}
-        # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
-        self._by_text: dict[str, _Candidate] = {}
-
-    def add(self, place: str, found: sources.Found) -> None:
+    def add(self, gold: str, place: str) -> None:
         """Add one row."""
-        text, gold, system, others = found
-        self._rows += 1
-        self._without_system += system
-        if other := next((each for each in others if not _is_same_answer(each, gold)), None):
-            self._ambiguous += 1
-            self._first_ambiguous = self._first_ambiguous or f"{place}: {other[:40]!r} and {gold[:40]!r}"
-        candidate = self._by_text.get(text)
-        if candidate is None:
-            identity = problem_id(text)
-            same = self._by_id.get(identity)
-            if same and exact_id(same.first.problem) != exact_id(text):
-                identity = exact_id(text)
-            candidate = self._by_id.setdefault(identity, _Candidate(Problem(identity, text, gold, self.name)))
-            self._by_text[text] = candidate
-        candidate.rows += 1
-        if gold not in candidate.golds:
-            candidate.golds[gold] = place
-            if gold != candidate.first.gold and not _is_same_answer(gold, candidate.first.gold):
-                candidate.conflicting = True
-
-    def problem_set(self, limit: int | None, source: sources.Rows) -> ProblemSet:
-        """Return the first `limit` problems without contradictions, and the counts of all rows."""
-        consistent = [candidate for candidate in self._by_id.values() if not candidate.conflicting]
-        conflicting = [candidate for candidate in self._by_id.values() if candidate.conflicting]
-        problems = tuple(candidate.first for candidate in consistent[:limit])
-        ledger = {
-            "rows_read": self._rows + self.malformed,
-            "malformed_skipped": self.malformed,
-            "conflicting_golds_dropped": sum(candidate.rows for candidate in conflicting),
-            "conflicting_problems": len(conflicting),
-            "duplicates_dropped": sum(candidate.rows - 1 for candidate in consistent),
-            "beyond_limit": len(consistent) - len(problems),
-            "kept": len(problems),
-        }
-        conflicts = tuple(Conflict(each.first.id, each.first.problem, each.golds) for each in conflicting)
-        problem_set = ProblemSet(self.name, problems, ledger, (*source.warnings, *self._warnings(conflicts)), conflicts)
-        if source.digest is None or ledger["beyond_limit"] or problem_set.digest == source.digest:
-            return problem_set
-        changed = f"the problems or golds of {self.name} differ from those known at its revision"
-        return replace(problem_set, warnings=(*problem_set.warnings, changed))
-
-    def _warnings(self, conflicts: Sequence[Conflict]) -> Iterator[str]:
-        if conflicts:
-            golds = " and ".join(repr(gold[:40]) for gold in list(conflicts[0].golds)[:2])
-            what = "left out, since the golds contradict each other; first"
-            yield f"{_counted(len(conflicts), 'problem')} {what} {conflicts[0].id}: {golds}"
-        if self._without_system:
-            what = "left out: prompt.template writes the instructions"
-            yield f"{_counted(self._without_system, 'system message')} {what}"
-        if self._ambiguous:
-            rule = "in boxes or after ####, and the last is the gold (a column `answer` decides)"
-            what = f"with several answers, {rule}; first {self._first_ambiguous}"
-            yield f"{_counted(self._ambiguous, 'solution')} {what}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+        self.rows += 1
+        if gold not in self.golds:
+            self.golds[gold] = place
+            self.conflicting |= gold != self.first.gold and not _is_same_answer(gold, self.first.gold)
 
 
 def _is_same_answer(gold: str, other: str) -> bool:
@@ -191,18 +143,3 @@ def self_check(problem_set: ProblemSet, verifier: Verifier) -> list[Problem]:
     judgements = verifier.judge_many([(f"\\boxed{{{problem.gold}}}", problem.gold, True) for problem in problem_set])
     pairs = zip(problem_set, judgements, strict=True)
     return [problem for problem, judgement in pairs if judgement.verdict is not Verdict.correct]
-
-
-def answered_by_copying(problem_set: ProblemSet, verifier: Verifier) -> tuple[int, int]:
-    """Count problems whose longest formula, copied as the answer, is judged correct; return that and the sample size.
-
-    If there are many, a policy learns to copy instead of to calculate: `4 + 3` is 7. The verifier's policy
-    `arithmetic: refuse` judges such answers wrong.
-    """
-    pairs = []
-    for problem in problem_set.problems[:_COPY_SAMPLE]:
-        formulas = _FORMULA.findall(problem.problem[:MAX_CHARS])
-        if formulas:
-            pairs.append((f"\\boxed{{{max(formulas, key=len).strip()}}}", problem.gold, True))
-    judgements = verifier.judge_many(pairs)
-    return sum(judgement.verdict is Verdict.correct for judgement in judgements), min(len(problem_set), _COPY_SAMPLE)

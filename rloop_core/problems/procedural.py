@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rloop_core.errors import ProblemsError
-from rloop_core.problems.registry import PROCEDURAL_PREFIX, closest
-from rloop_core.problems.sources import Row, Rows
-
-_DEFAULT_SIZE = 100
+from rloop_core.problems.registry import GENERATED, PROCEDURAL_PREFIX, closest
+from rloop_core.problems.sources import Rows
 
 _MANY_ANSWERS = frozenset({
     "boxnet", "countdown", "cryptarithm", "graph_color", "jugs", "knight_swap", "n_queens", "palindrome_generation",
@@ -17,12 +15,6 @@ _MANY_ANSWERS = frozenset({
     "tower_of_hanoi", "word_ladder",
 })  # fmt: skip
 """Tasks with many right answers that store one or none: most right completions would be judged wrong."""
-_FORM = {
-    "fraction_simplification": "a fraction that is not simplified",
-    "polynomial_multiplication": "a product that is not expanded",
-    "prime_factorization": "a number that is not factored",
-}
-"""Tasks that ask for a form; the verifier accepts equal values in any form."""
 _ONE_ANSWER = frozenset({
     "bitwise_arithmetic", "calendar_arithmetic", "chain_sum", "circuit_logic", "color_cube_rotation",
     "complex_arithmetic", "decimal_arithmetic", "decimal_chain_sum", "dice", "emoji_mystery",
@@ -40,6 +32,7 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
         ProblemsError: There is no such task, it has many right answers, or it refuses a parameter.
     """
     import reasoning_gym
+    from reasoning_gym.dataset import ProceduralDataset
     from reasoning_gym.factory import DATASETS
 
     if task not in DATASETS:
@@ -49,29 +42,16 @@ def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[s
         what = f"a problem of reasoning_gym's {task} has many right answers, and the verifier would know at most one"
         fix = f"choose a task with one answer, such as {PROCEDURAL_PREFIX}chain_sum"
         raise ProblemsError(what, field="source", fix=fix)
-    size = size or _DEFAULT_SIZE
+    size = size or GENERATED
     try:
         entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
     except (TypeError, ValueError, AssertionError) as error:
         what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
         raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
-    return Rows(_rows(entries), size, _warnings(task, DATASETS[task][0]))
-
-
-def _rows(entries: Any) -> Iterator[Row]:
-    for number, entry in enumerate(entries, start=1):
-        yield f"entry {number}", {"problem": entry["question"], "answer": entry["answer"]}
-
-
-def _warnings(task: str, kind: Any) -> tuple[str, ...]:
-    """Return warnings about a task that accepts other answers than the stored one."""
-    from reasoning_gym.dataset import ProceduralDataset
-
-    if task in _FORM:
-        return (f"the verifier compares values: in {task}, {_FORM[task]} counts as correct",)
-    if task in _ONE_ANSWER or kind.score_answer is ProceduralDataset.score_answer:
-        return ()
-    return (
-        f"reasoning_gym judges {task} by rules of its own, the verifier by the stored answer alone: right answers in "
-        "another form count as wrong",
-    )
+    rows = ({"problem": entry["question"], "answer": entry["answer"]} for entry in entries)
+    warnings: tuple[str, ...] = ()
+    own_rules = DATASETS[task][0].score_answer is not ProceduralDataset.score_answer
+    if own_rules and task not in _ONE_ANSWER:
+        what = f"reasoning_gym judges {task} by rules of its own, the verifier by the stored answer alone"
+        warnings = (f"{what}: right answers in another form count as wrong",)
+    return Rows(((f"entry {number}", row) for number, row in enumerate(rows, start=1)), size, warnings)

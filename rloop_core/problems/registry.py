@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 PROBLEM_COLUMNS = ("problem", "question", "prompt")
 GOLD_COLUMNS = ("answer", "reward_model.ground_truth", "solution")
 PROCEDURAL_PREFIX = "reasoning_gym:"
+GENERATED = 100
+"""Problems that a generator makes if the config does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,6 @@ class HubSource:
     """Columns of the gold answer, tried in order."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """Known numbers of rows of this config at this revision, by split."""
-    digests: Mapping[str, str] = field(default_factory=dict)
-    """Known `ProblemSet.digest`s, by split."""
 
 
 REGISTRY: dict[str, HubSource] = {
@@ -49,7 +49,7 @@ REGISTRY: dict[str, HubSource] = {
         gold_columns=("solution", "answer"),
         rows={"test": 272},
     ),
-    # 500 of Omni-MATH; the paper does not name its subset. No commit is known, so only the size is pinned.
+    # 500 of Omni-MATH; the paper does not name its subset. No commit is known.
     "omni_math": HubSource(
         "reliable-agents/Omni-MATH-500", "test", gold_columns=("answer", "solution"), rows={"test": 500}
     ),
@@ -59,9 +59,8 @@ REGISTRY: dict[str, HubSource] = {
         "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
         gold_columns=("answer",),
         rows={"test": 500},
-        digests={"test": "cd7353f6a21500f257f3e154a14d97dd908ec0e41178c8a1b424756bc68bf910"},
     ),
-    # Deduplicated from the set below. Its `solution` column is the bare answer.
+    # BytedTsinghua-SIA/DAPO-Math-17k without its hundred copies of each problem. `solution` is the bare answer.
     "dapo17k": HubSource(
         "open-r1/DAPO-Math-17k-Processed",
         "train",
@@ -79,34 +78,11 @@ REGISTRY: dict[str, HubSource] = {
         problem_columns=("question",),
         gold_columns=("answer",),
         rows={"train": 7_473, "test": 1_319},
-        digests={
-            "train": "2eaac9b8154c768f411ca91bcd771a69b78ab31f17549102dc310c98ff7de64d",
-            "test": "0ee7f9f786fe1deb7bf160057ff92d05e0ba218876f86c251d581e137b4dbae9",
-        },
     ),
 }
-
-_BY_ID_ONLY = (
-    # About a hundred copies of each problem, wrapped in DAPO's instruction.
-    HubSource(
-        "BytedTsinghua-SIA/DAPO-Math-17k",
-        "train",
-        "65877096c24ffa7abc4e4fa5edb95cf3413a5674",
-        problem_columns=("prompt",),
-        gold_columns=("reward_model.ground_truth",),
-        rows={"train": 1_791_700},
-    ),
-    HubSource(
-        "KbsdJames/Omni-MATH",
-        "test",
-        "40ba231d8f16e29ecd40e6407e2c8640145a8f62",
-        gold_columns=("answer", "solution"),
-        rows={"test": 4_428},
-    ),
-)
 KNOWN_SETS = ", ".join(REGISTRY)
 """Their names, for help texts."""
-_BY_ID = {source.hub_id.casefold(): source for source in (*REGISTRY.values(), *_BY_ID_ONLY)}
+_BY_ID = {source.hub_id.casefold(): source for source in REGISTRY.values()}
 
 
 def hub_source(name: str) -> HubSource:

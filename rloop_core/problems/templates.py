@@ -17,7 +17,6 @@ from datetime import date
 from typing import Any
 
 from rloop_core.errors import ProblemsError
-from rloop_core.problems.registry import closest
 
 _BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 DAPO_BEFORE = (
@@ -65,8 +64,6 @@ def render(problem: str, template: str, tokenizer: Any = None) -> str:
     """Make the prompt of a problem. Only `chat` uses the tokenizer.
 
     Raises:
-        ProblemsError: Unknown template, or `chat` with a tokenizer that has no chat format.
+        ProblemsError: `chat` with a tokenizer that has no chat format.
     """
-    if template not in _TEMPLATES:
-        raise ProblemsError(f"unknown template {template!r}", field="template", fix=closest(template, list(TEMPLATES)))
     return _TEMPLATES[template](problem, tokenizer)

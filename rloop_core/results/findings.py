@@ -32,7 +32,6 @@ from rloop_core.results.tables import Table
 from rloop_core.results.trajectories import Sample, sample_trajectories
 from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store
-from rloop_core.training.metrics_log import drift_note
 
 SCHEMA_VERSION = 2
 Runs = Sequence[str | RunRecord]
@@ -128,8 +127,6 @@ class Report:
 def run_report(run: RunRecord) -> Report:
     """Return the report of one run, as far as it has come."""
     results = run_results(run)
-    if note := drift_note(results.steps[run.name, run.config.seed], run.config.placement.vllm.drift_alarm):
-        run.note(note)
     for sentence in effect_of_finetuning(results):
         run.note(sentence)
     return _report(run.name, results, run.store, SolvedRule())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections import defaultdict
@@ -39,26 +38,9 @@ _NAMED = re.compile(
     r"|(tokenizer|spiece|spm|sentencepiece(\.bpe)?)\.model|(source|target)\.spm|bpe\.codes"
 )
 """Files beside the weights that transformers knows by name."""
-_REMOTE_CODE = (".py", ".model", ".spm", ".jinja", ".tiktoken", ".codes", ".bpe")
-"""A model with code of its own names its files as it likes."""
 _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 """Of a weight's name: "model.layers", "27"."""
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
-
-REFUSE_REMOTE_CODE = "RLOOP_REFUSE_REMOTE_CODE"
-"""Set, to whatever value, in the environment of a worker or machine that runs no code of models."""
-
-
-def check_remote_code(policy: PolicyConfig) -> None:
-    """Refuse a policy that brings code of its own where the environment says so.
-
-    Raises:
-        ConfigError: This machine runs no such code.
-    """
-    if policy.trust_remote_code and REFUSE_REMOTE_CODE in os.environ:
-        what = f"this machine runs no code that comes with a model ({REFUSE_REMOTE_CODE} is set)"
-        fix = "set it to false, or have whoever runs this machine take the variable away"
-        raise ConfigError(what, field="policy.trust_remote_code", fix=fix)
 
 
 def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
@@ -77,7 +59,7 @@ def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-        patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", *["*.py"] * policy.trust_remote_code]
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
         options: dict[str, Any] = {"revision": policy.revision, "local_files_only": offline}
         try:
             folder = Path(snapshot_download(policy.path, allow_patterns=patterns, **options))
@@ -127,13 +109,11 @@ def context_tokens(folder: Path) -> int | None:
     return length or None
 
 
-def check_weights(folder: Path) -> None:
-    """Check that weights are as long as their headers say, and that config.json claims no more; only headers are read.
-
-    Libraries build what config.json claims, however much that is, before they look at the weights.
+def weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes of the weights in a folder, by name; only headers are read.
 
     Raises:
-        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+        ConfigError: A file is not as long as its header says, or has none.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -145,6 +125,18 @@ def check_weights(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             what = f"{file} is truncated or damaged: {error}"
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN) from error
+    return shapes
+
+
+def check_weights(folder: Path) -> None:
+    """Check that config.json claims no more than the weights' headers hold.
+
+    Libraries build what config.json claims, however much that is, before they look at the weights.
+
+    Raises:
+        ConfigError: A file is damaged, or has fewer layers or other sizes than config.json claims.
+    """
+    shapes = weight_shapes(folder)
     config = read_model_config(folder)
     inner = config.get("text_config")
     config = {**config, **(inner if isinstance(inner, dict) else {})}
@@ -162,7 +154,7 @@ def check_weights(folder: Path) -> None:
             raise ConfigError(what, field="policy.path", fix=_SAVE_AGAIN)
 
 
-def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int | None:
+def vocabulary_size(folder: Path) -> int | None:
     """Return the number of the model's embeddings, by its config.json; None if it is not stated.
 
     Raises:
@@ -171,7 +163,7 @@ def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int | N
     from transformers import AutoConfig
 
     with _loading("the configuration", folder):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code).get_text_config(decoder=True)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config(decoder=True)
     return getattr(config, "vocab_size", None)
 
 
@@ -203,7 +195,7 @@ def policy_digest(folder: Path) -> str:
     return content_digest((path.name, file_sha256(path)) for path in _policy_files(folder))
 
 
-def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Load the policy's tokenizer, padding on the left as generation needs.
 
     Raises:
@@ -213,7 +205,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
     with _loading("the tokenizer", folder):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            folder, padding_side="left", trust_remote_code=trust_remote_code
+            folder, padding_side="left", trust_remote_code=False
         )
     if tokenizer.eos_token_id is None:
         raise ConfigError("the tokenizer has no eos token", field="policy.path", fix="set one; completions end with it")
@@ -222,7 +214,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
     return tokenizer
 
 
-def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool = False) -> PreTrainedModel:
+def load_model(folder: Path, *, dtype: str, device: str) -> PreTrainedModel:
     """Load the policy's weights, safetensors only, in `dtype` ("float32" or "bfloat16") on `device`.
 
     Of the model's generation_config.json only the eos ids are read, and dropout is off: rollouts, log-probabilities and
@@ -239,7 +231,7 @@ def load_model(folder: Path, *, dtype: str, device: str, trust_remote_code: bool
         model, info = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=getattr(torch, dtype),
-            trust_remote_code=trust_remote_code,
+            trust_remote_code=False,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
@@ -346,7 +338,7 @@ def _declare(config: dict[str, Any], dtype: str) -> dict[str, Any]:
 def copy_policy_files(source: Path, target: Path) -> None:
     """Copy a policy's files except its weights, and nothing else that lies in its folder: they may be published."""
     for path in _policy_files(source):
-        if (_NAMED.fullmatch(path.name) or path.suffix in _REMOTE_CODE) and not path.name.startswith("adapter_"):
+        if _NAMED.fullmatch(path.name) and not path.name.startswith("adapter_"):
             shutil.copyfile(path, target / path.name)
 
 

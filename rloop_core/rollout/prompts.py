@@ -83,19 +83,13 @@ def _without_end(ids: list[int], is_added: list[int]) -> list[int]:
     return ids[: len(ids) - len([*takewhile(bool, reversed(is_added))])]
 
 
-def check_vocabulary(
-    folder: Path,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Iterable[EncodedProblem],
-    *,
-    trust_remote_code: bool = False,
-) -> None:
+def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[EncodedProblem]) -> None:
     """Check that the model in `folder` has an embedding for every token of the prompts, and for padding and eos.
 
     Raises:
         ConfigError: It lacks some.
     """
-    rows = vocabulary_size(folder, trust_remote_code=trust_remote_code)
+    rows = vocabulary_size(folder)
     ids = {token for prompt in prompts for token in prompt.prompt_ids}
     last: Any = max(ids | {tokenizer.pad_token_id, tokenizer.eos_token_id})
     if rows is not None and last >= rows:

@@ -14,7 +14,7 @@ from rloop_core.errors import StageError
 from rloop_core.problems import Problem
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_model, load_tokenizer
-from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.verifier import Judgement, Verdict, Verifier
 
 if TYPE_CHECKING:
@@ -82,36 +82,20 @@ def make_verifier(config: Config) -> Verifier:
     )
 
 
-def _transformers_engine(
-    config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase
-) -> RolloutEngine:
-    from rloop_core.rollout.sampler import TransformersSampler
-
-    remote = config.policy.trust_remote_code
-    model = load_model(policy, dtype=config.policy.dtype, device=device, trust_remote_code=remote)
-    return TransformersSampler(model, tokenizer)
-
-
-def _vllm_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
-    from rloop_core.rollout.vllm_engine import VllmEngine
-
-    return VllmEngine(config, policy, device, tokenizer)
-
-
-_ENGINES: dict[str, Callable[[Config, Path, str, PreTrainedTokenizerBase], RolloutEngine]] = {
-    "transformers": _transformers_engine,
-    "vllm": _vllm_engine,
-}
-"""An engine's name in `config.placement.Engine`, and the function that starts it."""
-
-
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
     """Start the engine that `placement.engine` names, with the policy loaded; vLLM runs in processes of its own.
 
     Raises:
         RLoopError: The engine is not installed, does not start, or needs more devices than there are.
     """
-    return _ENGINES[config.placement.engine](config, policy, device, tokenizer)
+    if config.placement.engine == "vllm":
+        from rloop_core.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(config, policy, device, tokenizer)
+    from rloop_core.rollout.sampler import TransformersSampler
+
+    model = load_model(policy, dtype=config.policy.dtype, device=device)
+    return TransformersSampler(model, tokenizer)
 
 
 class RecordingSampler:
@@ -121,7 +105,7 @@ class RecordingSampler:
     """
 
     def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
-        self.tokenizer = load_tokenizer(policy, trust_remote_code=config.policy.trust_remote_code)
+        self.tokenizer = load_tokenizer(policy)
         self._config, self._policy, self._device = config, policy, device
         self._started: RolloutEngine | None = None
         self._verifier = verifier
@@ -171,25 +155,37 @@ def own_batches(batches: int, share: Share) -> range:
     return range(share[0] - 1, batches, share[1])
 
 
-def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, Any]:
-    problem = completion.problem
+def trajectory_row(
+    problem: EncodedProblem, completion: str, ids: list[int], judgement: Judgement, **others: Any
+) -> dict[str, Any]:
+    """Return the columns that follow from a problem, a completion to it and its judgement, with `others`."""
     return {
-        "group_id": f"{label}-{problem.problem_id}",
-        "sample": completion.sample,
-        "policy_step": 0,
         "problem_id": problem.problem_id,
         "prompt": problem.prompt,
-        "completion": completion.text,
+        "completion": completion,
         "prompt_ids": list(problem.prompt_ids),
-        "completion_ids": completion.token_ids,
+        "completion_ids": ids,
         "answer": judgement.answer,
         "boxes": judgement.boxes,
         "gold": problem.gold,
         "verdict": str(judgement.verdict),
-        "reward": 1.0 if judgement.verdict == Verdict.correct else 0.0,
-        "length": len(completion.token_ids),
-        "finished": completion.finished,
-        "kept": False,
-        "logprob_sum": completion.logprob_sum,
-        "entropy_mean": None,
+        "length": len(ids),
+        **others,
     }
+
+
+def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, Any]:
+    return trajectory_row(
+        completion.problem,
+        completion.text,
+        completion.token_ids,
+        judgement,
+        group_id=f"{label}-{completion.problem.problem_id}",
+        sample=completion.sample,
+        policy_step=0,
+        reward=1.0 if judgement.verdict == Verdict.correct else 0.0,
+        finished=completion.finished,
+        kept=False,
+        logprob_sum=completion.logprob_sum,
+        entropy_mean=None,
+    )

@@ -254,7 +254,6 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         "load_format": "safetensors",
         "dtype": config.policy.dtype,
         "seed": 0,  # each sequence has its own
-        "trust_remote_code": config.policy.trust_remote_code,
         "generation_config": "vllm",  # ignore the model's own sampling settings
         "max_model_len": longest,
         "max_num_seqs": min(_BATCHES_IN_FLIGHT * placement.generation_batch, _MOST_SEQUENCES),

@@ -12,7 +12,6 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.rollout.policy import check_remote_code
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
@@ -30,7 +29,6 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     """
     started = time.monotonic()
     config = job.config
-    check_remote_code(config.policy)
     _show_one_gpu(job, ranks)
     _set_up_libraries(config)
 

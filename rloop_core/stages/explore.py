@@ -24,7 +24,7 @@ def run(context: StageContext) -> StageOutcome:
 
     config = context.config
     job = context.training_job()
-    tokenizer = load_tokenizer(job.policy, trust_remote_code=config.policy.trust_remote_code)
+    tokenizer = load_tokenizer(job.policy)
     problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
 
     with make_verifier(config) as verifier, context.tracked() as track:

@@ -45,7 +45,7 @@ def run(context: StageContext) -> StageOutcome:
     rates = success_rates(files)
     write_success_rates(rates, context.out / RATES_FILE)
     solved = int((rates["correct"] > 0).sum())
-    counts = {**proof.to_dict(), "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
+    counts = {**proof, "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
     metrics = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
     return StageOutcome(counts, metrics, sampled_by=engine_name(config.placement.engine) if extra else None)
 

@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 
 from rloop_core.errors import RESUMES, ConfigError, PeerLost, RLoopError, StageCrashed, error_from_data
 from rloop_core.files import replace_text
-from rloop_core.plan.sharding import sharding_named
+from rloop_core.plan.memory import sharding_of
 from rloop_core.runtime.events import Event, OnEvent, ignore_event
 from rloop_core.runtime.lifetime import die_with_parent
 from rloop_core.runtime.supervisor import GRACE_SECONDS
@@ -63,7 +63,7 @@ def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
     if config_file is None:
         _launch_by_torchrun(job, on_event)
     elif Path(config_file).is_file():
-        sharding_named(job.config)  # it refuses what is no such file; accelerate would quote it in the log
+        sharding_of(job.config)  # it refuses what is no such file; accelerate would quote it in the log
         _launch_by_accelerate(job, on_event)
     else:
         fix = "name a file of this machine; a relative path starts at the clone"

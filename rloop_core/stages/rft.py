@@ -28,9 +28,8 @@ def run(context: StageContext) -> StageOutcome:
     if table.num_rows == 0:
         if context.rank:
             return StageOutcome({}, {})
-        remote = config.policy.trust_remote_code
         theta = job.theta or job.policy
-        model = load_model(theta, dtype="float32", device="cpu", trust_remote_code=remote)
+        model = load_model(theta, dtype="float32", device="cpu")
         save_policy(model, theta, context.out / "policy", dtype=config.policy.dtype)
         return StageOutcome({"trajectories": 0, "updates": 0}, {"status": "carried"})
     prompt_ids, completion_ids = (table.column(name).to_pylist() for name in ("prompt_ids", "completion_ids"))

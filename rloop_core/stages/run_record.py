@@ -127,20 +127,15 @@ class DataRecord:
 
 
 def write_data_record(
-    store: Store,
-    config: Config,
-    inputs: Inputs,
-    golds_refused: Mapping[str, Sequence[str]],
-    training_warnings: Sequence[str] = (),
+    store: Store, config: Config, inputs: Inputs, golds_refused: Mapping[str, Sequence[str]]
 ) -> DataRecord:
-    """Write the whole record; `golds_refused` has problem ids by role, `training_warnings` join the loader's."""
+    """Write the whole record; `golds_refused` has problem ids by role."""
     labels = [("training", config.problems.label), *(("evaluation", source.label) for source in config.evaluate.sets)]
     sets = []
     for (use, label), ref in zip(labels, (inputs.training(), *inputs.evaluation()), strict=True):
         problems = read_problems(store, ref.location, ref.digest)
         refused = list(golds_refused.get(ref.role, ()))
-        warnings = [*problems.warnings, *(training_warnings if use == "training" else ())]
-        sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
+        sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, list(problems.warnings)))
     record = DataRecord(tuple(sets))
     content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
     store.write_bytes(_data_key(config.name), dump_checksummed(content, indent=1))

@@ -180,8 +180,7 @@ class StageRunner:
         stall = _seconds(self.config.placement.stage_stall_minutes)
         outcome = self._launch(job, self._events_of("preflight", -1), stall_seconds=stall, should_stop=should_stop)
         shutil.rmtree(work, ignore_errors=True)
-        golds_refused, warnings = outcome.metrics["golds_refused"], outcome.metrics["training_warnings"]
-        record = write_data_record(self.store, self.config, self.inputs, golds_refused, warnings)
+        record = write_data_record(self.store, self.config, self.inputs, outcome.metrics["golds_refused"])
         for note in record.notes():
             self._note_preflight(note)
         return {**outcome.counts, "training problems left out": record.left_out}

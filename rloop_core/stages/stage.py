@@ -56,7 +56,7 @@ class Stage:
 
 def model_identity(config: Config) -> dict[str, Any]:
     """Return the identity of a stage that loads a policy."""
-    policy = {"dtype": config.policy.dtype, "trust_remote_code": config.policy.trust_remote_code}
+    policy = {"dtype": config.policy.dtype, "trust_remote_code": False}
     return {"policy": policy, "seed": config.seed}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, InvalidCombination, check_context, make_config
+from rloop_core.config import Config, check_context, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
@@ -166,7 +166,7 @@ def _fitted(config: Config, context: int | None, longest: int) -> Config:
     fitted = config.model_copy(update={"prompt": prompt, "explore": explore})
     try:
         check_context(fitted, context, "the model's config.json")
-    except InvalidCombination as impossible:
+    except ConfigError as impossible:
         raise ConfigError(impossible.what, field="--max-tokens", fix="lower it") from None
     return fitted
 

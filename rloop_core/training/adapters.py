@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 from rloop_core.config import Config
@@ -15,32 +14,15 @@ _WRAPPED = "base_model.model."
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.weight", ".lora_B.default.weight"
 
 
-def check_adapters(config: Config, folder: Path) -> None:
-    """Check that peft is installed, and that the policy in `folder` has the layers that get adapters.
+def check_adapters(config: Config) -> None:
+    """Check that peft is installed if adapters are trained.
 
     Raises:
-        ConfigError: peft or a layer is missing.
+        ConfigError: It is not.
     """
-    from safetensors import safe_open
-
-    if not config.lora.enabled:
-        return
-    if find_spec("peft") is None:
+    if config.lora.enabled and find_spec("peft") is None:
         fix = "pip install 'rloop[lora]', or set lora.rank to 0 to train all weights"
         raise ConfigError("adapters need the package peft, which is not installed", field="lora.rank", fix=fix)
-    wanted = config.lora.target_modules
-    if isinstance(wanted, str):
-        return
-    layers = []
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="numpy") as weights:
-            names = [name for name in weights.keys() if len(weights.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-            layers += [name.removesuffix(".weight") for name in names]
-    for name in wanted:
-        if not any(layer == name or layer.endswith(f".{name}") for layer in layers):
-            known = sorted({layer.rpartition(".")[2] for layer in layers if ".layers." in layer})
-            fix = f"name some of {', '.join(known[:12])}" if known else "set it to all-linear"
-            raise ConfigError(f"the policy has no layer {name!r}", field="lora.target_modules", fix=fix)
 
 
 def adapter_settings(config: Config, stage: Literal["explore", "rft"]) -> Any | None:
@@ -54,7 +36,7 @@ def adapter_settings(config: Config, stage: Literal["explore", "rft"]) -> Any | 
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout if stage == "rft" else 0.0,
-        target_modules=lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules),
+        target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
 

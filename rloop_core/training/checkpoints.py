@@ -1,15 +1,12 @@
 """Checkpoints of a phase: a marker, written last, lists the files that a resume needs, of all ranks.
 
 Besides the checkpoint's own files these are the shards, snapshots and metrics of all RL steps up to it, which nothing
-would write again. Sizes tell missing, emptied and truncated files at the price of one `stat` each. Small files of the
-checkpoint (random states, schedule, trainer state, adapters) and the metrics have a SHA-256 too. A flipped bit in a
-larger file goes unnoticed: the states of a 7B policy have 84 GB, which would be read once more for each checkpoint and
-each start.
+would write again. Sizes tell missing, emptied and truncated files at the price of one `stat` each. A flipped bit goes
+unnoticed: the states of a 7B policy have 84 GB, which would be read once more for each checkpoint and each start.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +19,6 @@ from rloop_core.trajectories.shards import winning_shards
 
 MARKER = "rloop-complete.json"
 METRICS = "metrics.jsonl"
-_DIGESTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,8 @@ class Checkpoint:
     """Position in the problem stream."""
     ranks: int
     """Processes that made it; it holds the random state of each."""
-    files: dict[str, tuple[int, str | None]]
-    """Size and, of small files, SHA-256 of all that a resume needs, by path below the phase's work folder."""
+    files: dict[str, int]
+    """Sizes of all files that a resume needs, by path below the phase's work folder."""
     folder: Path = Path()
 
 
@@ -63,15 +59,10 @@ def mark_complete(folder: Path, updates: int, cursor: int, ranks: int, views: It
 
     A shared file system may show a file that another machine has just written too short, but never too long.
     """
-    work = folder.parent.parent
     sizes: dict[str, int] = {}
     for view in views:
         sizes |= {name: max(size, sizes.get(name, 0)) for name, size in view.items()}
-    files = {}
-    for name, size in sorted(sizes.items()):
-        small = size <= _DIGESTED_BYTES and (name == METRICS or folder in (work / name).parents)
-        files[name] = (size, _sha256(work / name, size) if small else None)
-    marker = Checkpoint(updates, cursor, ranks, files)
+    marker = Checkpoint(updates, cursor, ranks, dict(sorted(sizes.items())))
     replace_text(folder / MARKER, _MARKER.dump_json(marker, exclude={"folder"}).decode())
 
 
@@ -107,19 +98,11 @@ def last_checkpoint(
 
 def _damage(work: Path, checkpoint: Checkpoint) -> str | None:
     """Return what a checkpoint's files lack; None if they are whole. Metrics of later RL steps may follow its own."""
-    for name, (size, digest) in checkpoint.files.items():
+    for name, size in checkpoint.files.items():
         path = work / name
         if not path.is_file():
             return f"{name} is missing"
         found = path.stat().st_size
         if found < size or (found > size and name != METRICS):
             return f"{name} has {found} of {size} bytes"
-        if digest and _sha256(path, size) != digest:
-            return f"{name} was altered"
     return None
-
-
-def _sha256(path: Path, size: int) -> str:
-    """Return the SHA-256 of a file's first bytes."""
-    with open(path, "rb") as stream:
-        return hashlib.sha256(stream.read(size)).hexdigest()

@@ -81,9 +81,8 @@ def make_trainer(
     if asks_server(job.config) and job.rank == 0:
         check_server(job.config)
         keep_weights_here(job.config)
-    remote = job.config.policy.trust_remote_code
-    tokenizer = load_tokenizer(job.policy, trust_remote_code=remote)
-    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote)
+    tokenizer = load_tokenizer(job.policy)
+    model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
     answer = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:

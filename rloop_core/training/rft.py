@@ -74,8 +74,7 @@ def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
 
     unset_hf_deepspeed_config()  # under ZeRO-3 it would share theta_i out over ranks that do not load it
     share = job.config.rft.interpolation
-    remote = job.config.policy.trust_remote_code
-    theta = load_model(job.theta or job.policy, dtype="float32", device="cpu", trust_remote_code=remote).state_dict()
+    theta = load_model(job.theta or job.policy, dtype="float32", device="cpu").state_dict()
     return {
         name: torch.lerp(theta[name], value.detach().to("cpu", torch.float32), share) for name, value in tuned.items()
     }
@@ -87,13 +86,13 @@ def make_trainer(
     """Make the SFTTrainer of `finetune`; benchmarks leave updates to TRL, which pads each to its longest row."""
     from trl import SFTTrainer
 
-    settings, remote = job.config.rft, job.config.policy.trust_remote_code
+    settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
     trainer = (_trainer_class(padding) if by_tokens else SFTTrainer)(
-        model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device, trust_remote_code=remote),
+        model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device),
         args=sft_config(job, _updates(job, len(prompt_ids))),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),
-        processing_class=load_tokenizer(job.policy, trust_remote_code=remote),
+        processing_class=load_tokenizer(job.policy),
         peft_config=adapter_settings(job.config, "rft"),
     )
     trainer.micro_batch_tokens = job.config.placement.pass_tokens

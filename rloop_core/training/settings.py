@@ -125,14 +125,12 @@ def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> 
         "max_grad_norm": stage.max_grad_norm,
         "bf16": config.policy.dtype == "bfloat16",
         "gradient_checkpointing": placement.gradient_checkpointing,
-        "use_liger_kernel": placement.liger_kernels,
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "report_to": "none",  # it would log by optimizer update; see rloop_core.trackers
         "disable_tqdm": True,
         "ddp_timeout": math.ceil(60 * placement.collective_timeout_minutes),
         "use_cpu": job.device == "cpu",
-        "trust_remote_code": config.policy.trust_remote_code,
     }
 
 

@@ -22,6 +22,7 @@ from rloop_core.config import ExploreConfig
 from rloop_core.errors import StageError
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
+from rloop_core.rollout.recording import trajectory_row
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import server_errors
 from rloop_core.training.adapters import keep_frozen_weights_in_sync
@@ -141,53 +142,37 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         share = len(indices) // self.accelerator.num_processes
         rank = self.accelerator.process_index
         mine = [self._problems[index] for index in indices[rank * share : (rank + 1) * share]]
-        inputs = [
-            {"prompt": problem.prompt, "gold": problem.gold, "problem_id": problem.problem_id}
-            for problem in mine
-            for _ in range(size)
-        ]
+        inputs = [{"prompt": problem.prompt, "gold": problem.gold} for problem in mine for _ in range(size)]
         self._rollout_statistics = None
         output = super()._generate_and_score_completions(inputs)
         correct = [judgement.verdict == Verdict.correct for judgement in self._answer_reward.judgements]
         groups = informative_groups(correct, size) if self._sampling.enabled else list(range(len(mine)))
         names = [group_id(step, rank, round_index, group) for group in range(len(mine))]
         batch.add(output, {names[group]: group for group in groups})
-        return self._rows(names, inputs, output)
+        return self._rows(names, mine, output)
 
     def _rows(
-        self, names: list[str], inputs: list[dict[str, Any]], output: dict[str, torch.Tensor]
+        self, names: list[str], problems: list[EncodedProblem], output: dict[str, torch.Tensor]
     ) -> list[dict[str, Any]]:
         """Return the record rows of one round, without `kept`: whether a group is in the update shows later."""
-        size = self.explore.group_size
-        prompt_ids = _unpadded(output["prompt_ids"], output["prompt_mask"])
-        completion_ids = _unpadded(output["completion_ids"], output["completion_mask"])
+        answer = self._answer_reward
+        ids = _unpadded(output["completion_ids"], output["completion_mask"])
         log_probs, entropies = self._statistics_of(output["completion_mask"])
-        local = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
-        rewards = self._last_rewards[local].tolist()
+        first = self.accelerator.process_index * len(ids)
+        rewards = self._last_rewards[first : first + len(ids)].tolist()
         rows = []
-        for index, (problem, judgement) in enumerate(zip(inputs, self._answer_reward.judgements, strict=True)):
-            group, sample = divmod(index, size)
-            rows.append(
-                {
-                    "group_id": names[group],
-                    "sample": sample,
-                    "policy_step": self.state.global_step,
-                    "problem_id": problem["problem_id"],
-                    "prompt": problem["prompt"],
-                    "completion": self._answer_reward.completions[index],
-                    "prompt_ids": prompt_ids[index],
-                    "completion_ids": completion_ids[index],
-                    "answer": judgement.answer,
-                    "boxes": judgement.boxes,
-                    "gold": problem["gold"],
-                    "verdict": str(judgement.verdict),
-                    "reward": rewards[index],
-                    "length": len(completion_ids[index]),
-                    "finished": self._answer_reward.is_finished(completion_ids[index]),
-                    "logprob_sum": log_probs[index],
-                    "entropy_mean": entropies[index],
-                }
-            )
+        for index, judgement in enumerate(answer.judgements):
+            group, sample = divmod(index, self.explore.group_size)
+            own = {
+                "group_id": names[group],
+                "sample": sample,
+                "policy_step": self.state.global_step,
+                "reward": rewards[index],
+                "finished": answer.is_finished(ids[index]),
+                "logprob_sum": log_probs[index],
+                "entropy_mean": entropies[index],
+            }
+            rows.append(trajectory_row(problems[group], answer.completions[index], ids[index], judgement, **own))
         return rows
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> tuple[Any, Any]:

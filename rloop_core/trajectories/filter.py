@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -172,9 +171,7 @@ def _choose(
     import polars as pl
 
     hard = rates.filter(_in_band(threshold))
-    eligible = hard.filter(
-        (pl.col("attempts") >= settings.min_attempts) & (pl.col("correct") >= settings.min_successes)
-    )
+    eligible = hard.filter(pl.col("attempts") >= settings.min_attempts)
     counts = [
         (int(rates["attempts"].sum()), rates.height),
         (int(rates["correct"].sum()), int((rates["correct"] > 0).sum())),
@@ -187,40 +184,20 @@ def _choose(
         record.filter(wanted).sink_parquet(  # all columns, in the order of the record
             candidates, compression="lz4", row_group_size=ROW_GROUP_ROWS, maintain_order=True, engine="streaming"
         )
-        rows = _keys(candidates).sort(CANONICAL_ORDER, maintain_order=True)
-        finished = rows.filter(pl.col("finished") | (not settings.drop_truncated))
-        single = finished.filter((pl.col("boxes") <= 1) | (not settings.drop_multiple_boxes))
+        keys = [*CANONICAL_ORDER, "problem_id", "finished", "boxes", *["completion_ids"] * settings.deduplicate]
+        written = pl.scan_parquet(candidates, glob=False, hive_partitioning=False)
+        rows = written.select(keys).with_row_index("row").sort(CANONICAL_ORDER, maintain_order=True).collect()
+        finished = rows.filter(pl.col("finished"))
+        single = finished.filter(pl.col("boxes") <= 1)
         distinct = single
         if settings.deduplicate:
-            distinct = single.unique(["problem_id", "digest"], keep="first", maintain_order=True)
+            distinct = single.unique(["problem_id", "completion_ids"], keep="first", maintain_order=True)
         capped = _within_cap(distinct, settings.max_per_problem, seed)
         counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, capped)]
         chosen = capped["row"].to_numpy().astype(np.int64)
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
     ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
     return ledger, chosen
-
-
-def _keys(candidates: Path) -> pl.DataFrame:
-    """Return index, small columns, and a 128-bit digest of the completion's token ids, of every candidate.
-
-    Completions are read one row group at a time: all of them could be gigabytes.
-    """
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    small = [*CANONICAL_ORDER, "problem_id", "finished", "boxes"]
-    frames = []
-    with pq.ParquetFile(candidates) as file:
-        for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=[*small, "completion_ids"]):
-            ids = batch.column("completion_ids")
-            values, offsets = ids.values.to_numpy(zero_copy_only=False), ids.offsets.to_numpy()
-            digests = [
-                hashlib.blake2b(values[start:end].tobytes(), digest_size=16).digest()
-                for start, end in pairwise(offsets)
-            ]
-            frames.append(pl.DataFrame(batch.select(small)).with_columns(pl.Series("digest", digests, dtype=pl.Binary)))
-    return pl.concat(frames).with_row_index("row")
 
 
 def _within_cap(rows: pl.DataFrame, cap: int | None, seed: int) -> pl.DataFrame:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -125,17 +125,13 @@ def gather_rows(path: str | Path, order: npt.NDArray[np.int64], cached_groups: i
     with pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        cache: OrderedDict[int, pa.Table] = OrderedDict()
+        read = lru_cache(cached_groups)(file.read_row_group)
         for begin in range(0, len(order), ROW_GROUP_ROWS):
             wanted = order[begin : begin + ROW_GROUP_ROWS]
             groups = np.searchsorted(starts, wanted, side="right") - 1
             pieces, placed = [], []
             for group in np.unique(groups).tolist():
-                if group not in cache:
-                    cache[group] = file.read_row_group(group)
-                    if len(cache) > cached_groups:
-                        cache.popitem(last=False)
                 positions = np.flatnonzero(groups == group)
-                pieces.append(cache[group].take(pa.array(wanted[positions] - starts[group])))
+                pieces.append(read(group).take(pa.array(wanted[positions] - starts[group])))
                 placed.append(positions)
             yield pa.concat_tables(pieces).take(pa.array(np.argsort(np.concatenate(placed), kind="stable")))

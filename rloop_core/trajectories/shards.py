@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +48,10 @@ class ShardName:
 
 
 def write_shard(directory: str | Path, step: int, rank: int, attempt: int, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write the rollouts of one rank in one RL step; the file is complete and synced when this returns.
-
-    Raises:
-        StageError: Rows differ from the schema, or have another step, rank or attempt.
-    """
-    table = to_table(rows)
-    for column, value in (("step", step), ("rank", rank), ("attempt", attempt)):
-        others = set(table[column].to_pylist()) - {value}
-        if others:
-            what = f"the shard of {column} {value} was given rows of {column} {min(others)}"
-            raise StageError(what, field="trajectories")
+    """Write the rollouts of one rank in one RL step; the file is complete and synced when this returns."""
     path = Path(directory) / ShardName(step, rank, attempt).format()
     with DeterministicWriter(path, TRAJECTORY_SCHEMA) as writer:
-        writer.write(table)
+        writer.write(to_table(rows))
     return path
 
 
@@ -125,47 +115,30 @@ def consolidate(paths: Sequence[str | Path], out_dir: str | Path, rows_per_file:
     """Write all rows of `paths` to `part-00000.parquet` and so on, in canonical order (step, rank, group, sample).
 
     The parts depend on the rows and `rows_per_file` alone, not on the input files, which come in any order; ranges
-    of (step, rank) must not overlap. A few input row groups are in memory at a time. `out_dir` holds nothing yet.
+    of (step, rank) do not overlap. A few input row groups are in memory at a time. `out_dir` holds nothing yet.
 
     Raises:
-        StageError: There are no rows, a file has another schema, or files overlap (attempts of one step, most likely).
+        StageError: There are no rows, or a file has another schema.
     """
     import pyarrow.parquet as pq
 
     spans = []
-    for path in paths:
+    for path in map(Path, paths):
         check_schema(path)
         keys = pq.read_table(path, columns=["step", "rank"]).group_by(["step", "rank"]).aggregate([]).to_pylist()
-        if places := sorted((key["step"], key["rank"]) for key in keys):
-            spans.append((places[0], places[-1], Path(path)))
-    spans.sort()
+        if keys:
+            spans.append((min((key["step"], key["rank"]) for key in keys), path))
     if not spans:
         raise StageError("there are no trajectories to consolidate", field="trajectories")
-    for (_, last, path), (first, _, other) in pairwise(spans):
-        if first <= last:
-            what = f"{path.name} and {other.name} both hold (step {first[0]}, rank {first[1]})"
-            fix = "consolidate the winning shards only"
-            raise StageError(what, field="trajectories", fix=fix)
+    tables = chain.from_iterable(_sorted_rows(path) for _, path in sorted(spans))
     parts: list[Path] = []
-    writer: DeterministicWriter | None = None
-    try:
-        for table in chain.from_iterable(_sorted_rows(path) for _, _, path in spans):
-            while table.num_rows:
-                if writer is None:
-                    parts.append(Path(out_dir) / f"part-{len(parts):05d}.parquet")
-                    writer = DeterministicWriter(parts[-1], TRAJECTORY_SCHEMA)
-                room = rows_per_file - writer.rows
+    table = next(tables, None)
+    while table is not None:
+        parts.append(Path(out_dir) / f"part-{len(parts):05d}.parquet")
+        with DeterministicWriter(parts[-1], TRAJECTORY_SCHEMA) as writer:
+            while table is not None and (room := rows_per_file - writer.rows):
                 writer.write(table.slice(0, room))
-                table = table.slice(room)
-                if writer.rows == rows_per_file:
-                    writer.commit()
-                    writer = None
-        if writer is not None:
-            writer.commit()
-    except BaseException:
-        if writer is not None:
-            writer.abandon()
-        raise
+                table = table.slice(room) if table.num_rows > room else next(tables, None)
     return parts
 
 

@@ -6,7 +6,6 @@ A success rate over a partial record is biased and looks like any other number, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rloop_core.errors import StageError
@@ -15,27 +14,12 @@ from rloop_core.trajectories.schema import scan
 _LISTED = 5  # of the offending items, in an error
 
 
-@dataclass(frozen=True, slots=True)
-class CompletenessReport:
-    """Counts of a complete record. Groups of a step are counted over all ranks."""
-
-    steps: int
-    ranks: int
-    groups: int
-    trajectories: int
-    problems: int
-    min_groups_in_a_step: int
-    max_groups_in_a_step: int
-
-    def to_dict(self) -> dict[str, int]:
-        """Return plain JSON values."""
-        return asdict(self)
-
-
 def prove_complete(
     paths: Sequence[str | Path], *, steps: int, ranks: int, group_size: int, min_groups_per_step: int
-) -> CompletenessReport:
-    """Check that `paths` hold the whole phase, each rollout once. Memory grows with the number of groups.
+) -> dict[str, int]:
+    """Check that `paths` hold the whole phase, each rollout once, and return its counts, of groups over all ranks.
+
+    Memory grows with the number of groups.
 
     Args:
         paths: Trajectory files, together the phase.
@@ -89,12 +73,12 @@ def prove_complete(
             more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
             what = f"the record is not complete: {len(found)} {kind}: {named}{more}"
             raise StageError(what, field="trajectories", fix=fix)
-    return CompletenessReport(
-        steps=steps,
-        ranks=ranks,
-        groups=groups.height,
-        trajectories=int(groups["rows"].sum()),
-        problems=groups["problem_id"].n_unique(),
-        min_groups_in_a_step=of_step["len"].min(),  # type: ignore[arg-type]
-        max_groups_in_a_step=of_step["len"].max(),  # type: ignore[arg-type]
-    )
+    return {
+        "steps": steps,
+        "ranks": ranks,
+        "groups": groups.height,
+        "trajectories": int(groups["rows"].sum()),
+        "problems": groups["problem_id"].n_unique(),
+        "min_groups_in_a_step": of_step["len"].min(),  # type: ignore[dict-item]
+        "max_groups_in_a_step": of_step["len"].max(),  # type: ignore[dict-item]
+    }

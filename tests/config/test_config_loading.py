@@ -36,7 +36,6 @@ def test_shipped_configs_load(path):
         ),
         ("problems: {source: gsm8k}\nexplore: {overlong: {penality: 1.0}}", "explore.overlong.penality", "'penalty'"),
         ("problems: {source: gsm8k}\nzzzz: 1", "zzzz", "known here: arm, evaluate"),
-        ("problems: {source: gsm8k}\ndecontaminate: {mode: drop}", "decontaminate", "rloop problems TRAIN --against"),
         ("explore: {steps: 3}", "problems", "add it"),
     ],
 )
@@ -110,7 +109,7 @@ def test_aliases_cannot_make_a_small_file_large(load):
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
     )
-    with pytest.raises(ConfigError, match=r"a1\.0: is an alias.*line 2"):
+    with pytest.raises(ConfigError, match=r"\(line 2\): aliases are not read"):
         load(bomb)
 
 
@@ -129,7 +128,7 @@ def test_plain_values_have_the_same_limits_as_files():
     ["seed: 1\nproblems: {source: gsm8k}\nseed: 2", "problems: {source: gsm8k, 'source': math500}"],
 )
 def test_a_key_given_twice_is_refused(load, text):
-    with pytest.raises(ConfigError, match="given twice \\(line"):
+    with pytest.raises(ConfigError, match="is given twice"):
         load(text)
 
 
@@ -137,12 +136,13 @@ def test_a_key_given_twice_is_refused(load, text):
     ("text", "said"),
     [
         ("a: [1, 2", "not valid YAML"), ("a: b: c", "not valid YAML (line 1)"), ("- 1\n- 2", "not a mapping"),
-        ("", "not a mapping"), ("? [a, b]\n: 1", "a key is not a name (line 1"),
-        ("problems: &p {source: gsm8k, params: *p}", "problems.params: is an alias"),
-        ("x: !!python/object/apply:os.system ['true']", "x: has the tag"), ("x: !!set {a, b}", "x: has the tag"),
-        ("seed: !!int abc", "seed: is not a whole number"), (f"seed: {'9' * 5000}", "seed: has more than 18 digits"),
-        ("problems: " + "[" * 5000, "problems.0.0.0.0"), ("? " * 5000, "a key is not a name (line 1"),
-        ('name: "\\ud800"', "name: holds half a character"), (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
+        ("", "not a mapping"), ("? [a, b]\n: 1", "a key is no name"),
+        ("problems: &p {source: gsm8k, params: *p}", "aliases are not read"),
+        ("x: !!python/object/apply:os.system ['true']", "constructor for the tag"),
+        ("x: !!set {a, b}", "constructor for the tag"), ("x: !!map 3", "expected a mapping"),
+        ("seed: !!int abc", "not what its tag says"), (f"seed: {'9' * 5000}", "seed: Input should be a valid integer"),
+        ("problems: " + "[" * 5000, "nested deeper"), ("? " * 5000, "nested deeper"),
+        ('name: "\\ud800"', "holds half a character"), (f"name: {'x' * 300_000}", "is longer than 256 KiB"),
     ],
 )  # fmt: skip
 def test_malformed_config_files_are_refused_in_one_line(load, text, said):

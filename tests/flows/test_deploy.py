@@ -374,7 +374,7 @@ def test_a_failure_and_an_empty_expert_set_are_told_to_the_block_that_was_named(
         assert "prefect.flow-run.Failed" in told[0]["subject"]
         assert "the fix is to do it otherwise" in told[0]["body"] and run["id"] in told[0]["body"]
 
-        nothing = ["filter.min_successes=1000", "explore.steps=1", "iterations=1", "evaluate.sets=[]"]
+        nothing = ["filter.min_attempts=1000", "explore.steps=1", "iterations=1", "evaluate.sets=[]"]
         given = [part for one in nothing for part in ("--set", one)]
         server.call(
             "rloop_core", "run", "--config", str(SMOKE), "--name", "poor", "--store", str(tmp_path / "s"), *given

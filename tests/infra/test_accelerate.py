@@ -125,23 +125,21 @@ def test_deepspeeds_settings_make_a_plugin(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("name", "sharded", "deepspeed", "offloaded"),
+    ("file", "sharding"),
     [
-        ("ddp", "", False, ""),
-        ("fsdp", "weights gradients optimizer", False, ""),
-        ("zero2", "gradients optimizer", True, ""),
-        ("zero3", "weights gradients optimizer", True, ""),
-        ("zero2-offload", "gradients optimizer", True, "optimizer"),
-        ("zero3-offload", "weights gradients optimizer", True, "optimizer weights"),
+        ("ddp", ("DDP", 0, False, False, False)),
+        ("fsdp", ("FSDP", 3, False, False, False)),
+        ("zero2", ("ZeRO-2", 2, True, False, False)),
+        ("zero3", ("ZeRO-3", 3, True, False, False)),
+        ("zero2-offload", ("ZeRO-2", 2, True, True, False)),
+        ("zero3-offload", ("ZeRO-3", 3, True, True, True)),
     ],
 )
-def test_the_memory_model_reads_the_sharding_of_every_file(name, sharded, deepspeed, offloaded) -> None:
-    from rloop_core.plan.sharding import sharding_named
+def test_the_memory_model_reads_the_sharding_of_every_file(file, sharding) -> None:
+    from rloop_core.plan.memory import Sharding, sharding_of
 
-    way = sharding_named(small_config(placement={"accelerate_config": str(ROOT / f"infra/accelerate/{name}.yaml")}))
-    assert way is not None and way.deepspeed is deepspeed
-    assert [kind for kind in ("weights", "gradients", "optimizer") if getattr(way, kind)] == sharded.split()
-    assert [kind for kind in ("optimizer", "weights") if getattr(way, f"offload_{kind}")] == offloaded.split()
+    placement = {"accelerate_config": str(ROOT / f"infra/accelerate/{file}.yaml")}
+    assert sharding_of(small_config(placement=placement)) == Sharding(*sharding)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +154,11 @@ def test_the_memory_model_reads_the_sharding_of_every_file(name, sharded, deepsp
 )
 def test_an_invalid_accelerate_config_is_named_and_not_quoted(tmp_path, content, where):
     """A run's parameters may name any file of the worker, and the UI shows the error."""
-    from rloop_core.plan.sharding import sharding_named
+    from rloop_core.plan.memory import sharding_of
 
     path = tmp_path / "accelerate.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError) as refused:
-        sharding_named(small_config(placement={"accelerate_config": str(path)}))
+        sharding_of(small_config(placement={"accelerate_config": str(path)}))
     assert refused.value.what == f"{path} is no accelerate config{where}"
     assert "hunter2" not in "".join(traceback.format_exception(refused.value))

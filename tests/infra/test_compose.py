@@ -57,10 +57,6 @@ def test_a_service_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
     assert not any(volume.startswith(("/", ".", "~")) for volume in service.get("volumes", []))
 
 
-def test_workers_run_no_code_of_models() -> None:
-    assert all(SERVICES[name]["environment"]["RLOOP_REFUSE_REMOTE_CODE"] for name in ("worker-cpu", "worker-gpu"))
-
-
 @pytest.mark.process
 def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics(tmp_path: Path) -> None:
     """With the settings of the compose file, which are those of the manifests."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from typing import Any
@@ -55,7 +54,7 @@ FREE = [
         {"env": {name: "x"}}
         for name in (
             *("PATH", "PYTHONPATH", "LD_PRELOAD", "HF_ENDPOINT", "HF_MODULES_CACHE", "AWS_ENDPOINT_URL", "HTTPS_PROXY"),
-            *("PREFECT_API_URL", "PREFECT_HOME", "RLOOP_REFUSE_REMOTE_CODE", "NCCL_NET_PLUGIN", "WANDB_BASE_URL"),
+            *("PREFECT_API_URL", "PREFECT_HOME", "NCCL_NET_PLUGIN", "WANDB_BASE_URL"),
         )
     ),
     {"env.PYTHONPATH": "x"},
@@ -71,18 +70,6 @@ def test_no_job_variable_of_a_run_reaches_the_workers_secrets(kind: str, values:
     schema = _template(kind)["variables"]
     assert not is_valid(values, schema)
     assert is_valid({"env": {"HF_HOME": "/models", "RLOOP_CREDENTIALS_BLOCK": "store-keys"}, "name": "x"}, schema)
-
-
-@pytest.mark.process
-def test_containers_of_the_pools_run_no_code_of_models() -> None:
-    from prefect.workers.base import BaseJobConfiguration
-
-    values = {"env": {"HF_HOME": "/models"}}
-    asks_nobody: Any = object()  # without a client, Prefect would start a server
-    made = asyncio.run(BaseJobConfiguration.from_template_and_values(_template("docker"), values, client=asks_nobody))
-    assert made.env == {"RLOOP_REFUSE_REMOTE_CODE": "1", "HF_HOME": "/models"} | _defaults("docker")["env"]
-    job = _rendered("kubernetes")["job_manifest"]["spec"]["template"]["spec"]
-    assert job["containers"][0]["env"] == [{"name": "RLOOP_REFUSE_REMOTE_CODE", "value": "1"}]  # the worker adds to it
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import re
+import string
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
-from rloop_core.problems import Problem, ProblemSet, load_problems, problem_id, render
-from rloop_core.problems.contamination import EvaluationSet, Match, find_matches
-from rloop_core.problems.wording import without_brackets, words
+from rloop_core.problems import Problem, ProblemSet, contamination, load_problems, problem_id, render
+from rloop_core.problems.contamination import EvaluationSet, Match, find_matches, words
+from tests.verifier.growth import grows_linearly
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 TRAIN = (
@@ -25,27 +25,23 @@ TRAIN = (
     "Zurich an hour later and travels west at 95 kilometers an hour. How far from Bern do the two trains meet?"
 )
 OTHER = "Emma has twelve red marbles and gives a third of them to her little brother. How many does she keep herself?"
-AIME = (
-    "can be written as $\\frac{m}{n}$, where $m$ and $n$ are relatively prime positive integers. Find $m+n$. "
-    "Express your answer as an integer from 0 to 999."
-)
 
 
 def problem_set(*texts: str, name: str = "set") -> ProblemSet:
     return ProblemSet(name, tuple(Problem(problem_id(text), text, "1", name) for text in texts), {"kept": len(texts)})
 
 
-def found(training: list[str], evaluation: list[str], equal_only: bool = False, **rules: float) -> list[Match]:
+def found(training: list[str], evaluation: list[str], equal_only: bool = False) -> list[Match]:
     against = [EvaluationSet("test", problem_set(*evaluation, name="test"), equal_only)]
-    return find_matches(problem_set(*training, name="train"), against, **rules)  # type: ignore[arg-type]
+    return find_matches(problem_set(*training, name="train"), against)
 
 
 def copies(matches: list[Match]) -> set[str]:
-    return {match.training_id for match in matches if match.contaminated}
+    return {match.training_id for match in matches}
 
 
 def contaminated(training: str, evaluation: str) -> bool:
-    return bool(copies(found([training], [evaluation])))
+    return bool(found([training], [evaluation]))
 
 
 def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found():
@@ -54,12 +50,6 @@ def test_reordered_sentences_an_added_preface_and_a_few_changed_words_are_found(
         (match,) = found([text], [TRAIN])
         assert (match.kind, match.same_numbers) == ("overlap", True)
         assert match.containment >= 0.85
-
-
-def test_boilerplate_and_wrappers_alone_contaminate_nothing():
-    one = f"The probability that a random chord of a circle is longer than its radius {AIME}"
-    two = f"The share of seats that a party of forty members wins in a parliament {AIME}"
-    assert found([render(one, "answer-line")], [render(two, "answer-line")]) == []
 
 
 def test_a_phrase_of_many_evaluation_problems_contaminates_nothing():
@@ -88,44 +78,23 @@ def test_other_numbers_count_only_with_enough_of_the_text_and_the_match_says_so(
     assert not contaminated(re.sub(r"\d+", lambda one: str(int(one[0]) + 1), short), short), "no 13 words in a row"
 
 
-def test_a_shared_run_within_another_problem_is_a_near_miss_and_kept():
-    story = "in the old wooden box under the bed of the landlord there are many coins"
-    one = f"Anna found that {story}. She takes six of them each day. When is it empty?"
-    two = f"Every Monday a thief comes, for {story}, and half of what he finds he drops in the street. What remains?"
-    (match,) = found([one, OTHER], [two])
-    assert match.kind == "near miss" and match.containment < 0.6 and not match.contaminated
-    assert copies(found([one, OTHER], [two], containment=0.1)) == {problem_id(one)}
-    assert found([one, OTHER], [two], ngram=16) == []
-    exactly = Fraction(match.containment).limit_denominator(60)  # the match has it rounded
-    least = exactly.numerator / exactly.denominator
-    assert copies(found([one], [two], containment=least)), "the least share counts"
-    assert not copies(found([one], [two], containment=least + 1e-9))
-
-
 def test_the_share_is_of_the_evaluation_problem():
     assert contaminated(f"{OTHER} {TRAIN}", OTHER), "an evaluation problem within a longer text"
     assert not contaminated(OTHER, f"{OTHER} {TRAIN} {TRAIN.replace('Bern', 'Basel').replace('train', 'tram')}")
 
 
-def test_every_pair_of_a_copy_is_listed_and_its_nearest_miss_otherwise():
+def test_every_pair_of_a_copy_is_listed_with_progress():
     training = problem_set(TRAIN, OTHER, "5 + 6 =", name="train")
     sets = [EvaluationSet("a", problem_set(OTHER, TRAIN)), EvaluationSet("b", problem_set("5 + 6 =", OTHER, "7 + 1 ="))]
-    matches = find_matches(training, sets)
+    told: list[tuple[int, int]] = []
+    matches = find_matches(training, sets, lambda *place: told.append(place))
+    assert told == [(3, 3)]
     assert [(match.evaluation_set, match.training, match.evaluation) for match in matches] == [
         ("a", TRAIN, TRAIN), ("a", OTHER, OTHER), ("b", OTHER, OTHER), ("b", "5 + 6 =", "5 + 6 ="),
     ]  # fmt: skip
     clean = training.without(copies(find_matches(training, sets[:1])))
     assert [one.problem for one in clean] == ["5 + 6 ="]
     assert find_matches(clean, sets[:1]) == [], "what is clean stays clean"
-
-
-def test_progress_is_told_and_order_kept_over_many_problems():
-    texts = [f"{OTHER} Number {i} of the boxes." for i in range(2500)]
-    told = []
-    training = problem_set(*texts, TRAIN)
-    matches = find_matches(training, [EvaluationSet("t", problem_set(TRAIN))], lambda *place: told.append(place))
-    assert copies(matches) == {problem_id(TRAIN)}
-    assert told == [(1000, 2501), (2000, 2501), (2501, 2501)]
 
 
 def reference(training: list[str], evaluation: list[str], n: int, share: float) -> set[tuple[str, str]]:
@@ -137,7 +106,7 @@ def reference(training: list[str], evaluation: list[str], n: int, share: float) 
     pairs = set()
     for one in training:
         for other in evaluation:
-            a, b = without_brackets(words(one)), without_brackets(words(other))
+            a, b = (tuple(word for word in words(text) if word not in "()") for text in (one, other))
             close = runs(a, n) & runs(b, n) and len(runs(a, 3) & runs(b, 3)) >= share * len(runs(b, 3))
             if words(one) == words(other) or close:
                 pairs.add((problem_id(one), problem_id(other)))
@@ -152,8 +121,11 @@ def test_equals_a_reference_that_compares_every_pair(seed, n, share):
     texts = [" ".join(rng.choices(vocabulary, k=rng.randint(1, 14))) for _ in range(16)]
     texts += [f"{rng.choice(texts)} {rng.choice(texts)}" for _ in range(8)]
     training, evaluation = list(dict.fromkeys(texts[::2])), list(dict.fromkeys(texts[1::2]))[:9]  # no common phrase
-    matches = found(training, evaluation, ngram=n, containment=share)
-    decided = {(match.training_id, match.evaluation_id) for match in matches if match.contaminated}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(contamination, "NGRAM", n)
+        patched.setattr(contamination, "CONTAINMENT", share)
+        matches = found(training, evaluation)
+    decided = {(match.training_id, match.evaluation_id) for match in matches}
     assert decided == reference(training, evaluation, n, share)
 
 
@@ -165,20 +137,19 @@ def real() -> Callable[[str], ProblemSet]:
 
 
 @pytest.mark.parametrize(
-    ("training", "against", "pairs", "near"),
+    ("training", "against", "pairs"),
     [
         # Three GSM8K problems are others with changed names and numbers; two of MATH-500 are in Omni-MATH word by word.
-        pytest.param("gsm8k_train", "gsm8k_test", {("overlap", False): 3}, 1, marks=pytest.mark.long),
-        ("omni_math_rule", "math500", {("equal", True): 2}, 5),
-        pytest.param("omni_math_rule", "aime24", {}, 1, marks=pytest.mark.long),
-        ("math500", "aime24", {}, 0),
-        pytest.param("math500", "gsm8k_test", {}, 0, marks=pytest.mark.long),
+        pytest.param("gsm8k_train", "gsm8k_test", {("overlap", False): 3}, marks=pytest.mark.long),
+        ("omni_math_rule", "math500", {("equal", True): 2}),
+        pytest.param("omni_math_rule", "aime24", {}, marks=pytest.mark.long),
+        ("math500", "aime24", {}),
+        pytest.param("math500", "gsm8k_test", {}, marks=pytest.mark.long),
     ],
 )
-def test_real_sets_share_what_a_reader_found(real, training, against, pairs, near):
+def test_real_sets_share_what_a_reader_found(real, training, against, pairs):
     matches = find_matches(real(training), [EvaluationSet(against, real(against))])
-    counted = Counter((match.kind, match.same_numbers) for match in matches if match.contaminated)
-    assert (counted, len(matches) - counted.total()) == (pairs, near)
+    assert Counter((match.kind, match.same_numbers) for match in matches) == pairs
 
 
 def test_a_real_set_hidden_in_a_training_set_is_found_and_nothing_else(real):
@@ -219,3 +190,60 @@ def test_changed_copies_of_real_problems_are_found(real, name, change, least):
     matches = find_matches(ProblemSet("copies", problems, {}), [EvaluationSet(name, real(name))])
     own = copies([match for match in matches if match.training_id == match.evaluation_id])
     assert len(own) >= least * len(problems)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("$x^{4}+a x^{3}-b x^{2}=0$", "\\[x^4 + ax^3 - bx^2 = 0\\]"),
+        ("triangle $A B C$ has $A B=13$", "triangle \\(ABC\\) has $AB = 13$"),
+        ("$\\dfrac{1}{2} \\leq x \\le \\left(3\\cdot 4\\right)$", "$\\frac12 \\leqslant x ≤ (3 \\times 4)$"),
+        ("$1{,}000{,}000$ or 2\\,500 people", "1,000,000 or $2,500$ people"),
+        ("$x^{10}$ and 3^2", "x\u00b9\u2070 and 3\u00b2"),
+        ("an angle of $45^\\circ$ \N{MINUS SIGN} or $45^{\\circ}$", "an angle of 45° - or 45°"),
+        ("A three-digit number.", "a THREE digit  number"),
+        ("What is $3+4$?", "Compute $3 + 4$."),
+        ("Find the value of $2(3+4)$.", "2(3+4) ="),
+        ("$\\text{Area}$ of [asy] draw((0,0)--(1,1)); [/asy] the square", "Area of the square"),
+        ("State the final answer to the following arithmetic problem: 3 + 4 =", "3 + 4"),
+    ],
+)
+def test_typography_wrappers_and_requests_do_not_matter(one: str, other: str) -> None:
+    assert words(one) == words(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("3 + 4 - 2 =", "3 - 4 + 2 ="),
+        ("2(3+4)", "(2*3)+4"),
+        ("Calculate 5 - 3.", "Calculate 5 - 3.5."),
+        ("What is $5!$?", "What is 5?"),
+        ("He paid $5 and $10.", "He paid $5 and $11."),
+        ("If $x+y=5$ find $x-y$.", "If $x+y=5$ find $x+y$."),
+        ("Compute 7\u00b2 + 1.", "Compute 72 + 1."),
+        ("Add 1\u00bd.", "Add 11/2."),
+        ("Write 101\u2082 in base ten.", "Write 1012 in base ten."),
+    ],
+)
+def test_numbers_operators_and_brackets_tell_problems_apart(one: str, other: str) -> None:
+    assert words(one) != words(other)
+
+
+@pytest.mark.parametrize("template", ["boxed", "answer-line", "plain"])
+@given(text=st.text(st.sampled_from(string.ascii_letters + string.digits + " .,$+-=(){}\\"), max_size=200))
+def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
+    told = f"In a garden {text} stand trees"  # so that the template does not complete a half-open formula
+    if "$" not in text and "\\" not in text:
+        assert words(render(told, template)) == words(told)
+    assert words(f"  {text} \t ") == words(text)
+
+
+def test_instructions_alone_keep_their_words() -> None:
+    """No two problems are equal by being empty."""
+    assert words("Let's think step by step.") and words("What is") and words(" = ")
+
+
+@pytest.mark.parametrize("part", ["\\(", "$", "[asy]", "$$", "a b "])
+def test_the_cost_of_reading_grows_with_the_text(part: str) -> None:
+    assert grows_linearly(words, lambda size: part * (size // len(part)), 80_000)

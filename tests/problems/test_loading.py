@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import ProblemSet, load_problems, problem_id, self_check
+from rloop_core.problems import ProblemSet, load_problems, problem_id, render, self_check
 from rloop_core.verifier import Verdict, Verifier
 
 
@@ -108,6 +108,18 @@ def test_problems_that_only_compatibility_forms_or_case_tell_apart_are_two(
     assert accounted(loaded)
 
 
+def test_dapos_instruction_around_a_problem_is_removed_and_what_only_resembles_it_stays(tmp_path: Path) -> None:
+    asked = render("What is 1+1?", "answer-line")
+    like = asked.replace("Remember", "Please remember")
+    rows = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in (asked, like)]
+    told: list[tuple[int, int | None]] = []
+    pq.write_table(pa.Table.from_pylist(rows * 1000), tmp_path / "p.parquet")
+    loaded = load_problems(at(str(tmp_path / "p.parquet")), lambda *place: told.append(place))
+    assert [problem.problem for problem in loaded] == ["What is 1+1?", like.strip()]
+    assert loaded.ledger["duplicates_dropped"] == 1998 and accounted(loaded)
+    assert told == [(0, 2000), (1024, 2000)]
+
+
 def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
     source = write(tmp_path / "p.jsonl", *[{"problem": f"p{i // 2}", "answer": i // 2} for i in range(20)])
     loaded = load_problems(source.model_copy(update={"limit": 4, "name": "few"}))
@@ -116,51 +128,34 @@ def test_the_limit_counts_after_deduplication(tmp_path: Path) -> None:
     assert accounted(loaded)
 
 
-def test_the_content_and_not_the_name_decides_how_a_file_is_read(tmp_path: Path) -> None:
-    rows = [{"problem": f"p{i}", "answer": str(i)} for i in range(5)]
-    lines = load_problems(write(tmp_path / "lines.jsonl", *rows))
-    for name in ("p.parquet", "p.jsonl.gz", "p.txt", "p.csv", "lines.json"):
-        assert load_problems(write(tmp_path / name, *rows)).digest == lines.digest
-    (tmp_path / "p.json").write_text(json.dumps(rows, indent=1))
-    for name in ("p.jsonl", "q.parquet"):
-        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
-    for name in ("p.json", "p.jsonl", "q.parquet"):
-        assert load_problems(at(str(tmp_path / name))).digest == lines.digest
-    pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "q.parquet")
-    assert [problem.gold for problem in load_problems(at(str(tmp_path / "q.parquet")))] == ["7", "0.5"]
-
-
 SYSTEM = {"role": "system", "content": "Answer in base 7."}
 SHOT = [{"role": "user", "content": "The base is 7."}, {"role": "assistant", "content": "ok"}]
 ASKED = {"role": "user", "content": "5 + 6"}
 
 
-def test_a_system_message_is_left_out_with_a_warning_and_a_reply_is_no_problem(tmp_path: Path) -> None:
+def test_files_of_each_kind_give_the_same_problems(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{i}", "answer": str(i)} for i in range(300)]
+    lines = load_problems(write(tmp_path / "lines.jsonl", *rows))
+    write(tmp_path / "lines.json", *rows)
+    (tmp_path / "p.json").write_text(json.dumps(rows, indent=1))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    for name in ("lines.json", "p.json", "p.parquet"):
+        assert load_problems(at(str(tmp_path / name))).digest == lines.digest
+    pq.write_table(pa.table({"problem": ["a", "b"], "answer": pa.array([7.0, 0.5])}), tmp_path / "q.parquet")
+    assert [problem.gold for problem in load_problems(at(str(tmp_path / "q.parquet")))] == ["7", "0.5"]
+    (tmp_path / "p.jsonl").write_bytes(gzip.compress(b"{}"))
+    assert "line 1 is not valid JSON" in refusal(at(str(tmp_path / "p.jsonl")))
+
+
+def test_of_a_chat_the_user_message_counts_and_earlier_turns_are_refused(tmp_path: Path) -> None:
     chats = [[ASKED], [SYSTEM, ASKED], [SYSTEM, ASKED, {"role": "assistant", "content": "11"}]]
     loaded = load_problems(write(tmp_path / "p.jsonl", *[{"prompt": chat, "answer": "11"} for chat in chats]))
     assert [problem.problem for problem in loaded] == ["5 + 6"]
-    assert loaded.warnings == ("2 system messages left out: prompt.template writes the instructions",)
-
-
-def test_a_chat_with_earlier_turns_is_refused_or_skipped_and_counted(tmp_path: Path) -> None:
     rows = [{"prompt": [ASKED], "answer": "11"}, {"prompt": [SYSTEM, *SHOT, ASKED], "answer": "14"}]
     source = write(tmp_path / "p.jsonl", *rows)
     assert "line 2 has turns before its last user message" in refusal(source)
     loaded = load_problems(source.model_copy(update={"skip_malformed": True}))
     assert (len(loaded), loaded.ledger["malformed_skipped"], loaded.warnings) == (1, 1, ())
-
-
-LINES = '{"problem": "a", "answer": "1"}\n{"problem": "b", "answer": "2"}\n'
-
-
-@pytest.mark.parametrize(
-    "content", [gzip.compress(LINES.encode(), mtime=0), *(LINES.encode(f"utf-{n}") for n in (16, 32))]
-)
-@pytest.mark.parametrize("skip", [False, True])
-def test_a_file_that_is_no_text_in_utf_8_is_refused_whole(tmp_path: Path, content: bytes, skip: bool) -> None:
-    (tmp_path / "p.jsonl").write_bytes(content)
-    line = refusal(ProblemSource(source=str(tmp_path / "p.jsonl"), skip_malformed=skip))
-    assert "is packed, or no text in UTF-8" in line and "skip_malformed" not in line
 
 
 def test_the_digest_follows_ids_golds_and_order(tmp_path: Path) -> None:
@@ -263,31 +258,12 @@ def test_the_order_of_acceptable_golds_is_no_contradiction(tmp_path: Path) -> No
     assert "empty" in refusal(write(tmp_path / "p.jsonl", *rows, {"problem": "a", "answer": ["1", "y"]}))
 
 
-@pytest.mark.parametrize("column", ["answer", "solution"])
-@pytest.mark.parametrize("parts", [2, 3, 30])
-def test_a_solution_with_several_answers_is_warned_about(tmp_path: Path, column: str, parts: int) -> None:
-    """Several boxes or #### of one solution are several possible golds; which one is meant, only its author knows."""
-    shapes = ["#### {}\n"] + ["\\boxed{{{}}} or ", "$\\fbox{{{}}}$"] * (column == "solution")
-    differ = ["".join(shape.format(n + 1) for n in range(parts)) for shape in shapes]
-    agree = ["".join(shape.format(["5", "5.0", "\\frac{10}{2}"][n % 3]) for n in range(parts)) for shape in shapes]
-    rows = [{"problem": f"{n}?", column: text} for n, text in enumerate(agree)]
-    quiet = load_problems(write(tmp_path / "quiet.jsonl", *rows))
-    assert quiet.warnings == ()
-    assert len(quiet) == len(shapes)
-    rows += [{"problem": f"{len(rows) + n}?", column: text} for n, text in enumerate(differ)]
-    loaded = load_problems(write(tmp_path / "p.jsonl", *rows, rows[-1]))
-    assert {problem.gold for problem in loaded.problems[len(shapes) :]} == {str(parts)}
-    (warning,) = loaded.warnings
-    assert warning.startswith(f"{len(shapes) + 1} ")
-    assert f"first line {len(shapes) + 1}: '1' and '{parts}'" in warning
-
-
 def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
     assert "no such file" in refusal(at(str(tmp_path / "none.jsonl")))
     assert "no such file" in refusal(at("none.parquet"))
     assert "is a folder" in refusal(at(str(tmp_path)))
     (tmp_path / "p.parquet").write_bytes(b"PAR1 but not really")
-    assert "not readable parquet" in refusal(at(str(tmp_path / "p.parquet")))
+    assert "cannot read" in refusal(at(str(tmp_path / "p.parquet")))
     assert "empty" in refusal(write(tmp_path / "empty.jsonl"))
     contradictory = write(tmp_path / "c.jsonl", {"problem": "a", "answer": "1"}, {"problem": "a", "answer": "2"})
     assert "the problem set is empty (rows_read 2, conflicting_golds_dropped 2" in refusal(contradictory)

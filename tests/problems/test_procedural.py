@@ -74,18 +74,6 @@ def test_tasks_with_many_right_answers_are_refused(task: str) -> None:
     assert "reasoning_gym:chain_sum" in line
 
 
-@pytest.mark.parametrize(
-    ("task", "told"),
-    [
-        ("fraction_simplification", "a fraction that is not simplified counts as correct"),
-        ("simple_integration", "right answers in another form count as wrong"),
-    ],
-)
-def test_tasks_that_ask_for_a_form_or_score_in_their_own_way_give_a_warning(task: str, told: str) -> None:
-    (warning,) = load_problems(source(task, size=5)).warnings
-    assert told in warning
-
-
 def test_every_task_is_accepted_warned_of_or_refused() -> None:
     from reasoning_gym.factory import DATASETS
 

@@ -50,11 +50,20 @@ def test_a_saved_policy_has_the_models_files_and_nothing_else_of_its_folder(tmp_
     source, target = tmp_path / "source", tmp_path / "target"
     shutil.copytree(bundled_policy_path(), source)
     kept = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
-    kept |= {"vocab.json", "merges.txt", "chat_template.jinja", "special_tokens_map.json", "modeling_own.py"}
+    kept |= {"vocab.json", "merges.txt", "chat_template.jinja", "special_tokens_map.json"}
     (tmp_path / "secret").write_text("s3cret")
     for name in kept:
         (source / name).touch()
-    strays = ("id_rsa", "hub.json", "keys.txt", ".env", "adapter_config.json", "training_args.bin", "outcome.jsonl")
+    strays = (
+        "id_rsa",
+        "modeling_own.py",
+        "hub.json",
+        "keys.txt",
+        ".env",
+        "adapter_config.json",
+        "training_args.bin",
+        "outcome.jsonl",
+    )
     for name in strays:
         (source / name).write_text("s3cret")
     (source / "notes.json").symlink_to(tmp_path / "secret")

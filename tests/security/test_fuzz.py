@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from rloop_core.config import Config, ProblemSource, load_config, make_config
-from rloop_core.config.loading import assign
-from rloop_core.config.yaml_text import parse_yaml
+from rloop_core.config.loading import assign, parse_yaml
 from rloop_core.errors import RLoopError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.printable import without_controls

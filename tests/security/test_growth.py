@@ -18,9 +18,9 @@ import pytest
 
 from rloop_core.json_text import parse_json
 from rloop_core.printable import printable_line, visible, without_secrets
+from rloop_core.problems.contamination import _LONGEST, words
 from rloop_core.problems.sources import problem_and_gold
 from rloop_core.problems.types import problem_id
-from rloop_core.problems.wording import _LONGEST, words
 from rloop_core.results.tables import markdown_text
 from rloop_core.store.uri import holds_credentials
 from rloop_core.verifier import Policies
@@ -34,7 +34,7 @@ from tests.security.hostile_texts import Attack, attacks, too_slow
 
 MEGABYTE = 1_000_000
 LONGEST = {
-    "rloop_core.problems.loading _FORMULA": MAX_CHARS, "rloop_core.problems.wording": _LONGEST,
+    "rloop_core.problems.contamination": _LONGEST,
     "rloop_core.verifier.read.tree _SHOWN_REPEATS": _MAX_SHOWN, "rloop_core.verifier.read.tree": MAX_CHARS,
     "rloop_core.verifier.compare": MAX_CHARS, "rloop_core.verifier.read.answers": MAX_CHARS,
     "rloop_core.verifier.read.tokens": MAX_CHARS, "rloop_core.verifier.read.quantities": MAX_CHARS,
@@ -43,7 +43,7 @@ LONGEST = {
     "rloop_core.verifier.read.extract _FORMULA": _MAX_LINE,
 }  # fmt: skip
 """Longest text that a module's patterns, or one of them, meet; any other may meet a megabyte."""
-ANCHORED = {"rloop_core.config.yaml_text"}
+ANCHORED = {"rloop_core.config.loading"}
 """Modules whose patterns, kept in tables, only match whole texts."""
 SEARCHES = {"search", "finditer", "findall", "sub", "subn", "split"}
 SOURCES = [

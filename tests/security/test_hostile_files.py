@@ -78,10 +78,6 @@ def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(loading, "MOST_ROWS", 1000)
     with pytest.raises(ProblemsError, match="more than 1,000 rows"):
         loaded(repeated(tmp_path / "rows.parquet", "1+1", 100_000))
-    entries = pa.array([[{"role": "user", "content": "x"}] * 5000])
-    pq.write_table(pa.table({"prompt": entries, "answer": ["1"]}), tmp_path / "entries.parquet")
-    with pytest.raises(ProblemsError, match="more than 1,000 entries"):
-        loaded(tmp_path / "entries.parquet")
 
 
 @pytest.mark.parametrize("content", [b"PAR1 and nothing PAR1", b"", "not unicode", "cut"])
@@ -95,9 +91,9 @@ def test_a_damaged_parquet_file_is_named(tmp_path, content):
         path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
     else:
         path.write_bytes(content)
-    with pytest.raises(ProblemsError, match="not readable parquet") as caught:
+    with pytest.raises(ProblemsError, match=f"cannot read {path}") as caught:
         loaded(path)
-    assert caught.value.fix == "write the file again"
+    assert "write it again" in (caught.value.fix or "")
 
 
 def kept_run(root: Path) -> Store:

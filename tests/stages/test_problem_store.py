@@ -155,21 +155,3 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         store.write_bytes("small/data.json", content)
         with pytest.raises(ArtifactDamaged, match=r"small/data\.json: cannot be read"):
             read_data_record(store, "small")
-
-
-@pytest.mark.process
-def test_a_training_set_that_answers_itself_is_warned_of_and_a_policy_ends_it(tmp_path: Path) -> None:
-    for arithmetic, warned in (("evaluate", True), ("refuse", False)):
-        store = Store(str(tmp_path / arithmetic))
-        config = _config(tmp_path, verifier={"arithmetic": arithmetic})
-        told: list[str] = []
-
-        def on_event(stage: str, iteration: int, event: Any, told: list[str] = told) -> None:
-            told.append(event.get("note", ""))
-
-        StageRunner(config, store, None, on_event, launch_here).preflight()
-        record = read_data_record(store, config.name)
-        assert record is not None
-        for notes in (record.sets[0].warnings, told):
-            assert any("set verifier.arithmetic to refuse" in note for note in notes) is warned
-        assert not record.sets[1].warnings

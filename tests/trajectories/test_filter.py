@@ -57,9 +57,9 @@ def reference(
     left = count(frame)
     left = count(left[left["correct"]])
     left = count(left[band.loc[left.index]])
-    left = count(left[(left["attempts"] >= chosen.min_attempts) & (left["successes"] >= chosen.min_successes)])
-    left = count(left[left["finished"]] if chosen.drop_truncated else left)
-    left = count(left[left["boxes"] <= 1] if chosen.drop_multiple_boxes else left)
+    left = count(left[left["attempts"] >= chosen.min_attempts])
+    left = count(left[left["finished"]])
+    left = count(left[left["boxes"] <= 1])
     left = left.sort_values(KEYS).assign(ids=lambda f: f["completion_ids"].map(tuple))
     left = count(left.drop_duplicates(["problem_id", "ids"]) if chosen.deduplicate else left)
     draws = [draw_key(seed, *key) for key in zip(left["problem_id"], left["group_id"], left["sample"], strict=True)]
@@ -96,20 +96,12 @@ PLAIN = [
     drawn=ROLLOUTS,
     threshold=st.sampled_from([0.1, 0.3, 0.5, None]),
     min_attempts=st.integers(1, 6),
-    min_successes=st.integers(1, 3),
     cap=st.none() | st.integers(1, 3),
     deduplicate=st.booleans(),
-    truncated=st.booleans(),
-    boxes=st.booleans(),
     seed=st.integers(0, 3),
 )
-@example(
-    drawn=PLAIN, threshold=0.3, min_attempts=1, min_successes=1, cap=None, deduplicate=True, truncated=True,
-    boxes=True, seed=0,
-)  # fmt: skip
-def test_the_filter_is_its_definition(
-    rollout, drawn, threshold, min_attempts, min_successes, cap, deduplicate, truncated, boxes, seed
-) -> None:
+@example(drawn=PLAIN, threshold=0.3, min_attempts=1, cap=None, deduplicate=True, seed=0)
+def test_the_filter_is_its_definition(rollout, drawn, threshold, min_attempts, cap, deduplicate, seed) -> None:
     rows = [
         rollout(step, 0, 0, f"g{i:03d}", i % 4, f"p{problem}", verdict, tuple(ids), finished, boxed, kept=i % 2 == 0)
         for i, (problem, verdict, ids, finished, boxed, step) in enumerate(drawn)
@@ -117,12 +109,9 @@ def test_the_filter_is_its_definition(
     chosen = FilterConfig(
         active_learning=threshold is not None,
         threshold=threshold or 0.1,
-        min_attempts=max(min_attempts, min_successes),
-        min_successes=min_successes,
+        min_attempts=min_attempts,
         deduplicate=deduplicate,
         max_per_problem=cap,
-        drop_truncated=truncated,
-        drop_multiple_boxes=boxes,
     )
     report, found, content = run_filter(rows, chosen, seed)
     counts, expected = reference(rows, chosen, seed)

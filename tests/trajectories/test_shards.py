@@ -41,8 +41,6 @@ def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: 
     path = write_shard(tmp_path / "new", 1, 0, 2, [rollout(attempt=2)])
     assert [p.name for p in path.parent.iterdir()] == ["step-000001.rank-00.attempt-002.parquet"]
     assert pq.read_table(path).to_pylist() == [rollout(attempt=2)]
-    with pytest.raises(StageError, match="step 3 was given rows of step 1"):
-        write_shard(tmp_path, 3, 0, 2, [rollout(attempt=2)])
 
 
 @settings(max_examples=7)
@@ -118,11 +116,5 @@ def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Pa
     pq.write_table(to_table(everything[::-1]), tmp_path / "one.parquet", row_group_size=9)
     again = consolidate([tmp_path / "one.parquet"], tmp_path / "again", rows_per_file=25)
     assert [p.read_bytes() for p in again] == [p.read_bytes() for p in parts]
-
-
-def test_consolidating_two_attempts_of_one_shard_is_refused(phase, tmp_path: Path) -> None:
-    paths = [write_shard(tmp_path, 1, 0, attempt, phase(1, 1, attempt=attempt)[1, 0]) for attempt in (0, 1)]
-    with pytest.raises(StageError, match=r"both hold \(step 1, rank 0\)"):
-        consolidate(paths, tmp_path / "out")
     with pytest.raises(StageError, match="no trajectories"):
-        consolidate([], tmp_path / "out")
+        consolidate([], tmp_path / "none")

@@ -301,8 +301,8 @@ _EXPERTS = (
     Wrong(
         "truncated-experts",
         "rloop_core/trajectories/filter.py",
-        'rows.filter(pl.col("finished") | (not settings.drop_truncated))',
-        'rows.filter(pl.col("finished") | settings.drop_truncated)',
+        'finished = rows.filter(pl.col("finished"))',
+        "finished = rows",
         "Cut completions are learned from.",
     ),
     Wrong(
@@ -439,17 +439,10 @@ _PROBLEMS = (
         "`find a` and `find A`, 3\u00b2 and 32 are merged, or left out as contradictions.",
     ),
     Wrong(
-        "other-boxes-unnoticed",
-        "rloop_core/problems/sources.py",
-        "answer, boxes, _, others = extract(value)",
-        "answer, boxes, _, others = *extract(value)[:3], ()",
-        "A solution that gives two answers in boxes is trained on with the last, and nobody is told.",
-    ),
-    Wrong(
         "one-of-the-golds",
         "rloop_core/problems/sources.py",
-        '" OR ".join(f"${gold}$" for gold in golds)',
-        "golds[0]",
+        '" OR ".join(f"${gold}$" for gold in sorted(golds))',
+        "sorted(golds)[0]",
         "Of a list of acceptable answers only one is accepted.",
     ),
     Wrong(
@@ -540,14 +533,7 @@ _PROCESSES = (
         "rloop_core/runtime/environment.py",
         "if not (is_foreign(name) or _PREFECT.fullmatch(name))",
         "if not is_foreign(name)",
-        "A model's own code finds the Prefect server's password in its environment.",
-    ),
-    Wrong(
-        "code-of-models-runs",
-        "rloop_core/rollout/policy.py",
-        "if policy.trust_remote_code and REFUSE_REMOTE_CODE in os.environ:",
-        'if policy.trust_remote_code and os.environ.get(REFUSE_REMOTE_CODE) == "1":',
-        "A job variable with another value has a worker run a model's own code that its operator refused.",
+        "Code in a stage finds the Prefect server's password in its environment.",
     ),
     Wrong(
         "scratch-of-another-user",
