@@ -20,6 +20,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 _FORMER_FIELDS = {
     "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
     "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
+    "placement.adopt": "leave it out: each run computes its own stages",
 }
 """Fields of earlier releases, and what to do instead."""
 

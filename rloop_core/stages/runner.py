@@ -115,11 +115,9 @@ class StageRunner:
         for _ in range(_HEALING_ROUNDS):
             wanted = self._wanted(stage, iteration)
             manifest, reason = self._find(wanted)
-            adopted = None if manifest else self._adopt(wanted, reason)
-            manifest, note = adopted or (manifest, reason)
             if manifest:
-                self._on_event(stage, iteration, {"kind": "cached", "note": note})
-                return self._remember(StageResult(manifest, True, note))
+                self._on_event(stage, iteration, {"kind": "cached", "note": reason})
+                return self._remember(StageResult(manifest, True, reason))
             self._on_event(stage, iteration, {"kind": "start", "note": reason})
             try:
                 manifest = self._compute(wanted, reason, stop)
@@ -130,7 +128,7 @@ class StageRunner:
             except ArtifactDamaged as damage:
                 self._heal(wanted.refs, damage, should_stop)
                 continue
-            return self._remember(StageResult(manifest, False, note))
+            return self._remember(StageResult(manifest, False, reason))
         raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
 
     def ensure_kept(self) -> None:
@@ -239,19 +237,6 @@ class StageRunner:
             strangers = [entry for entry in self.store.entries(manifest.folder) if entry.key not in named]
             self.store.delete_entries(strangers)
 
-    def _adopt(self, wanted: _Wanted, reason: str) -> tuple[Manifest, str] | None:
-        """Copy the artifact with the same fingerprint from a run that `placement.adopt` names, if there is one."""
-        for run in (run for run in self.config.placement.adopt if run != self.config.name):
-            with contextlib.suppress(ArtifactDamaged):
-                theirs = read_manifest(self.store, run, wanted.iteration, wanted.stage)
-                if theirs and theirs.fingerprint == wanted.fingerprint:
-                    outcome = StageOutcome(theirs.counts, theirs.metrics, theirs.seconds)
-                    names = [file.path for file in theirs.files]
-                    with fetched(self.store, theirs, self._cache()) as folder:
-                        manifest = self._publish(wanted, reason, folder, outcome, theirs.versions, names)
-                    return manifest, f"adopted from {run}, {manifest.digest[:12]}"
-        return None
-
     def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
@@ -264,25 +249,9 @@ class StageRunner:
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
-        manifest = self._publish(wanted, reason, job.out, outcome, versions(outcome.sampled_by))
-        with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
-            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
-        shutil.rmtree(work.parent, ignore_errors=True)
-        self._report_done(manifest)
-        return manifest
-
-    def _publish(
-        self,
-        wanted: _Wanted,
-        reason: str,
-        folder: Path,
-        outcome: StageOutcome,
-        computed_by: dict[str, str],
-        names: list[str] | None = None,
-    ) -> Manifest:
-        return publish(
+        manifest = publish(
             self.store,
-            folder,
+            job.out,
             run=self.config.name,
             iteration=wanted.iteration,
             stage=wanted.stage,
@@ -291,12 +260,16 @@ class StageRunner:
             identity=wanted.identity,
             counts=outcome.counts,
             metrics=outcome.metrics,
-            versions=computed_by,
+            versions=versions(outcome.sampled_by),
             seed=self.config.seed,
             seconds=outcome.seconds,
             reason=reason,
-            names=names,
         )
+        with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
+            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
+        shutil.rmtree(work.parent, ignore_errors=True)
+        self._report_done(manifest)
+        return manifest
 
     def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
         """Return the stage's job, after counting this start in its scratch folder."""

@@ -166,8 +166,8 @@ _STORE = (
     Wrong(
         "computed-is-cached",
         "rloop_core/stages/runner.py",
-        "            return self._remember(StageResult(manifest, False, note))\n",
-        "            return self._remember(StageResult(manifest, True, note))\n",
+        "            return self._remember(StageResult(manifest, False, reason))\n",
+        "            return self._remember(StageResult(manifest, True, reason))\n",
         "The UI shows Cached for what was computed just now.",
     ),
     Wrong(
