@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import RLoopError, StageError
+from rloop_core.errors import StageError
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
-from rloop_core.stages.problem_store import Unwritten, ensure_problems, ensure_without
+from rloop_core.stages.problem_store import ensure_problems, ensure_without
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
@@ -33,8 +32,6 @@ def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str
 
 class Inputs:
     """Resolves a stage's inputs to digests; `manifest_of` finds artifacts, by default in the store."""
-
-    _offline = False
 
     def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
@@ -65,7 +62,7 @@ class Inputs:
     def base(self) -> InputRef:
         """Return theta_0: the model that the config names."""
         if self._base is None:
-            folder = resolve_policy(self._config.policy, offline=self._offline)
+            folder = resolve_policy(self._config.policy)
             uri = self._config.policy.path
             if self._config.policy.revision:
                 uri = f"{uri}@{self._config.policy.revision}"
@@ -98,7 +95,7 @@ class Inputs:
     def _stored(self, source: ProblemSource) -> tuple[str, str, frozenset[str]]:
         name = source.model_dump_json()
         if name not in self._problems:
-            key, problems = ensure_problems(self._store, self._config.name, source, offline=self._offline)
+            key, problems = ensure_problems(self._store, self._config.name, source)
             self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
         return self._problems[name]
 
@@ -111,48 +108,17 @@ class Inputs:
         return InputRef(role, "artifact", self._store.uri_of(location), manifest.digest, location, iteration, stage)
 
 
-class KnownInputs(Inputs):
-    """The inputs as this machine knows them: nothing is downloaded or stored, and an unknown one has an empty digest.
-
-    Args:
-        config: The run's config.
-        store: Its store.
-        policies: Digests of policies that are known already, by their config; those found are added.
-
-    Attributes:
-        notes: A line for each input that is unknown.
-    """
-
-    _offline = True
-
-    def __init__(self, config: Config, store: Store, policies: dict[str, InputRef]) -> None:
-        super().__init__(config, Unwritten(store))
-        self._policies = policies
-        self.notes: dict[str, None] = {}
+class RecordedInputs(Inputs):
+    """The inputs without a look at theta_0 and the problem sets: their digests are empty, which `judge` accepts."""
 
     def base(self) -> InputRef:
-        """Return theta_0, if its folder or the hub's copy of it is here."""
-        policy = self._config.policy.model_dump_json()
-        if policy not in self._policies:
-            self._policies[policy] = self._known("policy", "the policy", super().base)
-        return self._policies[policy]
+        """Return theta_0 without its digest."""
+        return InputRef("policy", "outside", "", "", "")
 
     def training(self) -> InputRef:
-        """Return the training problems, if they are in the store, in a file that is here, or generated."""
-        return self._known("problems", "the training problems", super().training)
+        """Return the training problems without their digest."""
+        return self.problems("problems", self._config.problems)
 
-    def evaluation(self) -> tuple[InputRef, ...]:
-        """Return the evaluation sets, those that are known as the training problems are."""
-        return tuple(
-            self._known(
-                f"problems:{source.label}", source.label, partial(self.problems, f"problems:{source.label}", source)
-            )
-            for source in self._config.evaluate.sets
-        )
-
-    def _known(self, role: str, name: str, find: Callable[[], InputRef]) -> InputRef:
-        try:
-            return find()
-        except (RLoopError, ImportError, OSError) as error:
-            self.notes[f"Judged without {name}, which cannot be read here: {error}"] = None
-            return InputRef(role, "outside", "", "", "")
+    def problems(self, role: str, source: ProblemSource) -> InputRef:
+        """Return a problem set without its digest."""
+        return InputRef(role, "problems", "", "", "")

@@ -148,8 +148,9 @@ def test_a_start_that_would_replace_finished_stages_is_refused_unless_it_is_want
         assert {place: read_manifest(store, "small", *place) for place in made} == made
     write_run_record(store, other)
     status = _status(other)
-    assert status["counts"]["changed"] == stages and not status["complete"]
-    assert any(row["reason"].startswith(why.partition(" has ")[2]) for row in status["stages"])
+    if other != own or "version" in why or "verifier" in why:  # status reads neither the policy nor problem sets
+        assert status["counts"]["changed"] == stages and not status["complete"]
+        assert any(row["reason"].startswith(why.partition(" has ")[2]) for row in status["stages"])
     after, computed = _run(_with(other, placement={"replace": True}))
     assert {place for place in made if after[place].fingerprint != made[place].fingerprint} == {*computed}
     assert all(after[place].reason.startswith("changed: ") for place in computed)
@@ -169,17 +170,12 @@ def _status(config: Config) -> dict[str, Any]:
     return status
 
 
-@pytest.mark.parametrize("lost", ["policy", "problems.jsonl", "problems.jsonl and its copy"])
-def test_status_judges_by_the_rest_what_is_not_on_this_machine(lost: str, own: Config, tmp_path: Path) -> None:
+def test_status_needs_neither_the_policy_nor_the_problems(own: Config, tmp_path: Path) -> None:
     _run(own)
     write_run_record(Store(own.placement.store), own)
-    path = tmp_path / lost.partition(" ")[0]
-    path.rename(tmp_path / "elsewhere")
-    if "copy" in lost:
-        shutil.rmtree(Path(own.placement.store) / "small/problems")
-    status = _status(own)
-    assert status["complete"]
-    assert ["Judged without the " in note and str(path) in note for note in status["notes"]] == [True]
+    for name in ("policy", "problems.jsonl", "store/small/problems"):
+        shutil.move(tmp_path / name, tmp_path / "elsewhere" / name)
+    assert _status(own)["complete"]
     write_run_record(Store(own.placement.store), _with(own, filter={"threshold": 0.2}))
     assert _status(own)["counts"]["changed"] == 6
 
