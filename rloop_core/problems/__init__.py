@@ -1,6 +1,6 @@
 """Problem sets: hub data sets, files and generators as deduplicated, accounted-for problems with gold answers."""
 
-from rloop_core.problems.loading import answered_by_copying, load_problems, self_check
+from rloop_core.problems.loading import load_problems, self_check
 from rloop_core.problems.registry import REGISTRY
 from rloop_core.problems.templates import TEMPLATES, render
 from rloop_core.problems.types import Problem, ProblemSet, exact_id, problem_id
@@ -10,7 +10,6 @@ __all__ = [
     "TEMPLATES",
     "Problem",
     "ProblemSet",
-    "answered_by_copying",
     "exact_id",
     "load_problems",
     "problem_id",

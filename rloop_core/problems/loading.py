@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from rloop_core.problems.hub import hub_rows
 from rloop_core.problems.procedural import procedural_rows
 from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
-from rloop_core.verifier.limits import MAX_CHARS, unreadable
+from rloop_core.verifier.limits import unreadable
 from rloop_core.verifier.read.normalise import normalise
 from rloop_core.verifier.types import Verdict
 from rloop_core.verifier.verifier import Verifier
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 _ROWS_PER_CALL = 1024  # of `on_progress`
 MOST_ROWS = 20_000_000
 """Limit of a source: a file of a few KB can hold any number of equal rows."""
-_FORMULA = re.compile(r"[-+(]*\d[\d.,]*(?:\s*[-+*/^\u00d7\u00f7()]+\s*\d[\d.,]*\)*)+")
-_COPY_SAMPLE = 200
 
 
 def load_problems(
@@ -191,18 +188,3 @@ def self_check(problem_set: ProblemSet, verifier: Verifier) -> list[Problem]:
     judgements = verifier.judge_many([(f"\\boxed{{{problem.gold}}}", problem.gold, True) for problem in problem_set])
     pairs = zip(problem_set, judgements, strict=True)
     return [problem for problem, judgement in pairs if judgement.verdict is not Verdict.correct]
-
-
-def answered_by_copying(problem_set: ProblemSet, verifier: Verifier) -> tuple[int, int]:
-    """Count problems whose longest formula, copied as the answer, is judged correct; return that and the sample size.
-
-    If there are many, a policy learns to copy instead of to calculate: `4 + 3` is 7. The verifier's policy
-    `arithmetic: refuse` judges such answers wrong.
-    """
-    pairs = []
-    for problem in problem_set.problems[:_COPY_SAMPLE]:
-        formulas = _FORMULA.findall(problem.problem[:MAX_CHARS])
-        if formulas:
-            pairs.append((f"\\boxed{{{max(formulas, key=len).strip()}}}", problem.gold, True))
-    judgements = verifier.judge_many(pairs)
-    return sum(judgement.verdict is Verdict.correct for judgement in judgements), min(len(problem_set), _COPY_SAMPLE)

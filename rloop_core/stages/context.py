@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged
+from rloop_core.errors import RESUMES, ArtifactDamaged
 from rloop_core.problems import ProblemSet
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
@@ -61,7 +61,7 @@ class StageContext:
             return Path(ref.location)
         manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
         if manifest is None or manifest.digest != ref.digest:
-            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
+            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix=RESUMES)
         root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
         return root / "policy" if role in ("policy", "theta") else root
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rloop_core.config import Config, ProblemSource
@@ -41,17 +41,16 @@ class Inputs:
         self._training: InputRef | None = None
         self._problems: dict[str, tuple[str, str, frozenset[str]]] = {}  # key, digest and ids by source
 
-    def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
+    def of(self, stage: str, iteration: int, manifests: Mapping[Place, Manifest] | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
 
-        `manifest_of` finds artifacts for this call.
+        With `manifests`, these are all artifacts that there are, and a missing one has an empty digest.
 
         Raises:
             StageError: An artifact that it needs does not exist yet.
         """
-        find = manifest_of or self._manifest_of
         refs = tuple(
-            self._artifact(*source, find) if source.iteration >= 0 else replace(self.base(), role=source.role)
+            self._artifact(*source, manifests) if source.iteration >= 0 else replace(self.base(), role=source.role)
             for source in STAGES[stage].sources(self._config, iteration)
         )
         sets = STAGES[stage].problems(self._config)
@@ -99,13 +98,14 @@ class Inputs:
             self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
         return self._problems[name]
 
-    def _artifact(self, role: str, iteration: int, stage: str, find: ManifestOf) -> InputRef:
-        manifest = find(iteration, stage)
-        if manifest is None:
-            where = f"{stage} of iteration {iteration}"
-            raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")
-        location = stage_folder(self._config.name, iteration, stage)
-        return InputRef(role, "artifact", self._store.uri_of(location), manifest.digest, location, iteration, stage)
+    def _artifact(self, role: str, iteration: int, stage: str, manifests: Mapping[Place, Manifest] | None) -> InputRef:
+        place = iteration, stage
+        manifest = self._manifest_of(*place) if manifests is None else manifests.get(place)
+        if manifest is None and manifests is None:
+            what = f"{stage} of iteration {iteration} has no artifact yet"
+            raise StageError(what, field=self._config.name, fix="run it first")
+        location, digest = stage_folder(self._config.name, *place), manifest.digest if manifest else ""
+        return InputRef(role, "artifact", self._store.uri_of(location), digest, location, *place)
 
 
 class RecordedInputs(Inputs):

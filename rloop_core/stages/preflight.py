@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rloop_core.config import Config, InvalidCombination, check_context
 from rloop_core.errors import ConfigError, ProblemsError
-from rloop_core.problems import ProblemSet, answered_by_copying, self_check
+from rloop_core.problems import ProblemSet, self_check
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
     check_remote_code,
@@ -27,12 +27,12 @@ from rloop_core.runtime.events import as_notes
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
+from rloop_core.stages.run_record import DataRecord, SetRecord
 from rloop_core.store import Store
 from rloop_core.trackers import check_trackers
 from rloop_core.training.adapters import check_adapters
 
 _TOLERATED_GOLDS = 0.2
-_TOLERATED_COPIES = 0.05
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
@@ -53,23 +53,11 @@ def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef,
     check_weights(folder)
     check_adapters(config, folder)
     check_trackers(config)
-    _check_kernels(config)
     try:
         check_context(config, context_tokens(folder), str(folder / "config.json"))
     except InvalidCombination as impossible:
         raise ConfigError(impossible.what, field=impossible.field, fix=impossible.fix) from None
     return (inputs.base(), inputs.training(), *inputs.evaluation())
-
-
-def _check_kernels(config: Config) -> None:
-    """liger's kernels are Triton's: training needs a GPU and the package."""
-    if not config.placement.liger_kernels:
-        return
-    if config.placement.device == "cpu":
-        raise ConfigError("needs a GPU", field="placement.liger_kernels", fix="set it to false where device is cpu")
-    if find_spec("liger_kernel") is None:
-        fix = "pip install liger-kernel, or set it to false"
-        raise ConfigError("the package liger-kernel is not installed", field="placement.liger_kernels", fix=fix)
 
 
 def _check_sharding(config: Config) -> None:
@@ -86,8 +74,7 @@ def _check_sharding(config: Config) -> None:
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
 
-    Stages ran on a GPU as planned, but their memory was measured for one alone (docs/results/2026-11-23-gpu.md). So it
-    only warns, unless the training states alone do not fit.
+    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit.
 
     Raises:
         ConfigError: They do not; the fix names the settings that make them fit.
@@ -119,22 +106,22 @@ def run(context: StageContext) -> StageOutcome:
     check_in_loop(config, context.device)
     if asks_server(config):
         check_server(config)
+    note = as_notes(context.on_event)
     if context.device == "cuda":
         import torch
 
         for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
-            as_notes(context.on_event)(warning)
+            note(warning)
         if config.placement.engine == "vllm":
             replicas_of(config, context.device)
-    sets = [context.problems(role) for role in context.roles("problems")]
-    within_limits(
-        (problem for each in sets for problem in each), lambda: _check_prompts(config, policy, sets, context.work)
-    )
+    sets = {role: context.problems(role) for role in context.roles("problems")}
+    every = (problem for problems in sets.values() for problem in problems)
+    within_limits(every, lambda: _check_prompts(config, policy, [*sets.values()], context.work))
+    labels = [config.problems.label, *(source.label for source in config.evaluate.sets)]
     counts: dict[str, int] = {}
-    golds_refused: dict[str, list[str]] = {}
-    warnings: list[str] = []
+    records: list[SetRecord] = []
     with make_verifier(config) as verifier:
-        for role, problems in zip(context.roles("problems"), sets, strict=True):
+        for (role, problems), label in zip(sets.items(), labels, strict=True):
             refused = self_check(problems, verifier)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
                 raise ProblemsError(
@@ -143,18 +130,19 @@ def run(context: StageContext) -> StageOutcome:
                     field=role,
                     fix="correct the answers: no completion could ever be judged correct",
                 )
-            counts[f"{role} problems"] = len(problems)
-            counts[f"{role} golds that do not verify"] = len(refused)
-            golds_refused[role] = [problem.id for problem in refused]
-        copied, checked = answered_by_copying(context.problems("problems"), verifier)
-        if copied > _TOLERATED_COPIES * checked:
-            warnings.append(
-                f"{copied} of {checked} questions are judged correct when their own formula is copied out as the "
-                "answer, which a policy learns: set verifier.arithmetic to refuse"
+            counts |= {f"{role} problems": len(problems), f"{role} golds that do not verify": len(refused)}
+            use = "evaluation" if records else "training"
+            golds = [problem.id for problem in refused]
+            records.append(
+                SetRecord(use, label, problems.digest, len(problems), problems.ledger, golds, [*problems.warnings])
             )
+    data = DataRecord(tuple(records))
+    for line in data.notes():
+        note(line)
+    counts["training problems left out"] = data.left_out
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
-    return StageOutcome(counts, {"golds_refused": golds_refused, "training_warnings": warnings})
+    return StageOutcome(counts, data.to_dict())
 
 
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:
@@ -172,17 +160,14 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: P
         _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, work)
 
 
-def _check_round_trip(prompts: list[list[int]], tokenizer: object, work: Path) -> None:
+def _check_round_trip(prompts: list[list[int]], tokenizer: Any, work: Path) -> None:
     """Refuse a tokenizer that changes when saved: later stages would see other prompts than this one."""
-    folder = work / "tokenizer"
-    tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
-    again = load_tokenizer(folder)
-    texts = [tokenizer.decode(ids) for ids in prompts]  # type: ignore[attr-defined]
-    before = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]  # type: ignore[operator]
-    after = [again(text, add_special_tokens=False)["input_ids"] for text in texts]
+    tokenizer.save_pretrained(work / "tokenizer")
+    texts = [tokenizer.decode(ids) for ids in prompts]
+    before, after = (
+        [each(text, add_special_tokens=False)["input_ids"] for text in texts]
+        for each in (tokenizer, load_tokenizer(work / "tokenizer"))
+    )
     if before != after:
-        raise ConfigError(
-            "the tokenizer gives other ids after it is saved and loaded",
-            field="policy.path",
-            fix="save it with the transformers version in use, and compare",
-        )
+        what, fix = "the tokenizer gives other ids after it is saved and loaded", "save it with this transformers"
+        raise ConfigError(what, field="policy.path", fix=fix)

@@ -12,8 +12,6 @@ from pydantic import BaseModel
 from rloop_core import __version__
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge, StoreError
-from rloop_core.stages.inputs import Inputs
-from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 
 SCHEMA_VERSION = 1
@@ -104,14 +102,14 @@ class DataRecord:
 
     sets: tuple[SetRecord, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as in the file."""
+        return {"problem_sets": [asdict(record) for record in self.sets]}
+
     def notes(self) -> list[str]:
         """Return the loaders' warnings, then the sentence about problems in training and evaluation."""
         warnings = [f"{record.label}: {warning}" for record in self.sets for warning in record.warnings]
         return [*warnings, *filter(None, [self.sentence()])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as in the file."""
-        return {"problem_sets": [asdict(record) for record in self.sets]}
 
     @property
     def left_out(self) -> int:
@@ -126,25 +124,10 @@ class DataRecord:
         return f"{self.left_out:,} of {of:,} training problems are also in an evaluation set, and are left out"
 
 
-def write_data_record(
-    store: Store,
-    config: Config,
-    inputs: Inputs,
-    golds_refused: Mapping[str, Sequence[str]],
-    training_warnings: Sequence[str] = (),
-) -> DataRecord:
-    """Write the whole record; `golds_refused` has problem ids by role, `training_warnings` join the loader's."""
-    labels = [("training", config.problems.label), *(("evaluation", source.label) for source in config.evaluate.sets)]
-    sets = []
-    for (use, label), ref in zip(labels, (inputs.training(), *inputs.evaluation()), strict=True):
-        problems = read_problems(store, ref.location, ref.digest)
-        refused = list(golds_refused.get(ref.role, ()))
-        warnings = [*problems.warnings, *(training_warnings if use == "training" else ())]
-        sets.append(SetRecord(use, label, ref.digest, len(problems), problems.ledger, refused, warnings))
-    record = DataRecord(tuple(sets))
-    content = {"schema_version": SCHEMA_VERSION, **record.to_dict()}
-    store.write_bytes(_data_key(config.name), dump_checksummed(content, indent=1))
-    return record
+def write_data_record(store: Store, run: str, problem_sets: Sequence[Mapping[str, Any]]) -> None:
+    """Write the record of problem sets, each with the fields of `SetRecord`."""
+    content = {"schema_version": SCHEMA_VERSION, "problem_sets": problem_sets}
+    store.write_bytes(f"{run}/data.json", dump_checksummed(content, indent=1))
 
 
 def read_data_record(store: Store, run: str) -> DataRecord | None:
@@ -153,14 +136,14 @@ def read_data_record(store: Store, run: str) -> DataRecord | None:
     Raises:
         ArtifactDamaged: It is there and cannot be read.
     """
+    key = f"{run}/data.json"
     try:
-        text = store.find_bytes(_data_key(run))
+        text = store.find_bytes(key)
         if text is None:
             return None
         return DataRecord(tuple(SetRecord(**record) for record in load_checksummed(text)["problem_sets"]))
     except (ObjectTooLarge, ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"cannot be read: {error}"
-        raise ArtifactDamaged(what, field=store.uri_of(_data_key(run)), fix="start the run again") from error
+        raise ArtifactDamaged(f"cannot be read: {error}", field=store.uri_of(key), fix="start the run again") from error
 
 
 def _key(run: str) -> str:
@@ -174,7 +157,3 @@ def _read(store: Store, run: str) -> dict[str, Any] | None:
         return None if text is None else load_checksummed(text)
     except (ObjectTooLarge, ValueError):
         return {}
-
-
-def _data_key(run: str) -> str:
-    return f"{run}/data.json"

@@ -50,7 +50,6 @@ from rloop_core.store import (
 )
 
 Launcher = Callable[..., StageOutcome]
-_HEALING_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -112,24 +111,19 @@ class StageRunner:
         def stop() -> bool:
             return should_stop() or (self._lease is not None and self._lease.lost)
 
-        for _ in range(_HEALING_ROUNDS):
-            wanted = self._wanted(stage, iteration)
-            manifest, reason = self._find(wanted)
-            if manifest:
-                self._on_event(stage, iteration, {"kind": "cached", "note": reason})
-                return self._remember(StageResult(manifest, True, reason))
-            self._on_event(stage, iteration, {"kind": "start", "note": reason})
-            try:
-                manifest = self._compute(wanted, reason, stop)
-            except (StageCrashed, Stopped, StoreError, OSError) as error:
-                if self._lease and not isinstance(error, StoreUnavailable):
-                    self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
-                raise
-            except ArtifactDamaged as damage:
-                self._heal(wanted.refs, damage, should_stop)
-                continue
-            return self._remember(StageResult(manifest, False, reason))
-        raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
+        wanted = self._wanted(stage, iteration)
+        manifest, reason = self._find(wanted)
+        if manifest:
+            self._on_event(stage, iteration, {"kind": "cached", "note": reason})
+            return self._remember(StageResult(manifest, True, reason))
+        self._on_event(stage, iteration, {"kind": "start", "note": reason})
+        try:
+            manifest = self._compute(wanted, reason, stop)
+        except (StageCrashed, Stopped, StoreError, OSError, ArtifactDamaged) as error:
+            if self._lease and not isinstance(error, StoreUnavailable):
+                self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
+            raise
+        return self._remember(StageResult(manifest, False, reason))
 
     def ensure_kept(self) -> None:
         """Check at the end of a run that the store still holds every artifact that was found or made.
@@ -159,7 +153,7 @@ class StageRunner:
         try:
             return read_data_record(self.store, self.config.name) is not None
         except ArtifactDamaged as damage:
-            self._note_preflight(str(damage))
+            self._on_event("preflight", -1, events.note(str(damage)))
             return False
 
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
@@ -171,18 +165,16 @@ class StageRunner:
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        check_machines(self.config, self._note_preflight, should_stop)
+        on_event = self._events_of("preflight", -1)
+        check_machines(self.config, events.as_notes(on_event), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
         stall = _seconds(self.config.placement.stage_stall_minutes)
-        outcome = self._launch(job, self._events_of("preflight", -1), stall_seconds=stall, should_stop=should_stop)
+        outcome = self._launch(job, on_event, stall_seconds=stall, should_stop=should_stop)
         shutil.rmtree(work, ignore_errors=True)
-        golds_refused, warnings = outcome.metrics["golds_refused"], outcome.metrics["training_warnings"]
-        record = write_data_record(self.store, self.config, self.inputs, golds_refused, warnings)
-        for note in record.notes():
-            self._note_preflight(note)
-        return {**outcome.counts, "training problems left out": record.left_out}
+        write_data_record(self.store, self.config.name, outcome.metrics["problem_sets"])
+        return outcome.counts
 
     def scratch(self) -> Path:
         """Return this user's folder for unfinished work: inside a local store, so that any later start finds it."""
@@ -268,7 +260,8 @@ class StageRunner:
         with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
             work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)
-        self._report_done(manifest)
+        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
+        self._on_event(wanted.stage, wanted.iteration, done)
         return manifest
 
     def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
@@ -293,27 +286,11 @@ class StageRunner:
             attempt=attempt,
         )
 
-    def _heal(self, refs: tuple[InputRef, ...], damage: ArtifactDamaged, should_stop: Callable[[], bool]) -> None:
-        """Recompute the inputs that cannot be read whole, and report the damage."""
-        for ref in refs:
-            if ref.kind == "artifact":
-                self._on_event(ref.stage, ref.iteration, events.note(str(damage)))
-                self.ensure(ref.stage, ref.iteration, should_stop)
-            elif ref.kind == "problems" and damage.field == ref.uri:
-                raise damage
-
     def _cache(self) -> Cache:
         return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)
 
     def _events_of(self, stage: str, iteration: int) -> OnEvent:
         return lambda event: self._on_event(stage, iteration, event)
-
-    def _note_preflight(self, line: str) -> None:
-        self._on_event("preflight", -1, events.note(line))
-
-    def _report_done(self, manifest: Manifest) -> None:
-        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
-        self._on_event(manifest.stage, manifest.iteration, done)
 
 
 def _seconds(minutes: float | None) -> float | None:

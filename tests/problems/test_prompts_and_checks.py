@@ -11,9 +11,9 @@ from transformers.utils import chat_template_utils
 
 from rloop_core.config import PromptConfig
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import TEMPLATES, Problem, ProblemSet, answered_by_copying, problem_id, render, self_check
+from rloop_core.problems import TEMPLATES, Problem, ProblemSet, problem_id, render, self_check
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.verifier import Policies, Verifier, judge
+from rloop_core.verifier import Verifier, judge
 
 
 def problems(*pairs: tuple[str, str]) -> ProblemSet:
@@ -101,12 +101,3 @@ def test_self_check_names_golds_that_no_answer_could_match() -> None:
     bad = [("g", "\\frac{1}{2"), ("h", "x" * 3000), ("i", "}")]
     with Verifier() as verifier:
         assert [one.problem for one in self_check(problems(*fine, *bad), verifier)] == ["g", "h", "i"]
-
-
-@pytest.mark.process
-def test_problems_answered_by_copying_are_counted() -> None:
-    sums = problems(("What is 4 + 3?", "7"), ("Compute (2 - 5) * 4 = ", "-12"), ("Tom has 3 apples and 4 pears.", "7"))
-    with Verifier() as verifier:
-        assert answered_by_copying(sums, verifier) == (2, 3)
-    with Verifier(policies=Policies(arithmetic="refuse")) as verifier:
-        assert answered_by_copying(sums, verifier) == (0, 3)

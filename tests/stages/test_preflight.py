@@ -20,7 +20,6 @@ from rloop_core.stages.job import StageJob
 from rloop_core.stages.preflight import check_memory
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
-from rloop_core.training.settings import TrainingJob, grpo_config
 from tests.conftest import ROOT, small_config
 from tests.stages.running import launch_here
 
@@ -34,17 +33,6 @@ def test_a_stage_that_may_not_fit_is_warned_of_and_one_that_cannot_is_refused() 
     assert "runs out of memory: lower placement.micro_batch_tokens or " in warnings[0]
     with pytest.raises(ConfigError, match=r"placement: explore needs about .* GiB, the device has 0\.0 free \(fix: "):
         check_memory(config, bundled_policy_path(), available=5e6)
-
-
-def test_fused_kernels_need_a_gpu_and_their_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
-    preflight._check_kernels(small_config())
-    with pytest.raises(ConfigError, match=r"placement.liger_kernels: needs a GPU"):
-        preflight._check_kernels(small_config(placement={"liger_kernels": True}))
-    on_gpu = small_config(placement={"liger_kernels": True, "device": "auto"})
-    with pytest.raises(ConfigError, match=r"liger-kernel is not installed \(fix: pip install liger-kernel"):
-        preflight._check_kernels(on_gpu)
-    assert grpo_config(TrainingJob(on_gpu, 0, tmp_path, tmp_path, "cpu")).use_liger_kernel
 
 
 def test_memory_is_counted_on_as_many_devices_as_there_are_processes(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ def _file(path: Path, rows: list[tuple[str, str]]) -> str:
 
 def _config(folder: Path, evaluation: list[tuple[str, str]] | None = None, **changes: Any) -> Config:
     sets = [{"source": _file(folder / "held-out.jsonl", evaluation or HELD_OUT), "name": "held-out"}]
-    changes = {"verifier": {"arithmetic": "refuse"}, **changes}
     return small_config(
         problems={"source": _file(folder / "train.jsonl", SUMS), "name": "sums", "size": None, "params": {}},
         evaluate={"sets": sets, "samples": 2, "k": [1]},
@@ -115,7 +114,6 @@ def test_preflight_records_golds_that_do_not_verify_and_nothing_to_compare(tmp_p
     rows = [*SUMS, ("1 + 100 - 1 =", "x" * 3000), ("7 + 7 =", "14"), ("7 + 7 =", "15")]
     config = small_config(
         problems={"source": _file(tmp_path / "t.jsonl", rows), "size": None, "params": {}},
-        verifier={"arithmetic": "refuse"},
     )
     notes: list[str] = []
     runner = StageRunner(
@@ -155,21 +153,3 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         store.write_bytes("small/data.json", content)
         with pytest.raises(ArtifactDamaged, match=r"small/data\.json: cannot be read"):
             read_data_record(store, "small")
-
-
-@pytest.mark.process
-def test_a_training_set_that_answers_itself_is_warned_of_and_a_policy_ends_it(tmp_path: Path) -> None:
-    for arithmetic, warned in (("evaluate", True), ("refuse", False)):
-        store = Store(str(tmp_path / arithmetic))
-        config = _config(tmp_path, verifier={"arithmetic": arithmetic})
-        told: list[str] = []
-
-        def on_event(stage: str, iteration: int, event: Any, told: list[str] = told) -> None:
-            told.append(event.get("note", ""))
-
-        StageRunner(config, store, None, on_event, launch_here).preflight()
-        record = read_data_record(store, config.name)
-        assert record is not None
-        for notes in (record.sets[0].warnings, told):
-            assert any("set verifier.arithmetic to refuse" in note for note in notes) is warned
-        assert not record.sets[1].warnings

@@ -42,7 +42,8 @@ def begun(store: Store, name: str = "run") -> Config:
     """A run whose preflight is done: its records, and its problems."""
     config = small_config(name=name)
     write_run_record(store, config)
-    write_data_record(store, config, Inputs(config, store), {})
+    Inputs(config, store).training()
+    write_data_record(store, config.name, [])
     return config
 
 

@@ -131,8 +131,8 @@ _STORE = (
     Wrong(
         "done-without-manifest",
         "rloop_core/stages/identity.py",
-        '            state: Literal["missing", "changed"] = "missing" if old == new else "changed"\n',
-        '            state: Any = "done"\n',
+        'Standing("missing", "", None)',
+        'Standing("done", "", None)',
         "A run with stages that were never computed says that nothing is left to do.",
     ),
     Wrong(
@@ -166,8 +166,8 @@ _STORE = (
     Wrong(
         "computed-is-cached",
         "rloop_core/stages/runner.py",
-        "            return self._remember(StageResult(manifest, False, reason))\n",
-        "            return self._remember(StageResult(manifest, True, reason))\n",
+        "        return self._remember(StageResult(manifest, False, reason))\n",
+        "        return self._remember(StageResult(manifest, True, reason))\n",
         "The UI shows Cached for what was computed just now.",
     ),
     Wrong(
