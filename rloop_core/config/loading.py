@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.json_text import check_plain
 
 SectionT = TypeVar("SectionT", bound=Section)
+Unknown = Literal["forbid", "ignore"]
 _FORMER_FIELDS = {
     "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
     "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
@@ -58,16 +59,16 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     return data
 
 
-def make_config(data: Mapping[str, Any]) -> Config:
-    """Validate plain data into a Config.
+def make_config(data: Mapping[str, Any], unknown: Unknown = "forbid") -> Config:
+    """Validate plain data into a Config; `unknown` fields are refused or ignored.
 
     Raises:
         ConfigError: Names the first field at fault and the fix.
     """
-    return validate(Config, data, "config")
+    return validate(Config, data, "config", unknown)
 
 
-def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> SectionT:
+def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown: Unknown = "forbid") -> SectionT:
     """Validate plain data without type conversions.
 
     Raises:
@@ -75,7 +76,7 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> Secti
     """
     try:
         check_plain(data, DEEPEST)
-        return model.model_validate_json(json.dumps(data), strict=True)
+        return model.model_validate_json(json.dumps(data), strict=True, extra=unknown)
     except ValidationError as error:
         raise explain(error, model) from None
     except (TypeError, ValueError) as error:

@@ -27,7 +27,6 @@ from rloop_core.runtime.events import as_notes
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.job import InputRef, StageOutcome
-from rloop_core.stages.run_record import DataRecord, SetRecord
 from rloop_core.store import Store
 from rloop_core.trackers import check_trackers
 from rloop_core.training.adapters import check_adapters
@@ -117,11 +116,9 @@ def run(context: StageContext) -> StageOutcome:
     sets = {role: context.problems(role) for role in context.roles("problems")}
     every = (problem for problems in sets.values() for problem in problems)
     within_limits(every, lambda: _check_prompts(config, policy, [*sets.values()], context.work))
-    labels = [config.problems.label, *(source.label for source in config.evaluate.sets)]
     counts: dict[str, int] = {}
-    records: list[SetRecord] = []
     with make_verifier(config) as verifier:
-        for (role, problems), label in zip(sets.items(), labels, strict=True):
+        for role, problems in sets.items():
             refused = self_check(problems, verifier)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
                 raise ProblemsError(
@@ -131,18 +128,16 @@ def run(context: StageContext) -> StageOutcome:
                     fix="correct the answers: no completion could ever be judged correct",
                 )
             counts |= {f"{role} problems": len(problems), f"{role} golds that do not verify": len(refused)}
-            use = "evaluation" if records else "training"
-            golds = [problem.id for problem in refused]
-            records.append(
-                SetRecord(use, label, problems.digest, len(problems), problems.ledger, golds, [*problems.warnings])
-            )
-    data = DataRecord(tuple(records))
-    for line in data.notes():
-        note(line)
-    counts["training problems left out"] = data.left_out
+            for warning in problems.warnings:
+                note(f"{problems.name}: {warning}")
+    training = sets["problems"].ledger
+    left_out = counts["training problems left out"] = training.get("contaminated_dropped", 0)
+    if left_out:
+        total = left_out + training["kept"]
+        note(f"{left_out:,} of {total:,} training problems are also in an evaluation set, and are left out")
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
-    return StageOutcome(counts, data.to_dict())
+    return StageOutcome(counts, {})
 
 
 def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:

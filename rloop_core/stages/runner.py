@@ -33,7 +33,6 @@ from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
-from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
     Cache,
     InputEntry,
@@ -148,16 +147,8 @@ class StageRunner:
             self._left = remaining_stages(self.config, self.store, self.inputs)
         return self._left
 
-    def is_recorded(self) -> bool:
-        """Return True if preflight's record is in the store and can be read; a damaged one is reported."""
-        try:
-            return read_data_record(self.store, self.config.name) is not None
-        except ArtifactDamaged as damage:
-            self._on_event("preflight", -1, events.note(str(damage)))
-            return False
-
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail, and record what the problem sets hold; return the counts.
+        """Check everything that can be known to fail; return counts of problems and golds.
 
         Raises:
             RLoopError: One clear line about the first thing that is wrong.
@@ -173,7 +164,6 @@ class StageRunner:
         stall = _seconds(self.config.placement.stage_stall_minutes)
         outcome = self._launch(job, on_event, stall_seconds=stall, should_stop=should_stop)
         shutil.rmtree(work, ignore_errors=True)
-        write_data_record(self.store, self.config.name, outcome.metrics["problem_sets"])
         return outcome.counts
 
     def scratch(self) -> Path:
