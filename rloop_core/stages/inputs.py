@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
-from rloop_core.stages.problem_store import ensure_problems, ensure_without
+from rloop_core.stages.problem_store import ensure_problems
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
@@ -38,8 +38,7 @@ class Inputs:
         self._store = store
         self._manifest_of = manifest_of or (lambda *place: read_manifest(store, config.name, *place))
         self._base: InputRef | None = None
-        self._training: InputRef | None = None
-        self._problems: dict[str, tuple[str, str, frozenset[str]]] = {}  # key, digest and ids by source
+        self._problems: dict[tuple[str, bool], tuple[str, str, frozenset[str]]] = {}
 
     def of(self, stage: str, iteration: int, manifests: Mapping[Place, Manifest] | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
@@ -74,27 +73,23 @@ class Inputs:
         Raises:
             ProblemsError: Nothing is left.
         """
-        if self._training is None:
-            given, *evaluated = (self._stored(each) for each in (self._config.problems, *self._config.evaluate.sets))
-            training = self.problems("problems", self._config.problems)
-            ids = frozenset[str]().union(*(each[2] for each in evaluated))
-            repeats = not ids.isdisjoint(given[2])
-            self._training = ensure_without(self._store, self._config.name, training, ids) if repeats else training
-        return self._training
+        evaluated = (self._stored(source)[2] for source in self._config.evaluate.sets)
+        return self.problems("problems", self._config.problems, frozenset[str]().union(*evaluated))
 
     def evaluation(self) -> tuple[InputRef, ...]:
         """Return the evaluation sets, in the config's order."""
         return tuple(self.problems(f"problems:{source.label}", source) for source in self._config.evaluate.sets)
 
-    def problems(self, role: str, source: ProblemSource) -> InputRef:
+    def problems(self, role: str, source: ProblemSource, without: Set[str] = frozenset()) -> InputRef:
         """Return a problem set as the run first read it."""
-        key, digest, _ = self._stored(source)
+        key, digest, _ = self._stored(source, without)
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _stored(self, source: ProblemSource) -> tuple[str, str, frozenset[str]]:
-        name = source.model_dump_json()
+    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+        """Return a set's key in the store, its digest and its ids."""
+        name = source.model_dump_json(), bool(without)
         if name not in self._problems:
-            key, problems = ensure_problems(self._store, self._config.name, source)
+            key, problems = ensure_problems(self._store, self._config.name, source, without)
             self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
         return self._problems[name]
 
@@ -115,10 +110,5 @@ class RecordedInputs(Inputs):
         """Return theta_0 without its digest."""
         return InputRef("policy", "outside", "", "", "")
 
-    def training(self) -> InputRef:
-        """Return the training problems without their digest."""
-        return self.problems("problems", self._config.problems)
-
-    def problems(self, role: str, source: ProblemSource) -> InputRef:
-        """Return a problem set without its digest."""
-        return InputRef(role, "problems", "", "", "")
+    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+        return "", "", frozenset()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Set
+from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,20 +10,27 @@ from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge
 from rloop_core.problems import Problem, ProblemSet, exact_id, load_problems, problem_id
 from rloop_core.problems.registry import PROCEDURAL_PREFIX
-from rloop_core.stages.job import InputRef
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 
 _MOST_BYTES = 1 << 30
 """Bytes of the largest problem set."""
 
 
-def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str, ProblemSet]:
+def ensure_problems(
+    store: Store, run: str, source: ProblemSource, without: Set[str] = frozenset()
+) -> tuple[str, ProblemSet]:
     """Return a problem set and its key in the store; load and store it if the run meets it for the first time.
 
     A changed file, generator setting or revision is another set under another key.
 
+    Args:
+        store: The run's store.
+        run: The run.
+        source: Where the problems come from.
+        without: Ids of problems to leave out, those of evaluation sets.
+
     Raises:
-        ProblemsError: The set cannot be read or trusted.
+        ProblemsError: The set cannot be read or trusted, or nothing of it is left.
     """
     identity = source.identity()
     identity.pop("name")
@@ -32,21 +38,18 @@ def ensure_problems(store: Store, run: str, source: ProblemSource) -> tuple[str,
         identity["generator"] = version("reasoning-gym")
     elif Path(source.source).is_file():
         identity["source"] = content_digest([("file", file_sha256(source.source))])
+    if without:
+        identity["without"] = sorted(without)
     key = f"{run}/problems/{fingerprint(identity)[:20]}.json"
-    return key, _ensure_set(store, key, lambda: load_problems(source))
-
-
-def ensure_without(store: Store, run: str, training: InputRef, evaluated: Set[str]) -> InputRef:
-    """Return a stored training set without the problems of evaluation sets, `evaluated`.
-
-    Raises:
-        ProblemsError: Nothing is left.
-    """
-    problems = read_problems(store, training.location, training.digest)
-    left_out = sorted(problem.id for problem in problems if problem.id in evaluated)
-    key = f"{run}/problems/clean-{fingerprint({'training': training.digest, 'without': left_out})[:20]}.json"
-    digest = _ensure_set(store, key, lambda: problems.without(evaluated)).digest
-    return dataclasses.replace(training, uri=store.uri_of(key), digest=digest, location=key)
+    try:
+        if (problem_set := _find_set(store, key)) is not None:
+            return key, problem_set
+    except (ArtifactDamaged, ObjectTooLarge) as error:
+        store.note(f"{store.uri_of(key)}: {error.what}; it is made again")
+        store.delete(key)
+    problem_set = load_problems(source).without(without) if without else load_problems(source)
+    store.write_bytes(key, dump_problems(problem_set))
+    return key, problem_set
 
 
 def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
@@ -95,16 +98,3 @@ def dump_problems(problem_set: ProblemSet) -> bytes:
         "problems": rows,
     }
     return dump_checksummed(content)
-
-
-def _ensure_set(store: Store, key: str, load: Callable[[], ProblemSet]) -> ProblemSet:
-    """Return the problem set that is stored under a key; load and store it if it is not there, or damaged."""
-    try:
-        if (problem_set := _find_set(store, key)) is not None:
-            return problem_set
-    except (ArtifactDamaged, ObjectTooLarge) as error:
-        store.note(f"{store.uri_of(key)}: {error.what}; it is made again")
-        store.delete(key)
-    problem_set = load()
-    store.write_bytes(key, dump_problems(problem_set))
-    return problem_set

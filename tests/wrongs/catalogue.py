@@ -566,9 +566,9 @@ _PROBLEMS = (
     ),
     Wrong(
         "evaluation-problems-are-trained-on",
-        "rloop_core/stages/inputs.py",
-        "if repeats else training",
-        "if False else training",
+        "rloop_core/stages/problem_store.py",
+        "load_problems(source).without(without) if without else load_problems(source)",
+        "load_problems(source)",
         "A problem of an evaluation set is trained on, and its pass@k measures memory.",
     ),
     Wrong(
