@@ -21,12 +21,22 @@ from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within
 from rloop_core.rollout.recording import Sampling, Share, record_samples
 from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
+from rloop_core.stages.identity import difference
 from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
 _USUAL_KS = (1, 8, 16, 32)
 _DEFAULT_TOKENS = 2048
+_DETERMINES: dict[str, Any] = {
+    "seed": True,
+    "policy": {"dtype"},
+    "prompt": {"template"},
+    "evaluate": {"samples", "temperature", "top_p"},
+    "verifier": True,
+    "placement": {"engine", "generation_batch"},
+}
+"""Fields that, with the digests of model and problems, determine the samples."""
 
 
 def default_ks(samples: int) -> tuple[int, ...]:
@@ -103,7 +113,13 @@ def evaluate(
         return max(len(problem.prompt_ids) for problem in encoded)
 
     config = _fitted(config, context_tokens(policy), within_limits(problems, longest_prompt))
-    identity = _identity(config, policy_digest(policy), problems.digest)
+    identity = {
+        "model": policy_digest(policy),
+        "problems": problems.digest,
+        "verifier_version": VERIFIER_VERSION,
+        **config.model_dump(mode="json", include=_DETERMINES),
+        "max_tokens": config.evaluation_tokens,
+    }
     out = _prepare(out, identity, config)
     settings = SamplingSettings(
         samples=config.evaluate.samples,
@@ -154,24 +170,6 @@ def _fitted(config: Config, context: int | None, longest: int) -> Config:
     return config.model_copy(update={"prompt": prompt, "explore": explore})
 
 
-def _identity(config: Config, model: str, problems: str) -> dict[str, Any]:
-    """Return everything that determines the samples, with the digests of model and problems."""
-    return {
-        "model": model,
-        "problems": problems,
-        "samples": config.evaluate.samples,
-        "template": config.prompt.template,
-        "temperature": config.evaluate.temperature,
-        "top_p": config.evaluate.top_p,
-        "dtype": config.policy.dtype,
-        "engine": config.placement.engine,
-        "batch": config.placement.generation_batch,
-        "seed": config.seed,
-        "max_tokens": config.evaluation_tokens,
-        "verifier": {"version": VERIFIER_VERSION, **config.verifier.model_dump(mode="json")},
-    }
-
-
 def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path:
     """Return the folder of these samples, which `settings.json` marks; refuse one that holds other samples."""
     folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
@@ -183,10 +181,10 @@ def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path
             with contextlib.suppress(FileNotFoundError):  # another share has just renamed the temporary file
                 replace_text(settings, json.dumps(content, indent=1))
         recorded = parse_json(settings.read_bytes())["identity"]
-        differing = [name for name in identity if recorded.get(name) != identity[name]]
+        differing = difference(recorded, identity)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
     if differing:
-        what = f"{folder} holds samples of other settings ({', '.join(differing)})"
+        what = f"{folder} holds samples of other settings ({differing})"
         raise ConfigError(what, field="--out", fix="name another folder")
     return folder
