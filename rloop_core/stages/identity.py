@@ -80,11 +80,8 @@ def judge(
 ) -> dict[Place, Standing]:
     """Return how each (iteration, stage) of a run stands under a config, in order; no file's content is checked.
 
-    Args:
-        config: What the next start would compute.
-        inputs: Where the stages' inputs come from; one with an empty digest counts as unchanged.
-        manifests: The run's artifacts.
-        before: The config of the last start: a stage whose artifact was lost is `changed` if it was made under another.
+    An input with an empty digest counts as unchanged. A stage whose artifact was lost is `changed` if the last start
+    had another config, `before`.
 
     Raises:
         RLoopError: The policy or a problem set cannot be had.

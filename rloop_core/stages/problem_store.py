@@ -21,13 +21,8 @@ def ensure_problems(
 ) -> tuple[str, ProblemSet]:
     """Return a problem set and its key in the store; load and store it if the run meets it for the first time.
 
-    A changed file, generator setting or revision is another set under another key.
-
-    Args:
-        store: The run's store.
-        run: The run.
-        source: Where the problems come from.
-        without: Ids of problems to leave out, those of evaluation sets.
+    A changed file, generator setting or revision is another set under another key. The problems with the ids in
+    `without`, those of evaluation sets, are left out.
 
     Raises:
         ProblemsError: The set cannot be read or trusted, or nothing of it is left.

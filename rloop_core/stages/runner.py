@@ -62,7 +62,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An artifact as the run's config determines it: its inputs, its identity, and the hash of that."""
+    """An artifact as the run's config determines it."""
 
     stage: str
     iteration: int
@@ -72,14 +72,9 @@ class _Wanted:
 
 
 class StageRunner:
-    """Runs the stages of one run.
+    """Runs the stages of one run, each in a process tree of its own, and holds `lease` while it publishes.
 
-    Args:
-        config: The run's config.
-        store: The object store.
-        lease: Held while artifacts are published; None only for readers that compute nothing.
-        on_event: Called with (stage, iteration, event) for progress and notes.
-        launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
+    A lease of None is for readers that compute nothing. `on_event` is called with (stage, iteration, event).
     """
 
     def __init__(

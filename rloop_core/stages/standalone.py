@@ -81,15 +81,10 @@ def evaluate(
     on_batch: Callable[[int, int], None] = lambda done, total: None,
     share: Share = (1, 1),
 ) -> dict[str, Any]:
-    """Sample what is missing, judge it, and return the metrics with their origin.
+    """Sample a share of the batches that are missing in a folder, judge them, and return the metrics with their origin.
 
     While batches of other shares are missing, the result has no metrics, and `missing` is the number of those batches.
-
-    Args:
-        config: Of `evaluation_config`.
-        out: Folder of samples and metrics; None takes one named after the settings.
-        on_batch: Called with (batches done, batches in all).
-        share: The batches to sample.
+    The folder is `out`, or one named after the settings. `on_batch` is called with (batches done, batches in all).
 
     Raises:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
