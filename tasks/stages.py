@@ -52,7 +52,7 @@ _OPTIONS: dict[str, Any] = {
 def preflight(run: RunSession) -> None:
     """Check config, store, policy, problems and golds before anything expensive; a finished run is not checked."""
     remaining = run.runner.remaining()
-    if not remaining and run.runner.is_recorded():
+    if not remaining:
         get_run_logger().info("every stage is in the store: nothing to compute")
         return
     with live_progress("preflight", -1):

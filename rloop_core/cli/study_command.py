@@ -189,7 +189,7 @@ def _compute(
     """Compute every run of which the store lacks a stage.
 
     Args:
-        runs: In the order in which to start them; a run that adopts artifacts of another waits for it.
+        runs: In the order in which to start them.
         store: Store of the runs.
         folder: For their configs, logs and Prefect homes.
         jobs: Runs at a time.
@@ -212,7 +212,9 @@ def _compute(
     updated = time.monotonic()
     try:
         while waiting or children:
-            _start_ready(waiting, children, folder, jobs)
+            while waiting and len(children) < jobs:
+                slot = min(set(range(jobs)) - {child.slot for child in children})
+                children.append(_start(waiting.pop(0), folder, slot))
             if time.monotonic() - updated >= _STORE_SECONDS:
                 update([child.run for child in children])
                 updated = time.monotonic()
@@ -238,18 +240,6 @@ def _compute(
 
 def _manifests(run: StudyRun) -> list[str]:
     return [manifest_key(run.config.name, iteration, stage) for iteration, stage in stages_of(run.config)]
-
-
-def _start_ready(waiting: list[StudyRun], children: list[_Child], folder: Path, jobs: int) -> None:
-    """Start runs in the free slots; a run waits until the runs that it adopts from have ended."""
-    for candidate in list(waiting):
-        if len(children) >= jobs:
-            return
-        unfinished = {run.config.name for run in waiting} | {child.name for child in children}
-        if not unfinished & set(candidate.config.placement.adopt):
-            waiting.remove(candidate)
-            slot = min(set(range(jobs)) - {child.slot for child in children})
-            children.append(_start(candidate, folder, slot))
 
 
 def _start(run: StudyRun, folder: Path, slot: int) -> _Child:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -25,6 +25,13 @@ DEEPEST = 32
 MOST_BYTES = 256 * 1024
 """Limit of one text; the shipped configs have 3 KB."""
 SectionT = TypeVar("SectionT", bound=Section)
+Unknown = Literal["forbid", "ignore"]
+_FORMER_FIELDS = {
+    "decontaminate": "leave it out: repeated problems leave training by themselves; to find copies in other words, "
+    "`rloop problems TRAIN --against EVALUATION --out FILE`, and train on FILE",
+    "placement.adopt": "leave it out: each run computes its own stages",
+}
+"""Fields of earlier releases, and what to do instead."""
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
@@ -152,16 +159,16 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.fields)
 _Loader.add_constructor(None, _Loader.construct_undefined)  # type: ignore[type-var]
 
 
-def make_config(data: Mapping[str, Any]) -> Config:
-    """Validate plain data into a Config.
+def make_config(data: Mapping[str, Any], unknown: Unknown = "forbid") -> Config:
+    """Validate plain data into a Config; `unknown` fields are refused or ignored.
 
     Raises:
         ConfigError: Names the first field at fault and the fix.
     """
-    return validate(Config, data, "config")
+    return validate(Config, data, "config", unknown)
 
 
-def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> SectionT:
+def validate(model: type[SectionT], data: Mapping[str, Any], name: str, unknown: Unknown = "forbid") -> SectionT:
     """Validate plain data without type conversions.
 
     Raises:
@@ -169,7 +176,7 @@ def validate(model: type[SectionT], data: Mapping[str, Any], name: str) -> Secti
     """
     try:
         check_plain(data, DEEPEST)
-        return model.model_validate_json(json.dumps(data), strict=True)
+        return model.model_validate_json(json.dumps(data), strict=True, extra=unknown)
     except ValidationError as error:
         raise explain(error, model) from None
     except (TypeError, ValueError) as error:

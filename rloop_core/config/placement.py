@@ -52,8 +52,6 @@ class PlacementConfig(Section):
     The least recently used are dropped first; files that a stage of this machine uses stay, even beyond the limit."""
     replace: bool = False
     """Compute again, and replace, finished stages of the run that this start wants otherwise; else it is refused."""
-    adopt: tuple[str, ...] = ()
-    """Runs of the same store whose artifacts with an equal fingerprint are reused instead of computed."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the stages that train or sample."""
     processes: Positive = 1

@@ -128,8 +128,6 @@ def _digests(run: RunRecord) -> dict[str, set[str]]:
                 used.setdefault(f"{_SET} {role.removeprefix('problems:')!r}", set()).add(digest)
         if "verifier" in manifest.identity and stage in ("explore", "evaluate"):
             used.setdefault("the verifier version", set()).add(str(manifest.identity["verifier"]))
-    for problems in run.data.sets if run.data else ():
-        used.setdefault(_TRAINING if problems.use == "training" else f"{_SET} {problems.label!r}", {problems.digest})
     return used
 
 

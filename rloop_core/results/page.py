@@ -113,7 +113,6 @@ def content_key(runs: Sequence[RunRecord]) -> str:
             "run": run.name,
             "config": run.config.model_dump(mode="json"),
             "notes": run.notes,
-            "data": run.data.to_dict() if run.data else None,
             "artifacts": [[made.folder, made.digest, made.fingerprint, made.created_at]
                           for made in run.manifests.values()],
         }
@@ -181,7 +180,6 @@ def tables_of(report: Report) -> list[Table]:
         forgetting_table(results.titles, report.forgetting),
         report.compute,
         artifact_table(results.runs.values()),
-        set_table(results.runs.values()),
     )
     return [table for table in tables if table.rows]
 
@@ -198,18 +196,6 @@ def artifact_table(runs: Iterable[RunRecord]) -> Table:
     columns = ("run", "iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at",
                "reason")  # fmt: skip
     return Table("artifacts", columns, tuple(rows))
-
-
-def set_table(runs: Iterable[RunRecord]) -> Table:
-    """Return one row a problem set of a run: its use, its problems, and why rows of its source were left out."""
-    sets = [(run.name, data) for run in runs if run.data for data in run.data.sets]
-    counts = list(dict.fromkeys(name for _, data in sets for name, count in data.ledger.items() if count))
-    rows = tuple(
-        (run, data.label, data.use, data.problems, *(data.ledger.get(name, 0) for name in counts),
-         len(data.golds_refused), data.digest)
-        for run, data in sets
-    )  # fmt: skip
-    return Table("problem-sets", ("run", "set", "use", "problems", *counts, "golds_refused", "digest"), rows)
 
 
 def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: str = "") -> str:
@@ -235,8 +221,6 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         pictures=pictures,
         outcomes=[(name, [one for one in report.claims if one.outcome == name]) for name in OUTCOMES],
         forgetting=_forgetting(report),
-        data=set_table(runs),
-        warnings=[(data.label, text) for run in runs if run.data for data in run.data.sets for text in data.warnings],
         compute=compute_cells(report.compute),
         differing=config_differences(runs[0], runs[1]) if report.study is None and len(runs) == 2 else [],
         artifacts=artifact_table(runs).to_dicts(),

@@ -14,7 +14,7 @@ from rloop_core.json_text import parse_json
 from rloop_core.stages.identity import SAMPLED_BY
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import stage_name
-from rloop_core.stages.run_record import DataRecord, read_data_record, read_run_config
+from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
 
@@ -46,8 +46,6 @@ class RunRecord:
     """What a reader should know: missing stages, damaged artifacts, and more."""
     incomplete: str | None = None
     """The note that names missing stages, for pages that show them in another way."""
-    data: DataRecord | None = None
-    """Preflight's record of its problems; None if there is none yet."""
     _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     @property
@@ -161,10 +159,6 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         StoreError: There is no such run, or the store cannot be read.
     """
     run = RunRecord(name, read_run_config(store, name), store, cache, {})
-    try:
-        run.data = read_data_record(store, name)
-    except ArtifactDamaged as damage:
-        run.note(str(damage))
     stages = stages_of(run.config)
     for key, manifest in read_manifests(store, name, stages).items():
         if isinstance(manifest, ArtifactDamaged):
@@ -178,8 +172,6 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         run.incomplete = f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet."
         run.note(run.incomplete)
-    if run.data and (sentence := run.data.sentence()):
-        run.note(f"{sentence}.")
     if sentence := _starved(run):
         run.note(sentence)
     return run

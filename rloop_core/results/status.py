@@ -10,8 +10,7 @@ from rloop_core.results.progress import result_text
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.selection import read_selected
 from rloop_core.stages.identity import Standing, judge
-from rloop_core.stages.inputs import KnownInputs, Place
-from rloop_core.stages.job import InputRef
+from rloop_core.stages.inputs import Place, RecordedInputs
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
@@ -20,23 +19,22 @@ from rloop_core.store.lease import holder_in_words, holder_is_gone, holder_is_he
 STATES = ("done", "running", "interrupted", "changed", "missing")
 
 
-def run_status(store: Store, name: str, cache: Path, policies: dict[str, InputRef] | None = None) -> dict[str, Any]:
+def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
     """Return each stage with its state, seconds and result, the holder of the run, and the selected checkpoint.
 
-    A stage is `done` if the next start with the recorded config finds it by its fingerprint.
+    A stage is `done` if the next start with the recorded config finds it by its fingerprint, provided that theta_0 and
+    the problem sets are as they were.
 
     Args:
         store: The run's store.
         name: The run.
         cache: Folder for copies of files of remote stores.
-        policies: Digests of policies by their config, so that those of several runs are read once.
 
     Raises:
         StoreError: There is no such run.
     """
     run = read_run(store, name, cache)
-    inputs = KnownInputs(run.config, store, {} if policies is None else policies)
-    standings = judge(run.config, inputs, run.manifests)
+    standings = judge(run.config, RecordedInputs(run.config, store), run.manifests)
     holder, alive = _holder(store, name)
     scratch = StageRunner(run.config, store, None).scratch()
     stages = [_stage(run, place, standing, scratch, alive) for place, standing in standings.items()]
@@ -52,7 +50,7 @@ def run_status(store: Store, name: str, cache: Path, policies: dict[str, InputRe
         "sampled_by": run.sampled_by,
         "selected": chosen.to_dict() if chosen else None,
         "selected_in_words": chosen.sentence() if chosen else "",
-        "notes": [*(note for note in run.notes if note != run.incomplete), *inputs.notes],
+        "notes": [note for note in run.notes if note != run.incomplete],
     }
 
 
@@ -63,10 +61,9 @@ def runs_status(store: Store, cache: Path) -> list[dict[str, Any]]:
         StoreError: The store cannot be read.
     """
     statuses: list[dict[str, Any]] = []
-    policies: dict[str, InputRef] = {}
     for name in runs_of(store):
         try:
-            statuses.append(run_status(store, name, cache, policies))
+            statuses.append(run_status(store, name, cache))
         except RLoopError as error:
             statuses.append({"run": name, "error": str(error)})
     return statuses

@@ -143,12 +143,4 @@ def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Confi
         config = as_vanilla(config) if chosen.vanilla else config
     except ConfigError as error:
         raise ConfigError(error.what, field=f"arms.{arm}: {error.field}", fix=error.fix) from None
-    placement = config.placement
-    first = study.reference if chosen.vanilla else study.main
-    if arm != first:  # its first phase, if it has the same settings, need not run twice
-        placement = placement.model_copy(update={"adopt": (_run_name(study, first, seed),)})
-    return config.model_copy(update={"name": _run_name(study, arm, seed), "placement": placement})
-
-
-def _run_name(study: StudyConfig, arm: str, seed: int) -> str:
-    return f"{study.name}-{arm}-{seed}"
+    return config.model_copy(update={"name": f"{study.name}-{arm}-{seed}"})

@@ -17,9 +17,6 @@ from rloop_core.seeds import derive_seed
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ENGINE_STARTS = "rloop: a rollout engine starts"
-"""Printed to stderr before an engine's processes start; the lines after it are theirs."""
-
 
 @dataclass(frozen=True)
 class SamplingSettings:

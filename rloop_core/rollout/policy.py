@@ -43,8 +43,8 @@ _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 _NOTES = ("card.json", "LICENSE", "NOTICE", "trainer_state.json", "training_args.bin")
 
 
-def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
-    """Return the local folder of theta_0; a hub id is downloaded, or with `offline` only looked up in the cache.
+def resolve_policy(policy: PolicyConfig) -> Path:
+    """Return the local folder of theta_0; a hub id is downloaded.
 
     Raises:
         ConfigError: There is no such model, or it has an adapter beside its weights.
@@ -60,9 +60,8 @@ def resolve_policy(policy: PolicyConfig, *, offline: bool = False) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
         patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-        options: dict[str, Any] = {"revision": policy.revision, "local_files_only": offline}
         try:
-            folder = Path(snapshot_download(policy.path, allow_patterns=patterns, **options))
+            folder = Path(snapshot_download(policy.path, revision=policy.revision, allow_patterns=patterns))
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
             what = f"model {policy.path!r} cannot be had: {str(error).splitlines()[0]}"
             fix = "check the name, the network and HF_TOKEN, or name a local folder"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -25,14 +24,7 @@ from rloop_core.config import Config
 from rloop_core.errors import RESUMES, StageCrashed, StageError
 from rloop_core.printable import printable_line
 from rloop_core.rollout.available import check_standalone, replicas_of
-from rloop_core.rollout.engine import (
-    ENGINE_STARTS,
-    Completion,
-    SamplingSettings,
-    batch_seed,
-    make_completions,
-    plan_batches,
-)
+from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, make_completions, plan_batches
 from rloop_core.rollout.policy import declared_eos_ids
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.runtime.environment import socket_folder
@@ -90,7 +82,6 @@ class VllmEngine:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="rloop-vllm", daemon=True).start()
         self._watcher = watch_descendants()
-        print(ENGINE_STARTS, file=sys.stderr, flush=True)
         minutes = config.placement.engine_start_minutes
         try:
             arguments = _arguments(config, policy, device, len(self._replicas))

@@ -6,20 +6,19 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rloop_core.config import Config
-from rloop_core.errors import ArtifactDamaged
+from rloop_core.errors import RESUMES, ArtifactDamaged
 from rloop_core.problems import ProblemSet
+from rloop_core.rollout.recording import Sampling, own_batches, record_samples
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome
 from rloop_core.stages.problem_store import read_problems
 from rloop_core.store import Cache, Store, fetch, read_manifest
-
-if TYPE_CHECKING:
-    from rloop_core.rollout.recording import Sampling
-    from rloop_core.training.settings import TrainingJob
+from rloop_core.trackers import tracked
+from rloop_core.training.settings import TrainingJob
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class StageContext:
             return Path(ref.location)
         manifest = read_manifest(self.store, self.job.run, ref.iteration, ref.stage)
         if manifest is None or manifest.digest != ref.digest:
-            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix="it is made again")
+            raise ArtifactDamaged("is gone or was replaced", field=ref.uri, fix=RESUMES)
         root = fetch(self.store, manifest, Cache(Path(self.job.cache), self.config.placement.cache_bytes))
         return root / "policy" if role in ("policy", "theta") else root
 
@@ -78,8 +77,6 @@ class StageContext:
 
     def training_job(self) -> TrainingJob:
         """Return the inputs of a stage that trains theta_i."""
-        from rloop_core.training.settings import TrainingJob
-
         return TrainingJob(
             self.config,
             self.seed,
@@ -95,11 +92,6 @@ class StageContext:
 
     def sample(self, samplings: Sequence[Sampling]) -> list[list[Path]]:
         """Sample this share of the batches and send progress; return the shards of all batches of each sampling."""
-        from rloop_core.rollout.recording import record_samples
-
-        def on_batch(number: int, done: int, total: int) -> None:
-            self.on_progress(number + done / total, len(samplings))
-
         return record_samples(
             self.config,
             samplings,
@@ -107,13 +99,11 @@ class StageContext:
             run=self.job.run,
             iteration=self.job.iteration,
             share=self.share,
-            on_batch=on_batch,
+            on_batch=lambda number, done, total: self.on_progress(number + done / total, len(samplings)),
         )
 
     def share_outcome(self, shards: Sequence[Sequence[Path]]) -> StageOutcome:
         """Return the outcome of a share of a stage that samples: its number of batches."""
-        from rloop_core.rollout.recording import own_batches
-
         return StageOutcome({"batches": sum(len(own_batches(len(each), self.share)) for each in shards)}, {})
 
     def on_progress(self, done: float, total: float, metrics: dict[str, Any] | None = None) -> None:
@@ -122,17 +112,10 @@ class StageContext:
 
     def tracked(self) -> AbstractContextManager[Callable[[dict[str, Any]], None]]:
         """Return a context manager whose function logs rows to placement's trackers, on rank 0 alone."""
-        from rloop_core.trackers import tracked
-
         if self.rank:
             return nullcontext(lambda row: None)
-        return tracked(
-            self.config,
-            self.job.stage,
-            self.job.iteration,
-            self.work.name,
-            events.as_notes(self.on_event),
-        )
+        note = events.as_notes(self.on_event)
+        return tracked(self.config, self.job.stage, self.job.iteration, self.work.name, note)
 
     def roles(self, prefix: str) -> list[str]:
         """Return the roles of inputs that start with a prefix, in order."""

@@ -6,16 +6,17 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rloop_core.config import Config
+from rloop_core.evaluation.metrics import metric_order
+from rloop_core.rollout.available import engine_name
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.recording import Sampling
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage, sampling_identity
-
-if TYPE_CHECKING:
-    from rloop_core.rollout.engine import SamplingSettings
 
 _SET = "problems:"
 
@@ -27,8 +28,6 @@ def run(context: StageContext) -> StageOutcome:
     `set-00/` and so on, a snapshot's in `step-000001/set-00/`.
     """
     from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-    from rloop_core.rollout.available import engine_name
-    from rloop_core.rollout.recording import Sampling
     from rloop_core.trajectories.shards import consolidate
 
     config = context.config
@@ -37,15 +36,9 @@ def run(context: StageContext) -> StageOutcome:
     policies = {0: context.folder("policy"), **_snapshots(context)}
     samples = context.work / "samples" / config.placement.sampling_key
     samplings = [
-        Sampling(
-            policy,
-            problems,
-            _settings(context, label, step),
-            samples / (policy.name if step else "") / folders[label],
-            f"e{index:02d}",
-            step,
-        )
+        Sampling(policy, problems, _settings(context, label, step), folder / folders[label], f"e{index:02d}", step)
         for step, policy in policies.items()
+        for folder in [samples / policy.name if step else samples]
         for index, (label, problems) in enumerate(sets.items())
     ]
     shards = context.sample(samplings)
@@ -58,11 +51,7 @@ def run(context: StageContext) -> StageOutcome:
         ks = config.evaluate.of(label).k
         by_step[sampling.step][label] = summarise(problem_outcomes(files), ks, seed=config.seed)
     metrics = by_step.pop(0)
-    content = {
-        "sets": metrics,
-        "folders": folders,
-        "snapshots": {str(step): summaries for step, summaries in by_step.items()},
-    }
+    content = {"sets": metrics, "folders": folders, "snapshots": {str(step): each for step, each in by_step.items()}}
     (context.out / "metrics.json").write_text(json.dumps(content, indent=1, sort_keys=True))
     counts = {
         label: {"problems": summary["problems"], "samples": config.evaluate.of(label).samples}
@@ -82,8 +71,6 @@ def _snapshots(context: StageContext) -> dict[int, Path]:
 
 def _settings(context: StageContext, label: str, step: int) -> SamplingSettings:
     """Return a set's settings; each policy has its own seed, or equal policies would agree by more than chance."""
-    from rloop_core.rollout.engine import SamplingSettings
-
     config = context.config
     settings = config.evaluate.of(label)
     return SamplingSettings(
@@ -114,8 +101,6 @@ def _identity(config: Config) -> dict[str, Any]:
 
 
 def _result(metrics: Mapping[str, Any]) -> str:
-    from rloop_core.evaluation.metrics import metric_order
-
     parts = []
     for label, summary in metrics.items():
         names = sorted((name for name in summary if name.startswith(("avg@", "pass@"))), key=metric_order)

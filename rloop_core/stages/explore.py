@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from rloop_core.config import Config
+from rloop_core.rollout.available import engine_name
+from rloop_core.rollout.policy import load_tokenizer
+from rloop_core.rollout.prompts import encode_problems
+from rloop_core.rollout.recording import make_verifier
+from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.runtime import events
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage, sampling_identity
+from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
 
 def run(context: StageContext) -> StageOutcome:
     """Run or resume the RL phase, prove it complete, and lay out its artifact."""
-    from rloop_core.rollout.available import engine_name
-    from rloop_core.rollout.policy import load_tokenizer
-    from rloop_core.rollout.prompts import encode_problems
-    from rloop_core.rollout.recording import make_verifier
-    from rloop_core.rollout.vllm_server import asks_server
     from rloop_core.training.explore import explore, write_artifact
-    from rloop_core.training.metrics_log import drift_alarm, drift_summary, read_rows
 
     config = context.config
     job = context.training_job()

@@ -7,15 +7,14 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from rloop_core.config import Config
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage
+from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
 
 
 def run(context: StageContext) -> StageOutcome:
     """Filter, and keep the ledger of how many trajectories each step removed."""
-    from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
     from rloop_core.trajectories.filter import filter_experts
 
     files = sorted((context.folder("trajectories") / TRAJECTORIES_FOLDER).glob("*.parquet"))
@@ -25,10 +24,6 @@ def run(context: StageContext) -> StageOutcome:
     content = report.to_dict()
     (context.out / LEDGER_FILE).write_text(json.dumps(content, indent=1, sort_keys=True))
     return StageOutcome({"trajectories": report.trajectories, "problems": report.problems}, content)
-
-
-def _identity(config: Config) -> dict[str, Any]:
-    return {"filter": config.filter.identity(), "seed": config.seed}
 
 
 def _result(metrics: Mapping[str, Any]) -> str:
@@ -42,6 +37,6 @@ FILTER = Stage(
     version=1,
     run=run,
     sources=lambda config, iteration: [Source("trajectories", iteration, "harvest")],
-    identity=_identity,
+    identity=lambda config: {"filter": config.filter.identity(), "seed": config.seed},
     result=_result,
 )

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import StageError
+from rloop_core.rollout.available import engine_name
+from rloop_core.rollout.engine import SamplingSettings
+from rloop_core.rollout.recording import Sampling
 from rloop_core.seeds import derive_seed
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage, sampling_identity
-
-if TYPE_CHECKING:
-    from rloop_core.rollout.recording import Sampling
+from rloop_core.trajectories import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
 
 
 def run(context: StageContext) -> StageOutcome:
     """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
-    from rloop_core.rollout.available import engine_name
-    from rloop_core.trajectories import RATES_FILE, TRAJECTORIES_FOLDER
     from rloop_core.trajectories.shards import consolidate
     from rloop_core.trajectories.success import success_rates, write_success_rates
     from rloop_core.trajectories.validation import prove_complete
@@ -52,10 +50,6 @@ def run(context: StageContext) -> StageOutcome:
 
 def _samplings(context: StageContext, folder: Path) -> list[Sampling]:
     """Return the samplings from the kept snapshots of the policy (paper 4.1), in the schema of RL steps."""
-    from rloop_core.rollout.engine import SamplingSettings
-    from rloop_core.rollout.recording import Sampling
-    from rloop_core.trajectories import SNAPSHOT_RANK
-
     config, placement = context.config, context.config.placement
     snapshots = sorted(folder.glob("step-*"))
     if not snapshots:
@@ -92,17 +86,13 @@ def _identity(config: Config) -> dict[str, Any]:
     return {**identity, **sampling_identity(config), "sampling": sampling}
 
 
-def _result(metrics: Mapping[str, Any]) -> str:
-    return f"mean success rate {metrics['mean_success_rate']:.0%}"
-
-
 HARVEST = Stage(
     name="harvest",
     version=3,
     run=run,
     sources=lambda config, iteration: [Source("trajectories", iteration, "explore")],
     identity=_identity,
-    result=_result,
+    result=lambda metrics: f"mean success rate {metrics['mean_success_rate']:.0%}",
     problems=lambda config: "training" if _samples(config) else None,
     samples=_samples,
     judges=True,

@@ -49,7 +49,7 @@ def remaining_stages(config: Config, store: Store, inputs: Inputs) -> list[Place
         ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
     """
     read = read_manifests(store, config.name, stages_of(config))
-    manifests = {place: manifest if isinstance(manifest, Manifest) else None for place, manifest in read.items()}
+    manifests = {place: manifest for place, manifest in read.items() if isinstance(manifest, Manifest)}
     before = None
     with suppress(RLoopError):
         before = read_run_config(store, config.name)
@@ -76,53 +76,40 @@ class Standing:
 
 
 def judge(
-    config: Config, inputs: Inputs, manifests: Mapping[Place, Manifest | None], before: Config | None = None
+    config: Config, inputs: Inputs, manifests: Mapping[Place, Manifest], before: Config | None = None
 ) -> dict[Place, Standing]:
     """Return how each (iteration, stage) of a run stands under a config, in order; no file's content is checked.
 
-    Args:
-        config: What the next start would compute.
-        inputs: Where the stages' inputs come from; what it does not know has an empty digest, and counts as unchanged.
-        manifests: The run's artifacts.
-        before: The config of the last start: a stage whose artifact was lost is `changed` if it was made under another.
+    An input with an empty digest counts as unchanged. A stage whose artifact was lost is `changed` if the last start
+    had another config, `before`.
 
     Raises:
         RLoopError: The policy or a problem set cannot be had.
     """
     found: dict[Place, Standing] = {}
     for iteration, stage in stages_of(config):
-        made, sources = manifests.get((iteration, stage)), producers(config, stage, iteration)
-        if made is None:
-            old, new = (STAGES[stage].identity(each or config) for each in (before, config))
-            state: Literal["missing", "changed"] = "missing" if old == new else "changed"
-            found[iteration, stage] = Standing(state, f"changed: {difference(old, new)}" if old != new else "", None)
+        made = manifests.get((iteration, stage))
+        if made is not None:
+            sources = {place: found[place] for place in producers(config, stage, iteration) if place in found}
+            found[iteration, stage] = _standing(config, made, inputs.of(stage, iteration, manifests), sources)
             continue
-        known = {place: found[place] for place in sources if place in found}
-        found[iteration, stage] = _standing(config, inputs, manifests, made, known)
+        old, new = (STAGES[stage].identity(each or config) for each in (before, config))
+        lost = Standing("changed", f"changed: {difference(old, new)}", None)
+        found[iteration, stage] = lost if old != new else Standing("missing", "", None)
     return found
 
 
 def _standing(
-    config: Config,
-    inputs: Inputs,
-    manifests: Mapping[Place, Manifest | None],
-    made: Manifest,
-    sources: Mapping[Place, Standing],
+    config: Config, made: Manifest, refs: tuple[InputRef, ...], sources: Mapping[Place, Standing]
 ) -> Standing:
-    # Any manifest stands for a missing one, whose digest counts as unchanged.
-    refs = inputs.of(made.stage, made.iteration, lambda *place: manifests.get(place) or made)
-    wanted = identity_as_before(config, made, refs)
-    if fingerprint(wanted) != made.fingerprint:
-        return Standing("changed", f"changed: {difference(made.identity, wanted)}", made)
-    for state in ("changed", "outdated"):
+    states: tuple[Literal["changed", "outdated"], ...] = ("changed", "outdated")
+    for state in states:
+        wanted = identity_as_before(config, made, refs, artifacts=state == "changed")
+        if fingerprint(wanted) != made.fingerprint:
+            return Standing(state, f"changed: {difference(made.identity, wanted)}", made)
         for place, source in sources.items():
             if source.state == state:
-                return Standing(source.state, f"builds on {stage_name(*place)}, which is {state}", made)
-    if any(source.state == "missing" for source in sources.values()):
-        return Standing("done", "", made)  # probably: the missing ones may come out as they were
-    wanted = identity_as_before(config, made, refs, artifacts=False)
-    if fingerprint(wanted) != made.fingerprint:
-        return Standing("outdated", f"changed: {difference(made.identity, wanted)}", made)
+                return Standing(state, f"builds on {stage_name(*place)}, which is {state}", made)
     return Standing("done", "", made)
 
 
@@ -153,18 +140,15 @@ def refuse_to_replace(config: Config, standings: Mapping[Place, Standing]) -> No
     Raises:
         ConfigError: It would; names the artifacts and the first difference.
     """
-    lost = [place for place, standing in standings.items() if standing.state == "changed" and standing.manifest]
+    changed = {place: standing for place, standing in standings.items() if standing.state == "changed"}
+    lost = [stage_name(*place) for place, standing in changed.items() if standing.manifest]
     if not lost or config.placement.replace:
         return
-    place, first = next((place, each) for place, each in standings.items() if each.state == "changed")
-    numbers = sorted({iteration for iteration, _ in lost if iteration >= 0})
-    where = ["the base"] if any(iteration < 0 for iteration, _ in lost) else []
-    if numbers:
-        where.append(f"iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}")
-    stages = ", ".join(dict.fromkeys(stage for _, stage in lost))
+    place, first = next(iter(changed.items()))
+    names = ", ".join(lost[:5]) + (", ..." if lost[5:] else "")
     what = (
-        f"{len(lost)} finished stage{'s' if len(lost) > 1 else ''} ({stages} of {' and '.join(where)}) would be "
-        f"replaced, because {stage_name(*place)} has {first.reason}"
+        f"{len(lost)} finished stage{'s' if len(lost) > 1 else ''} ({names}) would be replaced, because "
+        f"{stage_name(*place)} has {first.reason}"
     )
     fix = "give this run a name of its own, or set placement.replace to true (rloop run --replace)"
     raise ConfigError(what, field=config.name, fix=fix)
@@ -172,25 +156,25 @@ def refuse_to_replace(config: Config, standings: Mapping[Place, Standing]) -> No
 
 def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     """Say which fields of two identities differ, as `a.b: 1 -> 2`; at most three."""
-    lines = list(_differences(_by_role(old), _by_role(new), ""))
-    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return "; ".join(lines[:3]) + more
+    before, after = _fields(old), _fields(new)
+    names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
+    values = [[printable_line(json.dumps(each.get(name)), 40) for each in (before, after)] for name in names[:3]]
+    lines = [f"{name}: {one} -> {other}" for name, (one, other) in zip(names, values, strict=False)]
+    return "; ".join(lines) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
-def _by_role(identity: dict[str, Any]) -> dict[str, Any]:
-    """Return an identity with the first digits of its inputs' digests, by role."""
-    try:
-        return {**identity, "inputs": {str(role): str(digest)[:12] for role, digest in identity["inputs"]}}
-    except (LookupError, TypeError, ValueError):
-        return identity
-
-
-def _differences(old: Any, new: Any, path: str) -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted(old.keys() | new.keys())
-        return [line for key in keys for line in _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
-    before, after = (printable_line(json.dumps(value), 40) for value in (old, new))
-    return [] if old == new else [f"{path.removeprefix('config.')}: {before} -> {after}"]
+def _fields(identity: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Return the values of an identity by path; of its inputs the first digits of the digests, by role."""
+    fields: dict[str, Any] = {}
+    for name, value in identity.items():
+        if name == "inputs" and isinstance(value, list):
+            pairs = (entry for entry in value if isinstance(entry, list) and len(entry) == 2)
+            fields |= {f"inputs.{role}": str(digest)[:12] for role, digest in pairs}
+        elif isinstance(value, dict):
+            fields |= _fields(value, path if name == "config" else f"{path}{name}.")
+        else:
+            fields[f"{path}{name}"] = value
+    return fields
 
 
 def versions(sampled_by: str | None = None) -> dict[str, str]:

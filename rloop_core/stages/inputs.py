@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
-from functools import partial
 
 from rloop_core.config import Config, ProblemSource
-from rloop_core.errors import RLoopError, StageError
+from rloop_core.errors import StageError
 from rloop_core.rollout.policy import policy_digest, resolve_policy
 from rloop_core.stages.job import InputRef
-from rloop_core.stages.problem_store import Unwritten, ensure_problems, ensure_without
+from rloop_core.stages.problem_store import ensure_problems
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import BASE_ITERATION, Manifest, Store, read_manifest, stage_folder
 
@@ -34,27 +33,23 @@ def producers(config: Config, stage: str, iteration: int) -> list[tuple[int, str
 class Inputs:
     """Resolves a stage's inputs to digests; `manifest_of` finds artifacts, by default in the store."""
 
-    _offline = False
-
     def __init__(self, config: Config, store: Store, manifest_of: ManifestOf | None = None) -> None:
         self._config = config
         self._store = store
         self._manifest_of = manifest_of or (lambda *place: read_manifest(store, config.name, *place))
         self._base: InputRef | None = None
-        self._training: InputRef | None = None
-        self._problems: dict[str, tuple[str, str, frozenset[str]]] = {}  # key, digest and ids by source
+        self._problems: dict[tuple[str, bool], tuple[str, str, frozenset[str]]] = {}
 
-    def of(self, stage: str, iteration: int, manifest_of: ManifestOf | None = None) -> tuple[InputRef, ...]:
+    def of(self, stage: str, iteration: int, manifests: Mapping[Place, Manifest] | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
 
-        `manifest_of` finds artifacts for this call.
+        With `manifests`, these are all artifacts that there are, and a missing one has an empty digest.
 
         Raises:
             StageError: An artifact that it needs does not exist yet.
         """
-        find = manifest_of or self._manifest_of
         refs = tuple(
-            self._artifact(*source, find) if source.iteration >= 0 else replace(self.base(), role=source.role)
+            self._artifact(*source, manifests) if source.iteration >= 0 else replace(self.base(), role=source.role)
             for source in STAGES[stage].sources(self._config, iteration)
         )
         sets = STAGES[stage].problems(self._config)
@@ -65,7 +60,7 @@ class Inputs:
     def base(self) -> InputRef:
         """Return theta_0: the model that the config names."""
         if self._base is None:
-            folder = resolve_policy(self._config.policy, offline=self._offline)
+            folder = resolve_policy(self._config.policy)
             uri = self._config.policy.path
             if self._config.policy.revision:
                 uri = f"{uri}@{self._config.policy.revision}"
@@ -78,81 +73,42 @@ class Inputs:
         Raises:
             ProblemsError: Nothing is left.
         """
-        if self._training is None:
-            given, *evaluated = (self._stored(each) for each in (self._config.problems, *self._config.evaluate.sets))
-            training = self.problems("problems", self._config.problems)
-            ids = frozenset[str]().union(*(each[2] for each in evaluated))
-            repeats = not ids.isdisjoint(given[2])
-            self._training = ensure_without(self._store, self._config.name, training, ids) if repeats else training
-        return self._training
+        evaluated = (self._stored(source)[2] for source in self._config.evaluate.sets)
+        return self.problems("problems", self._config.problems, frozenset[str]().union(*evaluated))
 
     def evaluation(self) -> tuple[InputRef, ...]:
         """Return the evaluation sets, in the config's order."""
         return tuple(self.problems(f"problems:{source.label}", source) for source in self._config.evaluate.sets)
 
-    def problems(self, role: str, source: ProblemSource) -> InputRef:
+    def problems(self, role: str, source: ProblemSource, without: Set[str] = frozenset()) -> InputRef:
         """Return a problem set as the run first read it."""
-        key, digest, _ = self._stored(source)
+        key, digest, _ = self._stored(source, without)
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _stored(self, source: ProblemSource) -> tuple[str, str, frozenset[str]]:
-        name = source.model_dump_json()
+    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+        """Return a set's key in the store, its digest and its ids."""
+        name = source.model_dump_json(), bool(without)
         if name not in self._problems:
-            key, problems = ensure_problems(self._store, self._config.name, source, offline=self._offline)
+            key, problems = ensure_problems(self._store, self._config.name, source, without)
             self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
         return self._problems[name]
 
-    def _artifact(self, role: str, iteration: int, stage: str, find: ManifestOf) -> InputRef:
-        manifest = find(iteration, stage)
-        if manifest is None:
-            where = f"{stage} of iteration {iteration}"
-            raise StageError(f"{where} has no artifact yet", field=self._config.name, fix="run it first")
-        location = stage_folder(self._config.name, iteration, stage)
-        return InputRef(role, "artifact", self._store.uri_of(location), manifest.digest, location, iteration, stage)
+    def _artifact(self, role: str, iteration: int, stage: str, manifests: Mapping[Place, Manifest] | None) -> InputRef:
+        place = iteration, stage
+        manifest = self._manifest_of(*place) if manifests is None else manifests.get(place)
+        if manifest is None and manifests is None:
+            what = f"{stage} of iteration {iteration} has no artifact yet"
+            raise StageError(what, field=self._config.name, fix="run it first")
+        location, digest = stage_folder(self._config.name, *place), manifest.digest if manifest else ""
+        return InputRef(role, "artifact", self._store.uri_of(location), digest, location, *place)
 
 
-class KnownInputs(Inputs):
-    """The inputs as this machine knows them: nothing is downloaded or stored, and an unknown one has an empty digest.
-
-    Args:
-        config: The run's config.
-        store: Its store.
-        policies: Digests of policies that are known already, by their config; those found are added.
-
-    Attributes:
-        notes: A line for each input that is unknown.
-    """
-
-    _offline = True
-
-    def __init__(self, config: Config, store: Store, policies: dict[str, InputRef]) -> None:
-        super().__init__(config, Unwritten(store))
-        self._policies = policies
-        self.notes: dict[str, None] = {}
+class RecordedInputs(Inputs):
+    """The inputs without a look at theta_0 and the problem sets: their digests are empty, which `judge` accepts."""
 
     def base(self) -> InputRef:
-        """Return theta_0, if its folder or the hub's copy of it is here."""
-        policy = self._config.policy.model_dump_json()
-        if policy not in self._policies:
-            self._policies[policy] = self._known("policy", "the policy", super().base)
-        return self._policies[policy]
+        """Return theta_0 without its digest."""
+        return InputRef("policy", "outside", "", "", "")
 
-    def training(self) -> InputRef:
-        """Return the training problems, if they are in the store, in a file that is here, or generated."""
-        return self._known("problems", "the training problems", super().training)
-
-    def evaluation(self) -> tuple[InputRef, ...]:
-        """Return the evaluation sets, those that are known as the training problems are."""
-        return tuple(
-            self._known(
-                f"problems:{source.label}", source.label, partial(self.problems, f"problems:{source.label}", source)
-            )
-            for source in self._config.evaluate.sets
-        )
-
-    def _known(self, role: str, name: str, find: Callable[[], InputRef]) -> InputRef:
-        try:
-            return find()
-        except (RLoopError, ImportError, OSError) as error:
-            self.notes[f"Judged without {name}, which cannot be read here: {error}"] = None
-            return InputRef(role, "outside", "", "", "")
+    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+        return "", "", frozenset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -67,8 +68,7 @@ def _check_sharding(config: Config) -> None:
 def check_memory(config: Config, folder: Path, available: float) -> list[str]:
     """Return a warning for each stage that does not fit in the device's free memory (bytes) by `rloop plan`'s model.
 
-    Stages ran on a GPU as planned, but their memory was measured for one alone (docs/results/2026-11-23-gpu.md). So it
-    only warns, unless the training states alone do not fit.
+    The model was measured on one GPU alone, so it only warns, unless the training states alone do not fit.
 
     Raises:
         ConfigError: They do not; the fix names the settings that make them fit.
@@ -100,21 +100,20 @@ def run(context: StageContext) -> StageOutcome:
     check_in_loop(config, context.device)
     if asks_server(config):
         check_server(config)
+    note = as_notes(context.on_event)
     if context.device == "cuda":
         import torch
 
         for warning in check_memory(config, policy, float(torch.cuda.mem_get_info()[0])):
-            as_notes(context.on_event)(warning)
+            note(warning)
         if config.placement.engine == "vllm":
             replicas_of(config, context.device)
-    sets = [context.problems(role) for role in context.roles("problems")]
-    within_limits(
-        (problem for each in sets for problem in each), lambda: _check_prompts(config, policy, sets, context.work)
-    )
+    sets = {role: context.problems(role) for role in context.roles("problems")}
+    every = (problem for problems in sets.values() for problem in problems)
+    within_limits(every, lambda: _check_prompts(config, policy, sets.values(), context.work / "tokenizer"))
     counts: dict[str, int] = {}
-    golds_refused: dict[str, list[str]] = {}
     with make_verifier(config) as verifier:
-        for role, problems in zip(context.roles("problems"), sets, strict=True):
+        for role, problems in sets.items():
             refused = self_check(problems, verifier)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
                 raise ProblemsError(
@@ -123,39 +122,31 @@ def run(context: StageContext) -> StageOutcome:
                     field=role,
                     fix="correct the answers: no completion could ever be judged correct",
                 )
-            counts[f"{role} problems"] = len(problems)
-            counts[f"{role} golds that do not verify"] = len(refused)
-            golds_refused[role] = [problem.id for problem in refused]
+            counts |= {f"{role} problems": len(problems), f"{role} golds that do not verify": len(refused)}
+            for warning in problems.warnings:
+                note(f"{problems.name}: {warning}")
+    training = sets["problems"].ledger
+    left_out = counts["training problems left out"] = training.get("contaminated_dropped", 0)
+    if left_out:
+        total = left_out + training["kept"]
+        note(f"{left_out:,} of {total:,} training problems are also in an evaluation set, and are left out")
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
-    return StageOutcome(counts, {"golds_refused": golds_refused})
+    return StageOutcome(counts, {})
 
 
-def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], work: Path) -> None:
+def _check_prompts(config: Config, policy: Path, sets: Iterable[ProblemSet], saved: Path) -> None:
+    """Tokenize all prompts; refuse a tokenizer that gives others after it was `saved`, as later stages load it."""
     tokenizer = load_tokenizer(policy)
     if "transformers" in (config.explore.engine, config.placement.engine):
         without_weights = load_model(policy, dtype=config.policy.dtype, device="meta")
         TransformersSampler(without_weights, tokenizer)
+    tokenizer.save_pretrained(saved)
+    again = load_tokenizer(saved)
     for problems in sets:
         encoded = encode_problems(problems, config.prompt, tokenizer)
         check_vocabulary(policy, tokenizer, encoded)
-        if encode_problems(islice(problems, 50), config.prompt, tokenizer) != encoded[:50]:
-            fix = "take what is random out of its chat template, or choose another prompt.template"
-            raise ConfigError("the tokenizer gives other prompts each time", field="policy.path", fix=fix)
-        _check_round_trip([list(problem.prompt_ids) for problem in encoded[:50]], tokenizer, work)
-
-
-def _check_round_trip(prompts: list[list[int]], tokenizer: object, work: Path) -> None:
-    """Refuse a tokenizer that changes when saved: later stages would see other prompts than this one."""
-    folder = work / "tokenizer"
-    tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
-    again = load_tokenizer(folder)
-    texts = [tokenizer.decode(ids) for ids in prompts]  # type: ignore[attr-defined]
-    before = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]  # type: ignore[operator]
-    after = [again(text, add_special_tokens=False)["input_ids"] for text in texts]
-    if before != after:
-        raise ConfigError(
-            "the tokenizer gives other ids after it is saved and loaded",
-            field="policy.path",
-            fix="save it with the transformers version in use, and compare",
-        )
+        if encode_problems(islice(problems, 50), config.prompt, again) != encoded[:50]:
+            what = "the tokenizer gives other prompts after it is saved and loaded"
+            fix = "save it with this transformers, and take what is random out of its chat template"
+            raise ConfigError(what, field="policy.path", fix=fix)

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from rloop_core.config import Config
+from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage, model_identity
+from rloop_core.trajectories import EXPERTS_FILE
 
 
 def run(context: StageContext) -> StageOutcome:
     """Fine-tune theta_i on the stored token ids; without experts, theta_{i+1} is theta_i (`filter.on_empty: carry`)."""
     import pyarrow.parquet as pq
 
-    from rloop_core.rollout.policy import load_model, save_policy
     from rloop_core.training.rft import finetune
-    from rloop_core.trajectories import EXPERTS_FILE
 
     config = context.config
     job = context.training_job()

@@ -33,7 +33,6 @@ from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
 from rloop_core.stages.on_machines import check_machines, run_stage
 from rloop_core.stages.process import read_outcome
-from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
     Cache,
     InputEntry,
@@ -50,7 +49,6 @@ from rloop_core.store import (
 )
 
 Launcher = Callable[..., StageOutcome]
-_HEALING_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An artifact as the run's config determines it: its inputs, its identity, and the hash of that."""
+    """An artifact as the run's config determines it."""
 
     stage: str
     iteration: int
@@ -74,14 +72,9 @@ class _Wanted:
 
 
 class StageRunner:
-    """Runs the stages of one run.
+    """Runs the stages of one run, each in a process tree of its own, and holds `lease` while it publishes.
 
-    Args:
-        config: The run's config.
-        store: The object store.
-        lease: Held while artifacts are published; None only for readers that compute nothing.
-        on_event: Called with (stage, iteration, event) for progress and notes.
-        launch: Runs a job and returns its outcome; the default gives each stage a process tree of its own.
+    A lease of None is for readers that compute nothing. `on_event` is called with (stage, iteration, event).
     """
 
     def __init__(
@@ -112,26 +105,19 @@ class StageRunner:
         def stop() -> bool:
             return should_stop() or (self._lease is not None and self._lease.lost)
 
-        for _ in range(_HEALING_ROUNDS):
-            wanted = self._wanted(stage, iteration)
-            manifest, reason = self._find(wanted)
-            adopted = None if manifest else self._adopt(wanted, reason)
-            manifest, note = adopted or (manifest, reason)
-            if manifest:
-                self._on_event(stage, iteration, {"kind": "cached", "note": note})
-                return self._remember(StageResult(manifest, True, note))
-            self._on_event(stage, iteration, {"kind": "start", "note": reason})
-            try:
-                manifest = self._compute(wanted, reason, stop)
-            except (StageCrashed, Stopped, StoreError, OSError) as error:
-                if self._lease and not isinstance(error, StoreUnavailable):
-                    self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
-                raise
-            except ArtifactDamaged as damage:
-                self._heal(wanted.refs, damage, should_stop)
-                continue
-            return self._remember(StageResult(manifest, False, note))
-        raise StageError("its inputs were damaged again and again", field=f"{stage} {iteration}", fix="check the disk")
+        wanted = self._wanted(stage, iteration)
+        manifest, reason = self._find(wanted)
+        if manifest:
+            self._on_event(stage, iteration, {"kind": "cached", "note": reason})
+            return self._remember(StageResult(manifest, True, reason))
+        self._on_event(stage, iteration, {"kind": "start", "note": reason})
+        try:
+            manifest = self._compute(wanted, reason, stop)
+        except (StageCrashed, Stopped, StoreError, OSError, ArtifactDamaged) as error:
+            if self._lease and not isinstance(error, StoreUnavailable):
+                self._lease.ensure_held()  # whoever took the run over may have deleted the stage's files
+            raise
+        return self._remember(StageResult(manifest, False, reason))
 
     def ensure_kept(self) -> None:
         """Check at the end of a run that the store still holds every artifact that was found or made.
@@ -156,16 +142,8 @@ class StageRunner:
             self._left = remaining_stages(self.config, self.store, self.inputs)
         return self._left
 
-    def is_recorded(self) -> bool:
-        """Return True if preflight's record is in the store and can be read; a damaged one is reported."""
-        try:
-            return read_data_record(self.store, self.config.name) is not None
-        except ArtifactDamaged as damage:
-            self._note_preflight(str(damage))
-            return False
-
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail, and record what the problem sets hold; return the counts.
+        """Check everything that can be known to fail; return counts of problems and golds.
 
         Raises:
             RLoopError: One clear line about the first thing that is wrong.
@@ -173,17 +151,15 @@ class StageRunner:
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        check_machines(self.config, self._note_preflight, should_stop)
+        on_event = self._events_of("preflight", -1)
+        check_machines(self.config, events.as_notes(on_event), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
         stall = _seconds(self.config.placement.stage_stall_minutes)
-        outcome = self._launch(job, self._events_of("preflight", -1), stall_seconds=stall, should_stop=should_stop)
+        outcome = self._launch(job, on_event, stall_seconds=stall, should_stop=should_stop)
         shutil.rmtree(work, ignore_errors=True)
-        record = write_data_record(self.store, self.config, self.inputs, outcome.metrics["golds_refused"])
-        for note in record.notes():
-            self._note_preflight(note)
-        return {**outcome.counts, "training problems left out": record.left_out}
+        return outcome.counts
 
     def scratch(self) -> Path:
         """Return this user's folder for unfinished work: inside a local store, so that any later start finds it."""
@@ -238,19 +214,6 @@ class StageRunner:
             strangers = [entry for entry in self.store.entries(manifest.folder) if entry.key not in named]
             self.store.delete_entries(strangers)
 
-    def _adopt(self, wanted: _Wanted, reason: str) -> tuple[Manifest, str] | None:
-        """Copy the artifact with the same fingerprint from a run that `placement.adopt` names, if there is one."""
-        for run in (run for run in self.config.placement.adopt if run != self.config.name):
-            with contextlib.suppress(ArtifactDamaged):
-                theirs = read_manifest(self.store, run, wanted.iteration, wanted.stage)
-                if theirs and theirs.fingerprint == wanted.fingerprint:
-                    outcome = StageOutcome(theirs.counts, theirs.metrics, theirs.seconds)
-                    names = [file.path for file in theirs.files]
-                    with fetched(self.store, theirs, self._cache()) as folder:
-                        manifest = self._publish(wanted, reason, folder, outcome, theirs.versions, names)
-                    return manifest, f"adopted from {run}, {manifest.digest[:12]}"
-        return None
-
     def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
         work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
@@ -263,25 +226,9 @@ class StageRunner:
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
-        manifest = self._publish(wanted, reason, job.out, outcome, versions(outcome.sampled_by))
-        with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
-            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
-        shutil.rmtree(work.parent, ignore_errors=True)
-        self._report_done(manifest)
-        return manifest
-
-    def _publish(
-        self,
-        wanted: _Wanted,
-        reason: str,
-        folder: Path,
-        outcome: StageOutcome,
-        computed_by: dict[str, str],
-        names: list[str] | None = None,
-    ) -> Manifest:
-        return publish(
+        manifest = publish(
             self.store,
-            folder,
+            job.out,
             run=self.config.name,
             iteration=wanted.iteration,
             stage=wanted.stage,
@@ -290,12 +237,17 @@ class StageRunner:
             identity=wanted.identity,
             counts=outcome.counts,
             metrics=outcome.metrics,
-            versions=computed_by,
+            versions=versions(outcome.sampled_by),
             seed=self.config.seed,
             seconds=outcome.seconds,
             reason=reason,
-            names=names,
         )
+        with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
+            work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
+        shutil.rmtree(work.parent, ignore_errors=True)
+        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
+        self._on_event(wanted.stage, wanted.iteration, done)
+        return manifest
 
     def _job(self, stage: str, iteration: int, refs: tuple[InputRef, ...], work: Path) -> StageJob:
         """Return the stage's job, after counting this start in its scratch folder."""
@@ -319,27 +271,11 @@ class StageRunner:
             attempt=attempt,
         )
 
-    def _heal(self, refs: tuple[InputRef, ...], damage: ArtifactDamaged, should_stop: Callable[[], bool]) -> None:
-        """Recompute the inputs that cannot be read whole, and report the damage."""
-        for ref in refs:
-            if ref.kind == "artifact":
-                self._on_event(ref.stage, ref.iteration, events.note(str(damage)))
-                self.ensure(ref.stage, ref.iteration, should_stop)
-            elif ref.kind == "problems" and damage.field == ref.uri:
-                raise damage
-
     def _cache(self) -> Cache:
         return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)
 
     def _events_of(self, stage: str, iteration: int) -> OnEvent:
         return lambda event: self._on_event(stage, iteration, event)
-
-    def _note_preflight(self, line: str) -> None:
-        self._on_event("preflight", -1, events.note(line))
-
-    def _report_done(self, manifest: Manifest) -> None:
-        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
-        self._on_event(manifest.stage, manifest.iteration, done)
 
 
 def _seconds(minutes: float | None) -> float | None:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rloop_core.config import Config, check_context, make_config
+from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
-from rloop_core.problems import ProblemSet, load_problems
+from rloop_core.problems import load_problems
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
@@ -21,16 +21,22 @@ from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within
 from rloop_core.rollout.recording import Sampling, Share, record_samples
 from rloop_core.runtime.environment import is_foreign
 from rloop_core.seeds import derive_seed
+from rloop_core.stages.identity import difference
 from rloop_core.store import fingerprint
 from rloop_core.verifier import VERIFIER_VERSION
 from rloop_core.verifier.policies import DEFAULT, Policies
 
 _USUAL_KS = (1, 8, 16, 32)
 _DEFAULT_TOKENS = 2048
-_WHOLE: Share = (1, 1)
-
-OnBatch = Callable[[int, int], None]
-"""Called with (batches done, batches in all)."""
+_DETERMINES: dict[str, Any] = {
+    "seed": True,
+    "policy": {"dtype"},
+    "prompt": {"template"},
+    "evaluate": {"samples", "temperature", "top_p"},
+    "verifier": True,
+    "placement": {"engine", "generation_batch"},
+}
+"""Fields that, with the digests of model and problems, determine the samples."""
 
 
 def default_ks(samples: int) -> tuple[int, ...]:
@@ -72,40 +78,56 @@ def evaluation_config(
 def evaluate(
     config: Config,
     out: Path | None,
-    on_batch: OnBatch = lambda done, total: None,
-    share: Share = _WHOLE,
+    on_batch: Callable[[int, int], None] = lambda done, total: None,
+    share: Share = (1, 1),
 ) -> dict[str, Any]:
-    """Sample what is missing, judge it, and return the metrics with their origin.
+    """Sample a share of the batches that are missing in a folder, judge them, and return the metrics with their origin.
 
     While batches of other shares are missing, the result has no metrics, and `missing` is the number of those batches.
-
-    Args:
-        config: Of `evaluation_config`.
-        out: Folder of samples and metrics; None takes one named after the settings.
-        on_batch: Called with the progress.
-        share: The batches to sample.
+    The folder is `out`, or one named after the settings. `on_batch` is called with (batches done, batches in all).
 
     Raises:
         RLoopError: Unknown model or problems, a budget beyond the model's context, or a folder with other samples.
     """
+    import torch
+    import transformers
+
     from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 
     check_standalone(config, field="--engine")
     for name in filter(is_foreign, [*os.environ]):  # as in a stage's process
         del os.environ[name]
+    transformers.utils.logging.disable_progress_bar()
     problems = load_problems(config.problems)
     policy = resolve_policy(config.policy)
-    longest = within_limits(problems, lambda: _longest_prompt(config, policy, problems))
-    config = _fitted(config, context_tokens(policy), longest)
-    identity = _identity(config, policy_digest(policy), problems.digest)
-    out = _prepare(out, identity, config)
-    import transformers
 
-    transformers.utils.logging.disable_progress_bar()
+    def longest_prompt() -> int:
+        tokenizer = load_tokenizer(policy)
+        encoded = encode_problems(problems, config.prompt, tokenizer)
+        check_vocabulary(policy, tokenizer, encoded)
+        return max(len(problem.prompt_ids) for problem in encoded)
+
+    config = _fitted(config, context_tokens(policy), within_limits(problems, longest_prompt))
+    identity = {
+        "model": policy_digest(policy),
+        "problems": problems.digest,
+        "verifier_version": VERIFIER_VERSION,
+        **config.model_dump(mode="json", include=_DETERMINES),
+        "max_tokens": config.evaluation_tokens,
+    }
+    out = _prepare(out, identity, config)
+    settings = SamplingSettings(
+        samples=config.evaluate.samples,
+        temperature=config.evaluate.temperature,
+        top_p=config.evaluate.top_p,
+        max_tokens=config.evaluation_tokens,
+        batch=config.placement.generation_batch,
+        seed=derive_seed(config.seed, "evaluate", config.problems.source),
+    )
     [shards] = record_samples(
         config,
-        [Sampling(policy, problems, _settings(config), out / "samples", "e")],
-        device=_device(),
+        [Sampling(policy, problems, settings, out / "samples", "e")],
+        device="cuda" if torch.cuda.is_available() else "cpu",
         run=config.name,
         iteration=0,
         share=share,
@@ -130,70 +152,21 @@ def evaluate(
     return result
 
 
-def _longest_prompt(config: Config, policy: Path, problems: ProblemSet) -> int:
-    """Return its length in tokens, after a look at what the policy has for them."""
-    tokenizer = load_tokenizer(policy)
-    encoded = encode_problems(problems, config.prompt, tokenizer)
-    check_vocabulary(policy, tokenizer, encoded)
-    return max(len(problem.prompt_ids) for problem in encoded)
-
-
-def _settings(config: Config) -> SamplingSettings:
-    return SamplingSettings(
-        samples=config.evaluate.samples,
-        temperature=config.evaluate.temperature,
-        top_p=config.evaluate.top_p,
-        max_tokens=config.evaluation_tokens,
-        batch=config.placement.generation_batch,
-        seed=derive_seed(config.seed, "evaluate", config.problems.source),
-    )
-
-
 def _fitted(config: Config, context: int | None, longest: int) -> Config:
-    """Return the config with room for the longest prompt (tokens), and the completion budget that is left.
-
-    The budget is the requested one, or the default as far as the model's context leaves room.
-    """
-    budget = config.evaluate.max_completion_tokens
-    if budget is None:
-        room = context - longest if context else _DEFAULT_TOKENS
-        if room < 1:
-            what = f"the longest prompt has {longest} tokens and the model's context {context}"
-            raise ConfigError(what, field="--problems", fix="leave the longest problems out")
-        budget = min(_DEFAULT_TOKENS, room)
+    """Return the config with room for the longest prompt, and a completion budget that fits the context (tokens)."""
+    asked = config.evaluate.max_completion_tokens
+    room = context - longest if context else asked or _DEFAULT_TOKENS
+    budget = asked or min(_DEFAULT_TOKENS, room)
+    if not 0 < budget <= room:
+        what = f"the longest prompt has {longest} tokens and the model's context {context}: {room} are left"
+        raise ConfigError(what, field="--max-tokens", fix="lower it, or leave the longest problems out")
     prompt = config.prompt.model_copy(update={"max_tokens": longest})
     explore = config.explore.model_copy(update={"max_completion_tokens": budget})
-    fitted = config.model_copy(update={"prompt": prompt, "explore": explore})
-    try:
-        check_context(fitted, context, "the model's config.json")
-    except ConfigError as impossible:
-        raise ConfigError(impossible.what, field="--max-tokens", fix="lower it") from None
-    return fitted
-
-
-def _identity(config: Config, model: str, problems: str) -> dict[str, Any]:
-    """Return everything that determines the samples, with the digests of model and problems."""
-    return {
-        "model": model,
-        "problems": problems,
-        "samples": config.evaluate.samples,
-        "template": config.prompt.template,
-        "temperature": config.evaluate.temperature,
-        "top_p": config.evaluate.top_p,
-        "dtype": config.policy.dtype,
-        "engine": config.placement.engine,
-        "batch": config.placement.generation_batch,
-        "seed": config.seed,
-        "max_tokens": config.evaluation_tokens,
-        "verifier": {"version": VERIFIER_VERSION, **config.verifier.model_dump(mode="json")},
-    }
+    return config.model_copy(update={"prompt": prompt, "explore": explore})
 
 
 def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path:
-    """Return the folder of these samples, which `settings.json` marks; refuse one that holds other samples.
-
-    Several shares may start in one folder at the same time: the first to write the settings wins.
-    """
+    """Return the folder of these samples, which `settings.json` marks; refuse one that holds other samples."""
     folder = out or Path(".rloop/evaluate") / fingerprint(identity)[:16]
     settings = folder / "settings.json"
     try:
@@ -203,16 +176,10 @@ def _prepare(out: Path | None, identity: dict[str, Any], config: Config) -> Path
             with contextlib.suppress(FileNotFoundError):  # another share has just renamed the temporary file
                 replace_text(settings, json.dumps(content, indent=1))
         recorded = parse_json(settings.read_bytes())["identity"]
-        if recorded != json.loads(json.dumps(identity)):
-            differing = ", ".join(name for name in identity if recorded.get(name) != identity[name])
-            what = f"{folder} holds samples of other settings ({differing})"
-            raise ConfigError(what, field="--out", fix="name another folder")
+        differing = difference(recorded, identity)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder} cannot be used: {error}", field="--out", fix="name another folder") from error
+    if differing:
+        what = f"{folder} holds samples of other settings ({differing})"
+        raise ConfigError(what, field="--out", fix="name another folder")
     return folder
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -84,7 +84,7 @@ def run(
                     if attempt == config.placement.stage_retries:
                         raise
 
-        if runner.remaining() or not runner.is_recorded():
+        if runner.remaining():
             runner.preflight()
         write_run_record(store, config)
         with ThreadPoolExecutor(1) as beside:

@@ -42,7 +42,7 @@ def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[s
             wrong.append(f"{name}: another digest")
     garbage = find_garbage(store, [], older_than=-_CLOCKS)
     notes = [note for deleted in delete_garbage(store, garbage, older_than=-_CLOCKS) for note in deleted.notes]
-    named = {f"{config.name}/{name}" for name in ("run.json", "data.json", "lease.json")}
+    named = {f"{config.name}/{name}" for name in ("run.json", "lease.json")}
     named |= {f"{manifest.folder}/{path}" for manifest in _manifests(config, store) for path in _paths(manifest)}
     left = [entry.key for entry in store.entries(config.name) if entry.key not in named]
     left = [key for key in left if not key.startswith(f"{config.name}/problems/")]

@@ -51,9 +51,9 @@ def test_samples_are_stored_and_a_second_start_resumes(problems, tmp_path):
     assert shards[0].stat().st_mtime_ns == kept and shards[1].read_bytes() == redrawn
     assert again["pass@4"] == result["pass@4"] and "pass@1" not in again
     other = run("--problems", problems, "--out", out, "--seed", "1")
-    assert isinstance(other.exception, ConfigError) and "other settings (seed)" in str(other.exception)
+    assert isinstance(other.exception, ConfigError) and "other settings (seed: 0 -> 1)" in str(other.exception)
     colder = run("--problems", problems, "--out", out, "--temperature", "0.5")
-    assert "other settings (temperature)" in str(colder.exception)
+    assert "other settings (evaluate.temperature: 1.0 -> 0.5)" in str(colder.exception)
     assert sorted((out / "samples").glob("*.parquet")) == shards, "nothing was drawn for other settings"
 
 

@@ -36,6 +36,8 @@ def test_shipped_configs_load(path):
         ),
         ("problems: {source: gsm8k}\nexplore: {overlong: {penality: 1.0}}", "explore.overlong.penality", "'penalty'"),
         ("problems: {source: gsm8k}\nzzzz: 1", "zzzz", "known here: arm, evaluate"),
+        ("problems: {source: gsm8k}\nplacement: {adopt: [a]}", "placement.adopt", "each run computes its own"),
+        ("problems: {source: gsm8k}\ndecontaminate: {mode: drop}", "decontaminate", "rloop problems TRAIN --against"),
         ("explore: {steps: 3}", "problems", "add it"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,13 +28,12 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
 class Disturbed:
     """A smoke run in a process of its own, on a store that outlives it.
 
-    `options` are more of its command's, `before` is a command that starts it, `environment` is added to its own.
+    `options` are more of its command's, `environment` is added to its own.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.options = options
-        self.before: tuple[str, ...] = ()
         self.environment: dict[str, str] = {}
         self.store = folder / "store"
         self.home = folder / "home"
@@ -42,23 +42,10 @@ class Disturbed:
 
     def start(self) -> psutil.Process:
         """Start, or start again, the same command."""
+        command = [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options]
+        environment = command_environment(self.home) | self.environment
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *self.before,
-                    sys.executable,
-                    "-m",
-                    "rloop_core",
-                    *SMOKE_RUN,
-                    "--store",
-                    str(self.store),
-                    *self.options,
-                ],
-                cwd=ROOT,
-                env=command_environment(self.home) | self.environment,
-                stdout=log,
-                stderr=log,
-            )
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         return psutil.Process(self.process.pid)
 
     def finish(self, timeout: float = 120) -> int:
@@ -90,15 +77,9 @@ def disturbed(tmp_path: Path) -> Iterator[Disturbed]:
     yield run
     if run.process and run.process.poll() is None:
         for process in [*psutil.Process(run.process.pid).children(recursive=True), run.process]:
-            _kill(process.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
         run.process.wait()
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 180, every: float = 0.01) -> None:

@@ -16,7 +16,7 @@ from rloop_core.errors import StageError
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.run_reader import read_run
 from rloop_core.stages.identity import identity_of
-from rloop_core.stages.inputs import KnownInputs
+from rloop_core.stages.inputs import RecordedInputs
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import InputEntry, Store, fingerprint
 from rloop_core.trajectories.filter import filter_experts
@@ -77,7 +77,7 @@ class FakeRun:
     def made_from(self, iteration: int, stage: str) -> dict[str, Any]:
         """Return the inputs, the identity and the fingerprint of an artifact, as a run would record them."""
         try:
-            known = KnownInputs(self.config, self.store, {}).of(stage, iteration)
+            known = RecordedInputs(self.config, self.store).of(stage, iteration)
         except StageError:  # published alone
             known = ()
         refs = tuple(replace(ref, digest=ref.digest or "d" * 64) for ref in known)

@@ -156,7 +156,7 @@ KEY = "run/iteration-000/filter/manifest.json"
 @fuzzed
 @given(
     changes=st.dictionaries(st.sampled_from([*Manifest.model_fields, "more"]), plain, max_size=2),
-    name=st.sampled_from(["lease.json", "run.json", "data.json", "iteration-000/filter/manifest.json"]),
+    name=st.sampled_from(["lease.json", "run.json", "iteration-000/filter/manifest.json"]),
     data=st.data(),
     hashed=st.booleans(),
 )
@@ -193,8 +193,7 @@ def test_manifests_and_records(
         except RLoopError as error:
             _is_one_line(error)
     finally:
-        for key in ("run/lease.json", "run/data.json"):
-            store.delete(key)
+        store.delete("run/lease.json")
         for key, before in kept.items():
             store.write_bytes(key, before)
 

@@ -122,7 +122,7 @@ def _with_tokens(*tokens: str, **special: str) -> Callable[[Path], None]:
         (_without_attention("recurrent_gemma", lru_width=32), "RecurrentGemmaForCausalLM keeps no key-value cache"),
         (_with_tokens(" ="), r"gives ids up to 418 \(=\), and the model has 418 embeddings"),
         (_with_tokens(pad_token="<pad>"), r"gives ids up to 418 \(<pad>\), and the model has 418 embeddings"),
-        (_with_chat("{{ range(99999) | random }}"), "gives other prompts each time"),
+        (_with_chat("{{ range(99999) | random }}"), "gives other prompts after it is saved and loaded"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds an adapter, adapter_config.json"),
         (lambda folder: (folder / "adapter_model.safetensors").touch(), "holds an adapter, adapter_model.safetensors"),
     ],

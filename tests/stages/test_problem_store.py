@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.preflight import check_light
 from rloop_core.stages.problem_store import ensure_problems, read_problems
-from rloop_core.stages.run_record import read_data_record
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, dump_checksummed, load_checksummed
 from tests.conftest import small_config
@@ -30,13 +28,13 @@ def _file(path: Path, rows: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def _config(folder: Path, evaluation: list[tuple[str, str]] | None = None, **changes: Any) -> Config:
-    sets = [{"source": _file(folder / "held-out.jsonl", evaluation or HELD_OUT), "name": "held-out"}]
-    changes = {"verifier": {"arithmetic": "refuse"}, **changes}
+def _config(
+    folder: Path, training: list[tuple[str, str]] = SUMS, evaluation: list[tuple[str, str]] = HELD_OUT
+) -> Config:
+    sets = [{"source": _file(folder / "held-out.jsonl", evaluation), "name": "held-out"}]
     return small_config(
-        problems={"source": _file(folder / "train.jsonl", SUMS), "name": "sums", "size": None, "params": {}},
+        problems={"source": _file(folder / "train.jsonl", training), "name": "sums", "size": None, "params": {}},
         evaluate={"sets": sets, "samples": 2, "k": [1]},
-        **changes,
     )
 
 
@@ -72,86 +70,32 @@ def test_explore_reads_the_set_without_problems_of_evaluation_sets(tmp_path: Pat
     assert (len(clean), clean.ledger["kept"], clean.ledger["contaminated_dropped"]) == (len(SUMS) - 1, len(SUMS) - 1, 1)
     keys = store.list("small/problems")
     assert _training(config, store).digest == clean.digest and store.list("small/problems") == keys
-    (stored,) = (key for key in keys if "clean-" in key)
+    stored = Inputs(config, store).training().location
     store.write_bytes(stored, b'{"digest": "' + clean.digest.encode() + b'", "problems": [{}]')
     assert _training(config, store).digest == clean.digest, "what is damaged is made again"
 
 
 def test_evaluation_sets_that_share_nothing_leave_the_training_set_as_it_is(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
-    given = Inputs(_config(tmp_path, evaluation=[("9 + 9 =", "18")]), store).training()
-    without = _config(tmp_path).model_copy(update={"evaluate": small_config().evaluate})
-    assert Inputs(without, store).training() == given
-    assert given.digest == load_problems(without.problems).digest
+    config = _config(tmp_path, evaluation=[("9 + 9 =", "18")])
+    assert Inputs(config, store).training().digest == load_problems(config.problems).digest
 
 
 def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path) -> None:
-    config, store = _config(tmp_path, SUMS), Store(str(tmp_path / "store"))
+    config, store = _config(tmp_path, evaluation=SUMS), Store(str(tmp_path / "store"))
     with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems too"):
         check_light(config, store, Inputs(config, store))
 
 
 @pytest.mark.process
-def test_preflight_counts_and_records_what_is_left_out(tmp_path: Path) -> None:
-    store, events = Store(str(tmp_path / "store")), []
-    config = _config(tmp_path)
-    counts = StageRunner(config, store, None, lambda *event: events.append(event), launch=launch_here).preflight()
-    assert (counts["problems problems"], counts["training problems left out"]) == (23, 1)
-    (note,) = [event["note"] for stage, _, event in events if (stage, event["kind"]) == ("preflight", "note")]
-    assert note == "1 of 24 training problems are also in an evaluation set, and are left out"
-    record = read_data_record(store, "small")
-    assert record is not None
-    assert [(each.use, each.label, each.problems) for each in record.sets] == [
-        ("training", "sums", 23),
-        ("evaluation", "held-out", 3),
-    ]
-    assert record.sets[0].digest == Inputs(config, store).training().digest
-    assert record.sentence() == note
-
-
-@pytest.mark.process
-def test_preflight_records_golds_that_do_not_verify_and_nothing_to_compare(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
+def test_preflight_counts_and_says_what_is_left_out_and_cannot_be_trusted(tmp_path: Path) -> None:
+    store, notes = Store(str(tmp_path / "store")), []
     rows = [*SUMS, ("1 + 100 - 1 =", "x" * 3000), ("7 + 7 =", "14"), ("7 + 7 =", "15")]
-    config = small_config(
-        problems={"source": _file(tmp_path / "t.jsonl", rows), "size": None, "params": {}},
-        verifier={"arithmetic": "refuse"},
-    )
-    notes: list[str] = []
-    runner = StageRunner(
-        config, store, None, lambda _, __, event: notes.append(str(event.get("note"))), launch=launch_here
-    )
-    assert runner.preflight()["training problems left out"] == 0
-    (warning,) = [note for note in notes if "t.jsonl: " in note]
-    assert "'14' and '15'" in warning
-    record = read_data_record(store, "small")
-    assert record is not None
-    assert [(len(each.golds_refused), len(each.warnings)) for each in record.sets] == [(1, 1)]
-    assert record.sentence() is None
-
-
-def test_a_record_of_an_earlier_release_is_read(tmp_path: Path) -> None:
-    store, ledger = Store(str(tmp_path)), {"rows_read": 3, "contaminated_dropped": 1, "kept": 2}
-    found = {"training": "sums", "problems": 3, "sets": {"held-out": 3}, "rules": {"ngram": 13}, "matches": []}
-    row = {
-        "use": "training",
-        "label": "sums",
-        "digest": "d",
-        "problems": 2,
-        "ledger": ledger,
-        "golds_refused": [],
-        "warnings": [],
-    }
-    content = {"schema_version": 1, "problem_sets": [row], "mode": "drop", "decontamination": found}
-    store.write_bytes("small/data.json", dump_checksummed(content))
-    record = read_data_record(store, "small")
-    assert record is not None and record.sets[0].ledger == ledger and record.left_out == 1
-
-
-def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    assert read_data_record(store, "small") is None
-    for content in (b"{", b"[]", b'{"problem_sets": [{}], "mode": "drop", "decontamination": null}'):
-        store.write_bytes("small/data.json", content)
-        with pytest.raises(ArtifactDamaged, match=r"small/data\.json: cannot be read"):
-            read_data_record(store, "small")
+    config = _config(tmp_path, rows)
+    runner = StageRunner(config, store, None, lambda *event: notes.append(event[2].get("note")), launch=launch_here)
+    counts = runner.preflight()
+    assert (counts["problems problems"], counts["problems golds that do not verify"]) == (24, 1)
+    assert counts["problems:held-out golds that do not verify"] == 0 and counts["training problems left out"] == 1
+    told = [note for note in notes if note]
+    assert any("'14' and '15'" in note for note in told)
+    assert "1 of 25 training problems are also in an evaluation set, and are left out" in told

@@ -7,8 +7,7 @@ import json
 import os
 import shutil
 import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from rloop_core.config import Config, make_config
-from rloop_core.errors import ConfigError, LeaseError, RLoopError, StageError
+from rloop_core.errors import ConfigError, LeaseError, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.results.status import run_status
 from rloop_core.stages import identity
@@ -148,8 +147,9 @@ def test_a_start_that_would_replace_finished_stages_is_refused_unless_it_is_want
         assert {place: read_manifest(store, "small", *place) for place in made} == made
     write_run_record(store, other)
     status = _status(other)
-    assert status["counts"]["changed"] == stages and not status["complete"]
-    assert any(row["reason"].startswith(why.partition(" has ")[2]) for row in status["stages"])
+    if other != own or "version" in why or "verifier" in why:  # status reads neither the policy nor problem sets
+        assert status["counts"]["changed"] == stages and not status["complete"]
+        assert any(row["reason"].startswith(why.partition(" has ")[2]) for row in status["stages"])
     after, computed = _run(_with(other, placement={"replace": True}))
     assert {place for place in made if after[place].fingerprint != made[place].fingerprint} == {*computed}
     assert all(after[place].reason.startswith("changed: ") for place in computed)
@@ -169,17 +169,12 @@ def _status(config: Config) -> dict[str, Any]:
     return status
 
 
-@pytest.mark.parametrize("lost", ["policy", "problems.jsonl", "problems.jsonl and its copy"])
-def test_status_judges_by_the_rest_what_is_not_on_this_machine(lost: str, own: Config, tmp_path: Path) -> None:
+def test_status_needs_neither_the_policy_nor_the_problems(own: Config, tmp_path: Path) -> None:
     _run(own)
     write_run_record(Store(own.placement.store), own)
-    path = tmp_path / lost.partition(" ")[0]
-    path.rename(tmp_path / "elsewhere")
-    if "copy" in lost:
-        shutil.rmtree(Path(own.placement.store) / "small/problems")
-    status = _status(own)
-    assert status["complete"]
-    assert ["Judged without the " in note and str(path) in note for note in status["notes"]] == [True]
+    for name in ("policy", "problems.jsonl", "store/small/problems"):
+        shutil.move(tmp_path / name, tmp_path / "elsewhere" / name)
+    assert _status(own)["complete"]
     write_run_record(Store(own.placement.store), _with(own, filter={"threshold": 0.2}))
     assert _status(own)["counts"]["changed"] == 6
 
@@ -352,77 +347,29 @@ def test_a_difference_names_the_fields() -> None:
     assert difference(old, new) == "filter.threshold: 0.1 -> 0.2"
 
 
-@pytest.fixture
-def shared(config: Config) -> Iterator[Path]:
-    """A folder where every user may write, and a process that has loaded what a run loads: other users may not."""
-    if os.geteuid():
-        pytest.skip("only root becomes other users")
-    _run(config)
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o1777)
-    (folder / "store").mkdir()
-    (folder / "store").chmod(0o777)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def _as_user(number: int, folder: Path, launch: Callable[..., StageOutcome] = _write, **placement: Any) -> str:
-    """Start a run of a user's own in the shared store, in a process of that user; return the error that ended it."""
-    placement |= {"store": str(folder / "store")}
-    config = small_config(name=f"run-{number}", iterations=1, placement=placement)
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        said = "the child ended otherwise"
-        try:
-            os.setgroups([])
-            os.setgid(number)
-            os.setuid(number)
-            _run(config, launch)
-            said = ""
-        except RLoopError as error:
-            said = str(error)
-        finally:
-            os.write(writer, said.encode())
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    with open(reader) as stream:
-        return stream.read()
-
-
-@pytest.mark.process
-def test_users_of_one_store_have_unfinished_work_of_their_own_which_nobody_else_enters(shared: Path) -> None:
+def test_unfinished_work_is_in_a_folder_of_its_user_which_nobody_else_enters(config: Config) -> None:
     def interrupted(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
-        (Path(job.work) / "half").touch()
         raise LeaseError("interrupted", field="test", fix="go on")
 
-    def goes_on(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
-        if not (Path(job.work) / "half").exists() and job.stage == "explore":
-            raise LeaseError("begins again", field="test", fix="none")
-        return _write(job, on_event)
-
-    assert "interrupted" in _as_user(4001, shared, lambda *given, **rest: interrupted(*given, **rest))
-    assert _as_user(4002, shared) == ""
-    assert _as_user(4001, shared, goes_on) == ""
-    for number in (4001, 4002):
-        status = (shared / f"store/.scratch-{number}").stat()
-        assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (number, 0o700)
+    with pytest.raises(LeaseError, match="interrupted"):
+        _run(config, interrupted)
+    status = (Path(config.placement.store) / f".scratch-{os.geteuid()}").stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (os.geteuid(), 0o700)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("place", ["store/.scratch-4001", "own", "all/run-4001"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to other users")
+@pytest.mark.parametrize("place", [f"store/.scratch-{os.geteuid()}", "own", "own/small"])
 @pytest.mark.parametrize("planted", ["folder", "link"])
-def test_unfinished_work_is_never_taken_from_another_users_folder(shared: Path, place: str, planted: str) -> None:
-    target = shared / ("elsewhere" if planted == "link" else place)
+def test_unfinished_work_is_never_taken_from_another_users_folder(
+    config: Config, tmp_path: Path, place: str, planted: str
+) -> None:
+    target = tmp_path / ("elsewhere" if planted == "link" else place)
     target.mkdir(parents=True)
-    target.chmod(0o777)
     os.chown(target, 4002, 4002)
     if planted == "link":
-        (shared / place).parent.mkdir(exist_ok=True)
-        (shared / place).symlink_to(target)
-        os.chown(shared / place, 4002, 4002, follow_symlinks=False)
-    (shared / place).parent.chmod(0o777)
-    placement = {} if place.startswith("store") else {"scratch": str(shared / place.partition("/")[0])}
-    refused = _as_user(4001, shared, **placement)
-    assert "it belongs to user 4002" in refused and "placement.scratch" in refused
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).symlink_to(target)
+    scratch = None if place.startswith("store") else str(tmp_path / "own")
+    with pytest.raises(StageError, match=r"placement\.scratch: .*it belongs to user 4002"):
+        _run(_with(config, placement={"scratch": scratch}))
     assert list(target.iterdir()) == []

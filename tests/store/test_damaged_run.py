@@ -23,7 +23,6 @@ from tests.chaos.verdict import what_is_wrong, what_it_is
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1200)]
 DAMAGES = ("flip", "truncate", "delete")
-INFORMATIVE = ("run.json", "data.json")
 
 
 def _here(job: StageJob, tell: Callable[[dict[str, Any]], None], **unused: Any) -> StageOutcome:
@@ -136,4 +135,4 @@ def _named_by_status(finished: FinishedRun, key: str) -> bool:
         said = str(run_status(finished.store, finished.config.name, finished.cache)["notes"])
     except RLoopError as error:
         said = str(error)
-    return key in said or name not in ("manifest.json", *INFORMATIVE)
+    return key in said or name not in ("manifest.json", "run.json")

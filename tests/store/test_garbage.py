@@ -20,7 +20,7 @@ from rloop_core.errors import StoreError
 from rloop_core.stages.garbage import Garbage, delete_garbage, find_garbage
 from rloop_core.stages.inputs import Inputs
 from rloop_core.stages.registry import STAGES
-from rloop_core.stages.run_record import runs_of, write_data_record, write_run_record
+from rloop_core.stages.run_record import runs_of, write_run_record
 from rloop_core.store import Lease, Manifest, Store, iteration_folder, manifest_key
 from tests.conftest import small_config
 from tests.store.conftest import published
@@ -42,7 +42,7 @@ def begun(store: Store, name: str = "run") -> Config:
     """A run whose preflight is done: its records, and its problems."""
     config = small_config(name=name)
     write_run_record(store, config)
-    write_data_record(store, config, Inputs(config, store), {})
+    Inputs(config, store).training()
     return config
 
 

@@ -124,8 +124,8 @@ _STORE = (
     Wrong(
         "done-without-manifest",
         "rloop_core/stages/identity.py",
-        '            state: Literal["missing", "changed"] = "missing" if old == new else "changed"\n',
-        '            state: Any = "done"\n',
+        'Standing("missing", "", None)',
+        'Standing("done", "", None)',
         "A run with stages that were never computed says that nothing is left to do.",
     ),
     Wrong(
@@ -447,9 +447,9 @@ _PROBLEMS = (
     ),
     Wrong(
         "evaluation-problems-are-trained-on",
-        "rloop_core/stages/inputs.py",
-        "if repeats else training",
-        "if False else training",
+        "rloop_core/stages/problem_store.py",
+        "load_problems(source).without(without) if without else load_problems(source)",
+        "load_problems(source)",
         "A problem of an evaluation set is trained on, and its pass@k measures memory.",
     ),
 )
