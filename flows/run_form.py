@@ -1,5 +1,7 @@
 """The parameters of a deployed run, which the UI shows as a form, and the config that they give."""
 
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +15,9 @@ from rloop_core.config.loading import assign, make_config, read_mapping
 from rloop_core.errors import ConfigError, RLoopError
 from rloop_core.store.uri import CREDENTIALS
 
-_CONFIGS = Path(installed()["directory"]) / "deployments/configs"
-CONFIG_NAMES = sorted(path.stem for path in _CONFIGS.glob("*.yaml"))
+_CONFIGS = {path.stem: path for path in Path(installed()["directory"], "deployments/configs").glob("*.yaml")}
 
-ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*CONFIG_NAMES]})]
+ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*sorted(_CONFIGS)]})]
 """One of deployments/configs; the form shows them as choices, and the server refuses any other."""
 _SECRET_STORE = {"not": {"type": "string", "pattern": rf"^[^=]*=\s*[\"']?{CREDENTIALS}"}}
 Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_schema_extra=_SECRET_STORE)]
@@ -25,7 +26,7 @@ Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_s
 def config_from(
     config_file: str = "demo",
     config: Config | None = None,
-    overrides: list[str] | None = None,
+    overrides: Sequence[str] = (),
     name: str | None = None,
     iterations: int | None = None,
     store: str | None = None,
@@ -41,30 +42,28 @@ def config_from(
         ConfigError: Unknown file, field or value, or a combination that cannot run.
     """
     data = config.model_dump(mode="json") if config else _shipped(config_file)
-    for override in overrides or []:
+    fields = {"name": name, "iterations": iterations, "placement.store": store, "placement.replace": replace or None}
+    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
+    for override in [*overrides, *given]:
         assign(data, override)
-    if name is not None:
-        data["name"] = name
-    if iterations is not None:
-        data["iterations"] = iterations
-    if store is not None:
-        data.setdefault("placement", {})["store"] = store
-    if replace:
-        data.setdefault("placement", {})["replace"] = True
     return dated(make_config(data), (start or datetime.now(UTC)).astimezone(UTC).date())
+
+
+def requested_config() -> Config:
+    """Return the config that the form of the current flow run gives."""
+    return config_from(**flow_run.parameters, start=flow_run.scheduled_start_time)
 
 
 def form_run_name() -> str:
     """Return the flow run's name, which is the name of the form's run."""
-    form = dict(flow_run.parameters)
     try:
-        return config_from(**form, start=flow_run.scheduled_start_time).name
+        return requested_config().name
     except RLoopError:  # the flow itself reports the error
-        return str(form.get("name") or form.get("config_file"))
+        return str(flow_run.parameters.get("name") or flow_run.parameters.get("config_file"))
 
 
 def _shipped(name: str) -> dict[str, Any]:
-    if name not in CONFIG_NAMES:
-        known = ", ".join(CONFIG_NAMES) or "none"
+    if name not in _CONFIGS:
+        known = ", ".join(sorted(_CONFIGS)) or "none"
         raise ConfigError(f"the worker has no config {name!r}", field="config_file", fix=f"it has {known}")
-    return read_mapping(_CONFIGS / f"{name}.yaml")
+    return read_mapping(_CONFIGS[name])

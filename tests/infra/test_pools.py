@@ -70,7 +70,7 @@ def test_no_job_variable_of_a_run_reaches_the_workers_secrets(kind: str, values:
     """As the server checks what a run or a deployment asks for."""
     schema = _template(kind)["variables"]
     assert not is_valid(values, schema)
-    assert is_valid({"env": {"HF_HOME": "/models", "RLOOP_CREDENTIALS_BLOCK": "store-keys"}, "name": "x"}, schema)
+    assert is_valid({"env": {"HF_HOME": "/models"}, "name": "x"}, schema)
 
 
 @pytest.mark.process

@@ -158,7 +158,7 @@ _STORE = (
     ),
     Wrong(
         "day-of-the-restart",
-        "flows/deployed.py",
+        "flows/run_form.py",
         "start=flow_run.scheduled_start_time)",
         "start=None)",
         "A nightly run that crashed and is restarted after midnight begins a new run.",
@@ -753,15 +753,8 @@ _PROCESSES = (
         "A run's parameters name a secret file of the worker, and the failed state shows a line of it.",
     ),
     Wrong(
-        "prefect-not-replaced",
-        "flows/embedded.py",
-        "        while self.process.wait() == -signal.SIGKILL and self._wanted:\n",
-        "        while self.process.wait() is None:\n",
-        "A run whose own Prefect the kernel killed for lack of memory fails.",
-    ),
-    Wrong(
         "writes-refused",
-        "flows/embedded_server.py",
+        "flows/embedded.py",
         "begin(self, session, with_for_update=True)",
         "begin(self, session)",
         "Each start waits seconds for writes that the embedded Prefect refused, and more at once end the run.",
