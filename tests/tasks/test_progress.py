@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from rloop_core.errors import StageError
-from tasks import progress
-from tasks.progress import StageProgress
+from tasks import artifacts
+from tasks.artifacts import StageProgress
 
 
 class Shown(StageProgress):
@@ -38,7 +38,7 @@ class Shown(StageProgress):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(artifacts.time, "monotonic", lambda: now[0])
     return now
 
 
