@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,14 +23,8 @@ PUBLIC = ("postgres:", "prefecthq/prefect:", "minio/minio:")
 _SECRETS = re.compile(r"(password|secret|token|auth_string|access_key|access_key_id)$", re.IGNORECASE)
 
 
-def _instructions(path: Path) -> list[tuple[str, str]]:
-    """Return (instruction, arguments), with continued lines joined."""
-    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
-    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
-
-
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_names_only_existing_things(name: str) -> None:
+def test_a_service_names_existing_things_and_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
     service = SERVICES[name]
     if "build" in service:
         context = (INFRA / service["build"]["context"]).resolve()
@@ -40,25 +33,12 @@ def test_a_service_names_only_existing_things(name: str) -> None:
     else:
         assert service["image"].startswith(PUBLIC) and re.search(r":\S*\d+\.\d+|:RELEASE\.\d{4}", service["image"])
     assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
-    for needed, how in service.get("depends_on", {}).items():
-        assert needed in SERVICES
-        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
-    for port in service.get("ports", []):
-        assert port.startswith("127.0.0.1:"), "published on loopback only"
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
-    service = SERVICES[name]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), "published on loopback only"
     assert service["cap_drop"] == ["ALL"] and "cap_add" not in service and not service.get("privileged")
     assert service["security_opt"] == ["no-new-privileges:true"] and service["read_only"] is True
     assert service["mem_limit"] and service["pids_limit"] and (service.get("cpus") or service["cpu_shares"])
     assert "/tmp" in {mount.split(":")[0] for mount in service["tmpfs"]}
-    assert not any(volume.startswith(("/", ".", "~")) for volume in service.get("volumes", []))
-
-
-def test_workers_run_no_code_of_models() -> None:
-    assert all(SERVICES[name]["environment"]["RLOOP_REFUSE_REMOTE_CODE"] for name in ("worker-cpu", "worker-gpu"))
+    assert not name.startswith("worker") or service["environment"]["RLOOP_REFUSE_REMOTE_CODE"]
 
 
 @pytest.mark.process
@@ -135,29 +115,24 @@ def test_the_images_have_the_versions_of_the_constraints() -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_pinned_small_and_not_root(path: Path) -> None:
-    steps = _instructions(path)
+    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
+    steps = [(kind, rest) for kind, _, rest in (line.partition(" ") for line in text.splitlines() if line.strip())]
     kinds = [kind for kind, _ in steps]
     (base,) = [arguments for kind, arguments in steps if kind == "FROM"]
     assert re.search(r":\d+\.\d+\.\d+", base) and "latest" not in base
-    assert "ADD" not in kinds and "ENTRYPOINT" in kinds
     assert [arguments for kind, arguments in steps if kind == "USER"] == ["10001:10001"]
     assert kinds.index("USER") > max(index for index, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
+    ignored = path.with_name(f"{path.name}.dockerignore").read_text().split()
+    assert "*" in ignored and "**/__pycache__" in ignored
     for kind, arguments in steps:
-        if kind == "RUN" and "apt-get install" in arguments:
-            assert "--no-install-recommends" in arguments and "rm -rf /var/lib/apt/lists" in arguments
         if kind == "RUN":
             for command in arguments.split("&&"):
-                words = shlex.split(command)
-                if words[:2] == ["pip", "install"]:
+                if command.split()[:2] == ["pip", "install"]:
                     assert "pip==" in command or re.search(r"--constraint infra/constraints(-gpu)?\.txt", command)
         if kind in ("CMD", "ENTRYPOINT"):
             assert arguments.startswith("["), "a shell would keep signals from the worker"
         if kind == "COPY":
             assert (ROOT / arguments.split()[0]).exists()
-    ignored = path.with_name(f"{path.name}.dockerignore").read_text().split()
-    assert "*" in ignored and "**/__pycache__" in ignored
-    for kind, arguments in steps:
-        if kind == "COPY":
             assert {f"!{source}" for source in arguments.split()[:-1]} <= set(ignored)
 
 
@@ -174,10 +149,3 @@ def test_no_file_of_infra_or_deployments_has_a_secret() -> None:
                 referenced = value.startswith(("${", "{", "*")) or value in ("", "false")
                 assert referenced, f"{path.relative_to(ROOT)}: {line}"
         assert not re.search(r"AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20}|://[^$/\s{]+:[^$/\s{]+@", path.read_text())
-
-
-def test_the_example_environment_is_complete_and_git_ignores_the_real_one() -> None:
-    named = set(re.findall(r"(?m)^([A-Z_]+)=$", (INFRA / ".env.example").read_text()))
-    required = set(re.findall(r"\$\{([A-Z_]+):\?", (INFRA / "compose.yaml").read_text()))
-    assert required <= named
-    assert ".env" in (INFRA / ".gitignore").read_text().split()

@@ -116,18 +116,11 @@ def _open_form(ui: Ui) -> None:
 
 
 def _nonsense_is_refused(ui: Ui) -> None:
-    assert ui.choices("config_file") == sorted(path.stem for path in (ROOT / "deployments/configs").glob("*.yaml"))
-    ui.page.keyboard.press("Escape")
     ui.add("overrides", "explore.steps")
-    ui.field("overrides").get_by_role("button", name="Add item").click()
     ui.fill("name", "../up", "str")
-    ui.fill("iterations", "0", "int")
-    ui.field("iterations").locator("input").last.press_sequentially("many")
-    assert ui.field("iterations").locator("input").last.input_value() == "0"
     ui.fill("store", f"s3://id:{SECRET_IN_FORM}@bucket/x")
     ui.submit(accepted=False)
-    ui.sees("None is not of type 'string'")
-    for words in ("explore.steps' does not match", "../up' is not valid", "0 is not valid", "@bucket/x' is not valid"):
+    for words in ("explore.steps' does not match", "../up' is not valid", "@bucket/x' is not valid"):
         ui.sees(re.compile(re.escape(words)))
     ui.fill("store", "")
 
@@ -135,8 +128,7 @@ def _nonsense_is_refused(ui: Ui) -> None:
 def _fill_in(ui: Ui) -> None:
     _open_form(ui)
     if CONFIG != "demo":
-        ui.choices("config_file")
-        ui.page.locator(".p-select-option", has_text=CONFIG).last.click()
+        ui.choose("config_file", CONFIG)
     for override in OVERRIDES:
         ui.add("overrides", override)
     ui.fill("name", RUN, "str")
