@@ -183,8 +183,7 @@ def test_a_dated_run_keeps_the_day_of_its_schedule_when_it_is_restarted_on_anoth
 
 
 def test_a_deployed_start_that_would_replace_finished_stages_fails_with_what_would_be_lost(copy: Path) -> None:
-    from flows.deployed import iterate
-    from flows.run_form import config_from
+    from flows.deployed import config_from, iterate
 
     embedded_prefect()
     before = manifest_digests(copy / "store", "smoke")

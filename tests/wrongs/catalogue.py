@@ -158,7 +158,7 @@ _STORE = (
     ),
     Wrong(
         "day-of-the-restart",
-        "flows/run_form.py",
+        "flows/deployed.py",
         "start=flow_run.scheduled_start_time)",
         "start=None)",
         "A nightly run that crashed and is restarted after midnight begins a new run.",
