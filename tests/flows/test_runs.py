@@ -199,3 +199,20 @@ def test_a_deployed_start_that_would_replace_finished_stages_fails_with_what_wou
     assert state.name == "Failed" and re.match(message, str(state.message)), state.message
     assert manifest_digests(copy / "store", "smoke") == before
     assert config_from(**other, replace=True).placement.replace and not config_from(**other).placement.replace
+
+
+@pytest.mark.long
+def test_a_run_on_s3_resumes_from_the_bucket_alone(s3_server: str, tmp_path: Path) -> None:
+    """The second start has only the bucket: another scratch folder, another Prefect."""
+
+    def start(scratch: str) -> Any:
+        common = ["run", "--config", str(SMOKE), "--store", f"{s3_server}/team", "--iterations", "1", "--json"]
+        done = start_rloop(
+            *common, "--set", f"placement.scratch={tmp_path / scratch}", home=tmp_path / f"home-{scratch}"
+        )
+        return json.loads(done.stdout)
+
+    first, again = start("a"), start("b")
+    assert len(first["stages_run"]) == 6
+    assert again["nothing_to_do"]
+    assert again["digests"] == first["digests"]

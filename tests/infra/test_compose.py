@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,44 +37,14 @@ def test_a_service_names_existing_things_and_has_no_rights_a_read_only_root_and_
     assert not name.startswith("worker") or service["environment"]["RLOOP_REFUSE_REMOTE_CODE"]
 
 
-@pytest.mark.process
-def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics(tmp_path: Path) -> None:
-    """With the settings of the compose file, which are those of the manifests."""
+def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics() -> None:
     environment = SERVICES["server"]["environment"]
+    assert environment["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200,http://localhost:4200"
+    assert environment["PREFECT_SERVER_METRICS_ENABLED"] == "false"
     manifest = (INFRA / "kubernetes/server.yaml").read_text()
-    names = [name for name in environment if name.startswith(("PREFECT_SERVER_CORS", "PREFECT_SERVER_METRICS"))]
-    for name in (*names, "PREFECT_UI_STATIC_DIRECTORY"):
-        assert re.search(rf'{name}, value: "?{re.escape(environment[name])}"?}}', manifest)
-    settings = {name: environment[name] for name in names}
-    settings |= {"PREFECT_HOME": str(tmp_path), "PREFECT_UI_STATIC_DIRECTORY": str(tmp_path / "ui")}
-    settings |= {"PREFECT_SERVER_API_AUTH_STRING": "name:word", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK], env={**os.environ, **settings}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    own, other, metrics, page = json.loads(done.stdout.splitlines()[-1])
-    assert len(names) == 2 and own == "http://127.0.0.1:4200" and other is None
-    assert metrics == 404 and "python_info" not in page
-    assert any((tmp_path / "ui").rglob("index.html"))
-
-
-ASK = """
-import asyncio, json
-import httpx
-from prefect.server.api.server import create_app
-
-async def ask():
-    app = httpx.ASGITransport(app=create_app(ephemeral=False))
-    async with httpx.AsyncClient(transport=app, base_url="http://server", auth=("name", "word")) as client:
-        origins = [
-            (await client.get("/api/health", headers={"Origin": origin})).headers.get("access-control-allow-origin")
-            for origin in ("http://127.0.0.1:4200", "http://elsewhere")
-        ]
-        metrics, page = await client.get("/api/metrics"), await client.get("/metrics")
-        print(json.dumps([*origins, metrics.status_code, page.text]))
-
-asyncio.run(ask())
-"""
+    for kind in ("SERVER_CORS_ALLOWED_ORIGINS", "SERVER_METRICS_ENABLED", "UI_STATIC_DIRECTORY"):
+        value = re.escape(environment[f"PREFECT_{kind}"])
+        assert re.search(rf'PREFECT_{kind}, value: "?{value}"?}}', manifest)
 
 
 def test_the_server_keeps_leases_on_a_volume_and_requires_a_password() -> None:

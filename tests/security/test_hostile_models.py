@@ -96,14 +96,12 @@ def test_a_model_that_cannot_be_used_is_refused_by_name(tmp_path, change, messag
     assert "\x1b" not in output.out + output.err + str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "template", ["{{ 1 / 0 }}", "{{ messages.x.y }}", "{% for %}", "{{ raise_exception('\x1b') }}"]
-)
-def test_a_chat_template_that_fails_is_named(tmp_path, template):
+def test_a_chat_template_that_fails_is_named(tmp_path):
     shutil.copytree(bundled_policy_path(), tmp_path / "model")
-    (tmp_path / "model" / "chat_template.jinja").write_text(template)
-    with pytest.raises(ConfigError, match="chat template fails"):
-        used(tmp_path / "model", "chat")
+    for template in ("{{ 1 / 0 }}", "{{ messages.x.y }}", "{% for %}", "{{ raise_exception('\x1b') }}"):
+        (tmp_path / "model" / "chat_template.jinja").write_text(template)
+        with pytest.raises(ConfigError, match="chat template fails"):
+            used(tmp_path / "model", "chat")
 
 
 REMOTE = """
@@ -115,8 +113,7 @@ class Remote(LlamaConfig):
 """
 
 
-@pytest.mark.parametrize("value", ["1", "0", ""])
-def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tmp_path, monkeypatch, value):
+def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tmp_path, monkeypatch):
     """In the run's own check, and in a stage that another machine asks for."""
     from transformers import AutoConfig
 
@@ -129,7 +126,7 @@ def test_a_machine_that_refuses_a_models_code_runs_none_whatever_the_run_says(tm
     (tmp_path / "ran").unlink()
     policy = {"path": str(tmp_path / "model"), "trust_remote_code": True}
     config = small_config(policy=policy, placement={"store": str(tmp_path / "store")})
-    monkeypatch.setenv("RLOOP_REFUSE_REMOTE_CODE", value)
+    monkeypatch.setenv("RLOOP_REFUSE_REMOTE_CODE", "")
     with Lease(Store(config.placement.store), config.name) as lease:
         runner = StageRunner(config, Store(config.placement.store), lease, launch=launch_here)
         for start in (runner.preflight, lambda: runner.ensure("evaluate", -1)):
@@ -202,9 +199,3 @@ def test_preflight_itself_has_the_limits(tmp_path, monkeypatch):
         runner.preflight()
     with pytest.raises(ConfigError, match=r"^policy.path: .* takes more than 1 s"):
         evaluate(config, tmp_path / "out")
-
-
-def test_an_old_config_with_an_empty_text_config_is_used(tmp_path):
-    shutil.copytree(bundled_policy_path(), tmp_path / "model")
-    changed("config.json", text_config=None)(tmp_path / "model")
-    used(tmp_path / "model")
