@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.measure import machine, parse_names
 
-BENCHES = ("similarity", "evaluation", "explore", "orchestration", "store", "filter")
+BENCHES = ("explore", "orchestration", "store")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,9 +34,8 @@ Series = dict[str, list[float]]
 
 @dataclass
 class Figures:
-    """What a trainer counted: mean completion lengths, tokens of passes with gradients, seconds of judging."""
+    """What a trainer counted: tokens of passes with gradients, seconds of judging."""
 
-    lengths: list[float] = field(default_factory=list)
     computed: int = 0
     real: int = 0
     verifying: float = 0.0
@@ -145,7 +144,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         trainer = make(job, problems, verifier)
         figures = Figures()
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection, figures.lengths))
+        trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection))
         trainer.model.register_forward_pre_hook(figures.count, with_kwargs=True)
         connection.send(("ready", None))
         trainer.train()
@@ -187,7 +186,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
     )
 
 
-def _turn_callback(updates_per_step: int, connection: Connection, lengths: list[float]) -> Any:
+def _turn_callback(updates_per_step: int, connection: Connection) -> Any:
     """Return a callback that waits for its turn before each RL step and sends its seconds afterwards."""
     import torch
     from transformers import TrainerCallback, set_seed
@@ -207,9 +206,5 @@ def _turn_callback(updates_per_step: int, connection: Connection, lengths: list[
         def on_step_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
             if state.global_step % updates_per_step == 0:
                 connection.send(("seconds", now() - self.started))
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **unused: Any) -> None:
-            if logs and "completions/mean_length" in logs:
-                lengths.append(float(logs["completions/mean_length"]))
 
     return TakeTurns()

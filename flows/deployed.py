@@ -1,29 +1,40 @@
 """RLoop and its control with the parameters of a deployment: a form of a few fields instead of a config object."""
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
 
-from prefect import Flow, flow, get_client
+from prefect import Flow, flow
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed, Crashed, Failed
+from pydantic import Field
 
 from flows import rloop as algorithm
 from flows import vanilla_rl as control
-from flows.run_form import ConfigName, Override, config_from, form_run_name
-from flows.server_errors import DELETED, server_was_gone, was_deleted
-from rloop_core.config import Config, as_vanilla
+from flows.checkout import installed
+from rloop_core.config import Config, as_vanilla, dated
+from rloop_core.config.loading import assign, make_config, read_mapping
 from rloop_core.config.placement import StoreUri
 from rloop_core.config.tree import Iterations, RunName
-from rloop_core.errors import cause_of
+from rloop_core.errors import ConfigError, RLoopError, cause_of
 from rloop_core.printable import printable_line
-from tasks.credentials import take_credentials
-from tasks.prefect_workarounds import log_errors_in_one_line
+from rloop_core.runtime.environment import reach_loopback
+from rloop_core.store.uri import CREDENTIALS
+from tasks.prefect_workarounds import log_errors_in_one_line, without_server
 from tasks.report import report
 from tasks.session import open_run
 
 MOST_CHARACTERS = 1000
+_CONFIGS = {path.stem: path for path in Path(installed()["directory"], "deployments/configs").glob("*.yaml")}
+
+ConfigName = Annotated[str, Field(json_schema_extra={"enum": [*sorted(_CONFIGS)]})]
+"""One of deployments/configs; the form shows them as choices, and the server refuses any other."""
+_SECRET_STORE = {"not": {"type": "string", "pattern": rf"^[^=]*=\s*[\"']?{CREDENTIALS}"}}
+Override = Annotated[str, Field(pattern=r"^\s*[^.=\s]+(\.[^.=\s]+)*\s*=", json_schema_extra=_SECRET_STORE)]
 _FIELDS = """
     Args:
         config_file: A config of deployments/configs, by its file name.
@@ -38,6 +49,52 @@ _FIELDS = """
     """
 
 
+def config_from(
+    config_file: str = "demo",
+    config: Config | None = None,
+    overrides: Sequence[str] = (),
+    name: str | None = None,
+    iterations: int | None = None,
+    store: str | None = None,
+    replace: bool = False,
+    *,
+    start: datetime | None = None,
+) -> Config:
+    """Return the config that the form gives: its whole config or else its file, then overrides, then the other fields.
+
+    `start` is when the flow run was first to start. Its day is the one in the run's name, also in a later restart.
+
+    Raises:
+        ConfigError: Unknown file, field or value, or a combination that cannot run.
+    """
+    data = config.model_dump(mode="json") if config else _shipped(config_file)
+    fields = {"name": name, "iterations": iterations, "placement.store": store, "placement.replace": replace or None}
+    given = [f"{field}={json.dumps(value)}" for field, value in fields.items() if value is not None]
+    for override in [*overrides, *given]:
+        assign(data, override)
+    return dated(make_config(data), (start or datetime.now(UTC)).astimezone(UTC).date())
+
+
+def requested_config() -> Config:
+    """Return the config that the form of the current flow run gives."""
+    return config_from(**flow_run.parameters, start=flow_run.scheduled_start_time)
+
+
+def form_run_name() -> str:
+    """Return the flow run's name, which is the name of the form's run."""
+    try:
+        return requested_config().name
+    except RLoopError:  # the flow itself reports the error
+        return str(flow_run.parameters.get("name") or flow_run.parameters.get("config_file"))
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    if name not in _CONFIGS:
+        known = ", ".join(sorted(_CONFIGS)) or "none"
+        raise ConfigError(f"the worker has no config {name!r}", field="config_file", fix=f"it has {known}")
+    return read_mapping(_CONFIGS[name])
+
+
 def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
     """Return a flow of the arm's name that takes the form; Prefect makes the form from signature and docstring."""
 
@@ -50,7 +107,7 @@ def _deployable(arm: Flow[[Config], None], summary: str) -> Flow[..., Any]:
         store: StoreUri | None = None,
         replace: bool = False,
     ) -> Any:
-        return _run(arm.fn, config_file, config, overrides, name, iterations, store, replace)
+        return _run(arm)
 
     start.__doc__ = f"{summary}\n{_FIELDS}"
     return flow(name=arm.name, flow_run_name=form_run_name)(start)
@@ -64,40 +121,23 @@ vanilla_rl = _deployable(
 )
 
 
-def _run(arm: Callable[[Config], None], config_file: str, config: Config | None, *fields: Any) -> State:
+def _run(arm: Flow[[Config], None]) -> State:
     """Run an arm and its report; the message of the returned state is the result, or what to do."""
     log_errors_in_one_line()
+    reach_loopback()
     try:
-        take_credentials()
-        run_config = config_from(config_file, config, *fields, start=flow_run.scheduled_start_time)
-        run_config = as_vanilla(run_config) if arm is control.vanilla_rl.fn else run_config
-        _tag(run_config.name, *([] if config else [config_file]))
-        with open_run(run_config) as run:
-            arm(run_config)
+        config = requested_config()
+        config = as_vanilla(config) if arm is control.vanilla_rl else config
+        with open_run(config) as run:
+            arm.fn(config)
             reported = report(run, return_state=True)
     except Exception as error:
-        cause = cause_of(error)
-        if cause is not None:
+        if cause := cause_of(error):
             get_run_logger().error("failed", exc_info=error)  # one line: see OneLineErrors
             return Failed(message=printable_line(str(cause), MOST_CHARACTERS), data=cause)
-        if server_was_gone(error):
-            return Crashed(message=printable_line(f"the Prefect server was gone: {error}", MOST_CHARACTERS))
-        if was_deleted(error):
-            return Crashed(message=DELETED)
+        if lost := without_server(error):
+            return Crashed(message=printable_line(lost, MOST_CHARACTERS))
         raise
     if reported.is_completed():
         return Completed(message=reported.result())
     return Completed(message=f"complete; its report could not be written: {printable_line(str(reported.message))}")
-
-
-def _tag(*names: str) -> None:
-    """Add tags to the current flow run, by which it is found in the UI.
-
-    Its tasks get none: for a task run's tags Prefect asks the server for concurrency slots once, and without an answer
-    the run would fail.
-    """
-    try:
-        with get_client(sync_client=True) as client:
-            client.update_flow_run(flow_run.id, tags=sorted({*flow_run.tags, *names}))
-    except Exception as error:  # a missing tag must not fail the run
-        get_run_logger().warning("the run could not be tagged: %s", error)

@@ -4,10 +4,10 @@ Every user of a machine reaches its loopback, so each API has a random password 
 Prefect's own temporary server has none and outlives a killed command.
 """
 
-import gc
+import asyncio
+import fcntl
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.embedded_server import LOG
 from rloop_core.errors import RESUMES, StageError
+from rloop_core.runtime.lifetime import die_with_parent
 
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # nothing here uses blocks
@@ -43,92 +43,62 @@ def prefect_api() -> Iterator[None]:
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
     os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
-    if os.environ.get("PREFECT_API_URL"):
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_CLIENT_MAX_RETRIES,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        temporary_settings,
+    )
+
+    if PREFECT_API_URL.value():
         yield
         return
-    server = _Server()  # it starts while this process loads Prefect itself
-    try:
-        gc.disable()  # imports leave little garbage, but each collection would visit all modules
-        import fastapi  # noqa: F401 - the client loads it at its first request
-        import prefect.flow_engine
-        import prefect.task_engine  # noqa: F401
+    password = f"rloop:{secrets.token_urlsafe(32)}"
+    with _server(password, check_home() / "embedded.log") as address:
         from prefect.logging.handlers import APILogHandler
-        from prefect.settings import (
-            PREFECT_API_AUTH_STRING,
-            PREFECT_API_URL,
-            PREFECT_CLIENT_MAX_RETRIES,
-            PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
-            temporary_settings,
-        )
 
-        import flows.rloop  # noqa: F401
+        import flows.rloop  # noqa: F401 - it loads the rest of Prefect while the server starts
         from tasks.session import without_ui
 
-        gc.enable()
-        if PREFECT_API_URL.value():  # a profile names a server
-            yield
-            return
-        log = check_home() / LOG
         # Nothing evaluates heartbeats here, and each flow would wait up to a second for its heartbeat thread.
         settings = {
-            PREFECT_API_URL: server.address,
-            PREFECT_API_AUTH_STRING: server.password,
+            PREFECT_API_URL: address,
+            PREFECT_API_AUTH_STRING: password,
             PREFECT_CLIENT_MAX_RETRIES: 3,  # a server that is gone for good ends the run within minutes
             PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
         }
         with without_ui(), temporary_settings(updates=settings):
-            _wait_for(server, log)
+            _wait_for(address)
             try:
                 yield
             finally:
                 APILogHandler().flush()  # later, without a server, the handler would log its failures
-    finally:
-        server.end()
 
 
-class _Server:
-    """The server's process; it may take seconds until it answers. If it is killed, another takes its place.
+@contextmanager
+def _server(password: str, log: Path) -> Iterator[str]:
+    """Start the server's process, and end it after the block; yield its address, which may take seconds to answer.
 
     It leads a session of its own, so that Ctrl-C does not reach it: the command still reports its end to it.
     """
-
-    def __init__(self) -> None:
-        self.password = f"rloop:{secrets.token_urlsafe(32)}"
-        self._listener = socket.create_server(("127.0.0.1", 0))  # what is asked between two processes waits in here
-        self._origin = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.address = f"{self._origin}/api"
-        self._wanted = True
-        self.process = self._start()
-        threading.Thread(target=self._replace_killed, name="rloop-server", daemon=True).start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        auth = {"PREFECT_SERVER_API_AUTH_STRING": self.password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": self._origin}
-        descriptor = self._listener.fileno()
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.embedded_server", str(descriptor), str(os.getpid())],
-            pass_fds=[descriptor],
+    with socket.create_server(("127.0.0.1", 0)) as listener, open(log, "wb") as output:
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        auth = {"PREFECT_SERVER_API_AUTH_STRING": password, "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.embedded", str(listener.fileno()), str(os.getpid())],
+            pass_fds=[listener.fileno()],
             env={**os.environ, CONSOLE_LEVEL: "NOTSET", **_SETTINGS, **auth},
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
-
-    def _replace_killed(self) -> None:
-        while self.process.wait() == -signal.SIGKILL and self._wanted:
-            self.process = self._start()
-        self._listener.close()
-
-    def end(self) -> None:
-        """Close its standard input, which ends it, or kill it after 5 seconds."""
-        self._wanted = False
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+    try:
+        yield f"{origin}/api"
+    finally:
+        process.kill()
+        process.wait()
 
 
 def check_home() -> Path:
@@ -151,15 +121,54 @@ def check_home() -> Path:
     return home
 
 
-def _wait_for(server: _Server, log: Path) -> None:
+def _wait_for(address: str) -> None:
     import httpx
 
     try:
         # The socket listens already: the first request waits until the server answers.
-        httpx.get(f"{server.address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
+        httpx.get(f"{address}/health", timeout=_PATIENCE_SECONDS).raise_for_status()
     except httpx.HTTPError as error:
-        check_home()
-        code = server.process.poll()
-        state = f"exit code {code}" if code is not None else f"no answer: {error}"
-        fix = f"see {log}; move {log.parent} away if it is damaged, or set PREFECT_API_URL to a running server"
-        raise StageError(f"the embedded Prefect does not start ({state})", field="prefect", fix=fix) from error
+        home = check_home()
+        fix = f"see {home}/embedded.log; move {home} away if it is damaged, or set PREFECT_API_URL to a running server"
+        raise StageError(f"the embedded Prefect does not start: {error}", field="prefect", fix=fix) from error
+
+
+def _serve(descriptor: int, parent: int) -> None:
+    """Serve on a listening socket until standard input is closed or the parent process ends."""
+    die_with_parent(parent)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    import uvicorn
+    from prefect.server.api.server import create_app
+    from prefect.server.database import provide_database_interface
+    from prefect.settings import PREFECT_HOME
+
+    lock_at_once()
+    home = Path(PREFECT_HOME.value())
+    with open(home / "rloop-upgrade.lock", "wb") as lock:  # several commands may start at once on a new home
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        asyncio.run(provide_database_interface().create_db())
+    # A socket made from the descriptor knows that it is TCP. uvicorn's own `fd` takes it for a Unix socket, and then
+    # the second packet of an answer waits 40 ms for the client's acknowledgement (Nagle's algorithm).
+    server = uvicorn.Server(uvicorn.Config(create_app(ephemeral=True, final=True), log_level="error", lifespan="on"))
+    server.run(sockets=[socket.socket(fileno=descriptor)])
+
+
+def lock_at_once() -> None:
+    """Have the transactions of Prefect's server on SQLite lock the database when they begin.
+
+    One that reads first and writes then is refused where another one has written meanwhile, and the client asks again
+    after 2 seconds: once or twice a run. One that locks at once waits for milliseconds.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    begin = AioSqliteConfiguration.begin_transaction
+    AioSqliteConfiguration.begin_transaction = lambda self, session, **_: begin(self, session, with_for_update=True)  # type: ignore[method-assign]
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), int(sys.argv[2]))

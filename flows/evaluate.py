@@ -9,9 +9,9 @@ from prefect.states import Completed
 from rloop_core.config.base import NonNegative, Positive, Rate
 from rloop_core.config.evaluation import TemplateName, TopP
 from rloop_core.config.placement import StoreUri
+from rloop_core.runtime.environment import reach_loopback
 from rloop_core.stages.standalone import evaluation_config
 from rloop_core.verifier.policies import DEFAULT, Policies
-from tasks.credentials import take_credentials
 from tasks.prefect_workarounds import log_errors_in_one_line
 from tasks.report import evaluate_model
 
@@ -55,7 +55,7 @@ def evaluate(
         out: Folder on the worker for samples and metrics; null takes .rloop/evaluate/<hash>.
     """
     log_errors_in_one_line()
-    take_credentials()
+    reach_loopback()
     config = evaluation_config(
         model=model, problems=problems, samples=samples, ks=k, template=template, temperature=temperature, top_p=top_p,
         max_tokens=max_tokens, limit=limit, batch=batch, dtype=dtype, seed=seed, policies=verifier,

@@ -36,7 +36,7 @@ def run_locally(config: Config, listener: OnRunEvent) -> None:
 def _run_flow(config: Config) -> None:
     from prefect.utilities import engine
 
-    from flows.server_errors import DELETED, server_was_gone, was_deleted
+    from tasks.prefect_workarounds import without_server
     from tasks.session import has_ui
 
     if config.arm == "vanilla-rl":
@@ -53,14 +53,11 @@ def _run_flow(config: Config) -> None:
     except RLoopError:
         raise
     except Exception as error:
-        cause = cause_of(error)
-        if cause is not None:
+        if cause := cause_of(error):
             raise cause from error
-        if was_deleted(error):
-            raise StageError(DELETED, field="prefect", fix=RESUMES) from error
-        if server_was_gone(error):
+        if lost := without_server(error):
             if not has_ui():
                 check_home()
-            raise StageError(f"its server was gone: {error}", field="prefect", fix=RESUMES) from error
+            raise StageError(lost, field="prefect", fix=RESUMES) from error
         what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
         raise StageError(what, field="prefect", fix=fix) from error

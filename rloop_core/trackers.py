@@ -1,16 +1,18 @@
-"""Experiment trackers for the curves of explore and rft: TensorBoard, Weights & Biases, MLflow and trackio."""
+"""Experiment trackers for the curves of explore and rft, by accelerate: TensorBoard, Weights & Biases, MLflow, trackio.
+
+A stage of an iteration is one run of a tracker. Started again, it continues that run: steps repeated after a crash are
+logged again, with equal values.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError
@@ -18,7 +20,6 @@ from rloop_core.errors import ConfigError
 Log = Callable[[dict[str, Any]], None]
 PROJECT = "rloop"
 """Project or experiment of all runs, unless the environment names another."""
-_AXES = {"explore": "rl_step", "rft": "update"}
 _STEPS = ("step", "steps", "seconds/step")
 _SILENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -27,177 +28,6 @@ _SILENT = {
     "DO_NOT_TRACK": "1",
 }
 """Environment that stops trackers from reporting usage to their makers."""
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """One stage of one iteration, which is one run of a tracker."""
-
-    name: str
-    """`<run>-000-explore`."""
-    group: str
-    """Name of the RLoop run."""
-    key: str
-    """Distinguishes runs of one name under different configs; the same again after a crash."""
-    axis: str
-    """Unit of a step: `rl_step` or `update`."""
-    config: dict[str, Any]
-    """The run's config without `placement`, flat: `explore.learning_rate` and so on."""
-    folder: Path
-    """Local folder of all trackers."""
-
-
-class Tracker(Protocol):
-    """One tracker's run, opened by `Tracker(run)`. Steps repeated after a crash are logged again, with equal values."""
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        """Log values by name at a step."""
-
-    def close(self, *, failed: bool) -> None:
-        """End this process's part of the run."""
-
-
-class _TensorBoard:
-    """Event files below `<tracker_folder>/tensorboard/<run>/`; an earlier process's files stay, repeated steps replace.
-
-    A run is shown by `tensorboard --logdir`.
-    """
-
-    def __init__(self, run: TrackedRun) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # fails here rather than at the first step
-
-        self._make_writer = SummaryWriter
-        self._writer: Any = None
-        self._run = run
-        self._folder = run.folder / "tensorboard" / run.group / run.key.removeprefix(f"{run.group}-")
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        if self._writer is None:
-            self._writer = self._make_writer(str(self._folder), purge_step=step)
-            settings = json.dumps(self._run.config, indent=1, default=str)
-            self._writer.add_text("config", f"```json\n{settings}\n```", step)
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
-        self._writer.flush()
-
-    def close(self, *, failed: bool) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
-class _Wandb:
-    """Files below `<tracker_folder>/wandb/` for `wandb sync`; WANDB_MODE=online sends at once.
-
-    Neither the machine's data nor its console output is logged. W&B's own step counts calls, so charts use the axis.
-    """
-
-    def __init__(self, run: TrackedRun) -> None:
-        import wandb
-
-        run.folder.mkdir(parents=True, exist_ok=True)
-        mode = os.environ.get("WANDB_MODE", "offline")
-        settings = wandb.Settings(
-            console="off",
-            disable_git=True,
-            save_code=False,
-            silent=True,
-            x_disable_meta=True,
-            x_disable_machine_info=True,
-            x_disable_stats=True,
-            x_save_requirements=False,
-        )
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=run.name,
-            id=run.key,
-            group=run.group,
-            dir=str(run.folder),
-            config=run.config,
-            mode=mode,
-            resume="allow" if mode == "online" else None,  # offline, the id alone joins what is sent later
-            reinit="create_new",
-            settings=settings,
-        )
-        self._axis = run.axis
-        self._run.define_metric(run.axis)
-        self._run.define_metric("*", step_metric=run.axis)
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        self._run.log({**values, self._axis: step})
-
-    def close(self, *, failed: bool) -> None:
-        self._run.finish(exit_code=int(failed))
-
-
-class _Mlflow:
-    """`<tracker_folder>/mlflow.db`, or the server at MLFLOW_TRACKING_URI; continues the run tagged with the key."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        from mlflow.entities import Param
-        from mlflow.tracking import MlflowClient
-
-        run.folder.mkdir(parents=True, exist_ok=True)
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder / 'mlflow.db'}"
-        self._client = client = MlflowClient(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        existing = client.get_experiment_by_name(name)
-        experiment = existing.experiment_id if existing else client.create_experiment(name)
-        runs = client.search_runs([experiment], f"tags.`rloop.key` = '{run.key}'", max_results=1)
-        if runs:
-            self._run_id = runs[0].info.run_id
-            client.update_run(self._run_id, status="RUNNING")
-            return
-        tags = {"rloop.key": run.key, "rloop.run": run.group, "rloop.axis": run.axis}
-        self._run_id = client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
-        parameters = [Param(key, str(value)[:500]) for key, value in run.config.items()]
-        for start in range(0, len(parameters), 100):  # the most that one request may hold
-            client.log_batch(self._run_id, params=parameters[start : start + 100])
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        self._client.log_batch(self._run_id, [Metric(name, value, now, step) for name, value in values.items()])
-
-    def close(self, *, failed: bool) -> None:
-        self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED")
-
-
-class _Trackio:
-    """A database below `<tracker_folder>/trackio`, or what TRACKIO_DIR, _SPACE_ID or _SERVER_URL names.
-
-    trackio identifies runs by name, so the run's name is the key.
-    """
-
-    def __init__(self, run: TrackedRun) -> None:
-        os.environ.setdefault("TRACKIO_DIR", str(run.folder / "trackio"))  # read when trackio is imported
-        import trackio
-
-        self._run = trackio.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=run.key,
-            group=run.group,
-            config=run.config,
-            resume="allow",
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
-
-    def log(self, step: int, values: dict[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self, *, failed: bool) -> None:
-        self._run.finish()
-
-
-TRACKERS: dict[str, Callable[[TrackedRun], Tracker]] = {
-    "tensorboard": _TensorBoard,
-    "wandb": _Wandb,
-    "mlflow": _Mlflow,
-    "trackio": _Trackio,
-}
-"""Names in `placement.report_to`, which are also their packages' names."""
 
 
 def check_trackers(config: Config) -> None:
@@ -212,49 +42,95 @@ def check_trackers(config: Config) -> None:
             raise ConfigError(f"{name} is not installed", field="placement.report_to", fix=fix)
 
 
+def open_tracker(kind: str, config: Config, name: str, key: str, first: int) -> Any:
+    """Return accelerate's tracker of a kind, with the run `key` open: a new one, or one that a crash left.
+
+    Its data is below `placement.tracker_folder`, unless the tracker's own environment variables name a server. It gets
+    the config without `placement`, nothing of the machine and no console output. `first` is the first step.
+    """
+    from accelerate import PartialState
+    from accelerate.tracking import MLflowTracker, TensorBoardTracker, TrackioTracker, WandBTracker
+
+    PartialState()  # accelerate's trackers need it; in a stage the trainer has made it
+    folder = Path(config.placement.tracker_folder).expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = dict(_flat(config.model_dump(mode="json", exclude={"placement"})))
+    if kind == "tensorboard":
+        place = f"{config.name}/{key.removeprefix(f'{config.name}-')}"
+        tracker = TensorBoardTracker(place, folder / "tensorboard", purge_step=first)
+        tracker.start()
+        tracker.tracker.add_text("config", f"```json\n{json.dumps(settings, indent=1, default=str)}\n```", first)
+        return tracker
+    if kind == "mlflow":
+        os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+        import mlflow
+
+        tags = {"rloop.key": key, "rloop.run": config.name}
+        found = mlflow.search_runs(
+            search_all_experiments=True, filter_string=f"tags.`rloop.key` = '{key}'", output_format="list"
+        )
+        tracker = MLflowTracker(PROJECT, run_id=found[0].info.run_id if found else None, run_name=name, tags=tags)
+        tracker.start()
+        if not found:
+            tracker.store_init_configuration(settings)
+        return tracker
+    common = {"group": config.name, "config": settings}
+    if kind == "wandb":
+        import wandb
+
+        mode = os.environ.get("WANDB_MODE", "offline")
+        names = ("x_disable_meta", "x_disable_machine_info", "x_disable_stats", "disable_git", "silent")
+        quiet = wandb.Settings(console="off", x_save_requirements=False, **dict.fromkeys(names, True))
+        resume = "allow" if mode == "online" else None  # offline, the id alone joins what is sent later
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        tracker = WandBTracker(
+            project, name=name, id=key, dir=str(folder), mode=mode, resume=resume, settings=quiet, **common
+        )
+    else:  # trackio identifies runs by name
+        os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))  # read when trackio is imported
+        quiet = {"embed": False, "auto_log_gpu": False, "auto_log_cpu": False}
+        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
+        tracker = TrackioTracker(project, name=key, resume="allow", **quiet, **common)
+    tracker.start()
+    return tracker
+
+
 @contextmanager
 def tracked(config: Config, stage: str, iteration: int, key: str, note: Callable[[str], None]) -> Iterator[Log]:
     """Yield a function that logs a row of a stage, `step` and numbers by name, to every tracker in `report_to`.
 
-    An error in a tracker is noted once, and that tracker gets nothing more: it must not fail a stage. `key` is the same
-    whenever the same stage (`explore` or `rft`) starts again.
+    Trackers are opened at the first row. An error in one is noted once, and that tracker gets nothing more: it must not
+    fail a stage. `key` is the same whenever the same stage (`explore` or `rft`) starts again.
     """
-    name, placement = f"{config.name}-{iteration:03d}-{stage}", config.placement
-    settings = dict(_flat(config.model_dump(mode="json", exclude={"placement"})))
-    folder = Path(placement.tracker_folder).expanduser().absolute()
-    run = TrackedRun(name, config.name, f"{name}-{key[:8]}", _AXES[stage], settings, folder)
-    trackers: dict[str, Tracker] = {}
+    name = f"{config.name}-{iteration:03d}-{stage}"
+    opened: dict[str, Any] = dict.fromkeys(config.placement.report_to)
+    for variable, value in _SILENT.items() if opened else ():
+        os.environ.setdefault(variable, value)
 
     @contextmanager
-    def guarded(name: str) -> Iterator[None]:
+    def guarded(kind: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            trackers.pop(name, None)
+            del opened[kind]
             reason = (str(error).splitlines() or [""])[0]
-            note(f"tracker {name} is left out from here on: {type(error).__name__}: {reason[:200]}")
-
-    for variable, value in _SILENT.items() if placement.report_to else ():
-        os.environ.setdefault(variable, value)
-    for kind in dict.fromkeys(placement.report_to):
-        with guarded(kind):
-            trackers[kind] = TRACKERS[kind](run)
+            note(f"tracker {kind} is left out from here on: {type(error).__name__}: {reason[:200]}")
 
     def log(row: dict[str, Any]) -> None:
+        step = int(row["step"])
         numbers = [(name, value) for name, value in _flat(row, "/") if isinstance(value, int | float)]
         values = {f"{stage}/{name}": float(value) for name, value in numbers if name not in _STEPS}
-        for opened, tracker in list(trackers.items()):
-            with guarded(opened):
-                tracker.log(int(row["step"]), values)
+        for kind in list(opened):
+            with guarded(kind):
+                opened[kind] = opened[kind] or open_tracker(kind, config, name, f"{name}-{key[:8]}", step)
+                opened[kind].log(values, step)
 
-    failed = True
     try:
         yield log
-        failed = False
     finally:
-        for opened, tracker in list(trackers.items()):
-            with guarded(opened):
-                tracker.close(failed=failed)
+        for kind in [kind for kind, tracker in opened.items() if tracker]:
+            with guarded(kind):
+                opened[kind].finish()
 
 
 def _flat(values: dict[str, Any], separator: str = ".", prefix: str = "") -> Iterator[tuple[str, Any]]:

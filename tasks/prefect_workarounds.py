@@ -1,15 +1,18 @@
 """Workarounds for Prefect 3.7: each says what Prefect does, and may go when Prefect no longer does it.
 
 - `OneLineErrors`: an expected error fills a run's log with tracebacks, its own sentence at the end.
+- `without_server`: a server that is away, or that forgot the run, reaches a flow as one of many errors.
 
-Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`, tags
-in `flows/deployed`.
+Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`.
 """
 
 import logging
 from functools import cache
 
-from rloop_core.errors import RLoopError, cause_of
+import httpx
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+from rloop_core.errors import RLoopError, cause_of, causes_of
 from rloop_core.printable import printable_line
 
 
@@ -37,3 +40,14 @@ def log_errors_in_one_line() -> None:
     one_line = OneLineErrors()
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(one_line)
+
+
+def without_server(error: Exception) -> str | None:
+    """Return in words that a server was away or forgot the run, if that caused the error; the store has the work."""
+    for cause in causes_of(error):
+        if isinstance(cause, ObjectNotFound):
+            return "its flow run, or one below it, was deleted on the Prefect server while it ran"
+        status = cause.response.status_code if isinstance(cause, PrefectHTTPStatusError) else 0
+        if isinstance(cause, httpx.TransportError) or status >= 500:
+            return f"the Prefect server was gone: {error}"
+    return None

@@ -46,20 +46,16 @@ def store_report(store: Store, run: str, scratch: Path, cache: Path) -> str:
     """Write `<store>/<run>/report/` unless it shows these artifacts already; return its page's URI."""
     if store.is_local:
         return str(write_report(store, [run], None, cache, keep_current=True)[0])
-    page = scratch / REPORT_FILE
-    before = page.stat().st_mtime_ns if page.is_file() else None
-    write_report(store, [run], scratch, cache, keep_current=True)
+    page, written = write_report(store, [run], scratch, cache, keep_current=True)
     key = f"{run}/report/{REPORT_FILE}"
-    if before != page.stat().st_mtime_ns or not store.exists(key):
-        upload_folder(store, page, f"{run}/report")
-    return store.uri_of(key)
+    return upload_folder(store, page, f"{run}/report") if written or not store.exists(key) else store.uri_of(key)
 
 
 def upload_folder(store: Store, main: Path, prefix: str) -> str:
     """Upload the folder of a main file, such as a page, the main file last; return the main file's URI."""
-    files = [path for path in sorted(main.parent.rglob("*")) if path.is_file() and path != main]
-    for path in [*files, main]:
-        store.upload(path, f"{prefix}/{path.relative_to(main.parent).as_posix()}")
+    for path in sorted(main.parent.rglob("*"), key=lambda path: (path == main, path)):
+        if path.is_file():
+            store.upload(path, f"{prefix}/{path.relative_to(main.parent).as_posix()}")
     return store.uri_of(f"{prefix}/{main.name}")
 
 

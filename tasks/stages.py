@@ -11,7 +11,6 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.events import emit_event
 from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 from prefect.states import Completed
@@ -20,14 +19,8 @@ from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StoreUnavailable
 from rloop_core.stages.job import place_of
 from rloop_core.stages.registry import STAGES
-from rloop_core.store import Manifest
-from tasks.artifacts import show_result
-from tasks.progress import live_progress
+from tasks.artifacts import live_progress, show_result
 from tasks.session import RunSession, has_ui
-
-EMPTY_EXPERT_SET = "rloop.expert-set.empty"
-"""The event that automations can act upon."""
-_TAG = {"prefect.resource.id": "prefect.tag.rloop", "prefect.resource.role": "tag"}
 
 
 def _worth_retrying(stage: Any, run: Any, state: State) -> bool:
@@ -80,7 +73,9 @@ def _stage_task(name: str) -> Any:
             return Completed(name="Cached", message=result.note, data=reference)
         if has_ui():
             run.background.submit(copy_context().run, show_result, run, result.manifest, title)
-        _warn_if_carried(result.manifest)
+        if result.manifest.metrics.get("status") == "carried":
+            fix = "look at the filter stage's figures, then raise filter.threshold or explore.steps"
+            get_run_logger().warning("%s: the expert set is empty, so the policy is unchanged; %s", title, fix)
         return reference
 
     return ensure
@@ -119,21 +114,3 @@ def _on_gpu(config: Config) -> bool:
     device, visible = config.placement.device, os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     has_gpu = visible not in ("", "-1") and (any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists())
     return device == "cuda" or (device == "auto" and has_gpu)
-
-
-def _warn_if_carried(manifest: Manifest) -> None:
-    """Log a warning and emit an event if the expert set was empty: theta_{i+1} is theta_i then."""
-    if manifest.stage != "rft" or manifest.metrics.get("status") != "carried":
-        return
-    message = (
-        f"iteration {manifest.iteration} of {manifest.run} has an empty expert set, so its policy is unchanged; "
-        "look at the filter stage's figures, then raise filter.threshold or explore.steps"
-    )
-    get_run_logger().warning(message)
-    if has_ui():
-        resource = {
-            "prefect.resource.id": f"rloop.run.{manifest.run}",
-            "prefect.resource.name": manifest.run,
-            "rloop.message": message,
-        }
-        emit_event(EMPTY_EXPERT_SET, resource, related=[_TAG], payload={"iteration": manifest.iteration})

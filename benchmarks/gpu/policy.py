@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.check import Check
+from benchmarks.gpu.check import Check, run_alone
 from benchmarks.organism.pretrain import build_tokenizer, collate, qwen2_tokenizer
 from rloop_core.config import Config
 from rloop_core.plan.models import KNOWN
@@ -166,8 +166,6 @@ def ready_policy(check: Check, recipe: Recipe) -> tuple[Path, Path]:
 
     Small runs take the small policy.
     """
-    from benchmarks.gpu.processes import run_alone
-
     chosen = SMALL if check.small else recipe
     problems = problem_file(check.out / "problems.jsonl", 10, 24 if check.small else 64)
     folder = check.out / "policies" / hashlib.sha256(repr(chosen).encode()).hexdigest()[:12]

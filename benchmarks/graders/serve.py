@@ -1,6 +1,7 @@
 """Run in a grader's own environment: `serve.py JUDGE ROWS LIMIT` prints {id, correct, extracted, note} of each row.
 
-Standard library only, and started by its path, since the project is not installed there.
+Standard library only, and started by its path, since the project is not installed there. Graders are loaded by their
+paths: importing their packages would need ray, datasets and torch, which the grading does not.
 """
 
 from __future__ import annotations
@@ -14,25 +15,85 @@ import os
 import resource
 import signal
 import sys
+import sysconfig
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 MEMORY = 3 * 2**30
 """Address space of a grader in bytes: for a power tower some would take all memory."""
 Judge = Callable[[str, str], "tuple[bool, str | None]"]
+"""Takes a completion and a gold; returns whether it is correct, and what was read as the answer."""
+_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 
-def load_judge(name: str) -> Judge:
-    """Return the `judge` of judges/<name>.py."""
-    path = Path(__file__).parent / "judges" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+def _load(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, _PACKAGES / path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    judge: Judge = module.judge
+    return module
+
+
+def math_dapo() -> Judge:
+    """verl's `math_dapo`: `Answer: ...` in the last 300 characters, else a box in the last 100, compared as text."""
+    grader = _load("verl/utils/reward_score/math_dapo.py")
+
+    def judge(completion: str, gold: str) -> tuple[bool, str | None]:
+        result = grader.compute_score(completion, gold)
+        return bool(result["acc"]), result["pred"]
+
     return judge
+
+
+def prime_math() -> Judge:
+    """verl's `prime_math`: the last box or what follows "answer is", compared as text, by sympy, or as floats."""
+    for name in ("verl", "verl.utils", "verl.utils.reward_score", "verl.utils.metric"):  # entered without running them
+        package = ModuleType(name)
+        package.__path__ = [str(_PACKAGES.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    # It reduces training metrics with torch; the grader's imports name one class of it and use none.
+    sys.modules["verl.utils.metric"].Metric = type("Metric", (), {})  # type: ignore[attr-defined]
+    from verl.utils.reward_score import prime_math as grader  # type: ignore[import-not-found]
+
+    def judge(completion: str, gold: str) -> tuple[bool, str | None]:
+        correct, _, extracted = grader.compute_score(completion, gold)
+        return bool(correct), extracted
+
+    return judge
+
+
+def minerva_math() -> Judge:
+    """lm-eval's `minerva_math`, its metric exact_match: the sentence that Minerva's prompt asks for, by sympy.
+
+    As the task's process_docs and process_results do it, with the gold in a box as its data sets have it. Its second
+    metric calls math-verify on the whole completion; that is the grader `math_verify` here.
+    """
+    task = _load("lm_eval/tasks/minerva_math/utils.py")
+
+    def judge(completion: str, gold: str) -> tuple[bool, str | None]:
+        boxed = task.remove_boxed(task.last_boxed_only_string(f"\\boxed{{{gold}}}"))
+        answer = task.get_unnormalized_answer(completion)
+        return bool(task.is_equiv(task.normalize_final_answer(answer), task.normalize_final_answer(boxed))), answer
+
+    return judge
+
+
+def math_verify() -> Judge:
+    """math-verify on the whole completion, with its default readers and timeouts, the gold in a box."""
+    from math_verify import parse, verify
+
+    def judge(completion: str, gold: str) -> tuple[bool, str | None]:
+        target = parse(completion)
+        extracted = str(target[-1])[:200] if target else None
+        return bool(verify(parse(f"\\boxed{{{gold}}}"), target)), extracted
+
+    return judge
+
+
+JUDGES = {maker.__name__: maker for maker in (math_dapo, prime_math, minerva_math, math_verify)}
 
 
 def graded(judge: Judge, row: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +124,7 @@ def main(name: str, file: str, limit: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     logging.disable(logging.CRITICAL)
     warnings.filterwarnings("ignore")
-    judge = load_judge(name)
+    judge = JUDGES[name]()
     rows = [json.loads(line) for line in Path(file).read_text().splitlines()]
     context = multiprocessing.get_context("fork")
     while rows:

@@ -25,46 +25,6 @@ OVERRIDES = ["explore.steps=5", "evaluate.samples=2", "evaluate.k=[1, 2]"]
 GPU, CPU = "rloop-gpu", "rloop-cpu"
 SILENT = "rloop: silent runs crash"
 
-_SLEEPER = '''"""Loaded by every Python of a worker: exploration starts a process in a session of its own."""
-
-import dataclasses
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-FOLDER = Path(__file__).parent
-STAGE = "rloop_core.stages.explore"
-
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != STAGE or not (FOLDER / "wanted").exists():
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            run = module.EXPLORE.run
-
-            def with_sleeper(context):
-                hang = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-                child = subprocess.Popen([sys.executable, "-S", "-c", hang], start_new_session=True)
-                (FOLDER / f"{child.pid}.sleeper").touch()
-                return run(context)
-
-            module.EXPLORE = dataclasses.replace(module.EXPLORE, run=with_sleeper)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Finder())
-'''
-
 
 class Disturbed:
     """A server and its workers on loopback, below one folder; `close` ends them. Uses Postgres if it is installed.
@@ -77,15 +37,11 @@ class Disturbed:
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
         self.server = Server(f"http://127.0.0.1:{port}/api", folder)
-        self.told: list[dict[str, str]] = []
         self._port = port
         self._server: tuple[ExitStack, subprocess.Popen[bytes]] | None = None
         self._database = ExitStack()
         self._address: str | None = None
         self._workers: dict[str, tuple[ExitStack, subprocess.Popen[bytes]]] = {}
-        self._hooks = folder / "hooks"
-        self._hooks.mkdir()
-        (self._hooks / "sitecustomize.py").write_text(_SLEEPER)
 
     def start_server(self) -> None:
         """Start the server on its existing database, or else on a fresh one."""
@@ -132,7 +88,7 @@ class Disturbed:
     def start_worker(self, pool: str = GPU) -> psutil.Process:
         """Start a worker, whose flows and stages are its descendants."""
         stack = ExitStack()
-        environment = self.server.environment(PYTHONPATH=str(self._hooks), OMP_NUM_THREADS="1")
+        environment = self.server.environment(OMP_NUM_THREADS="1")
         command = ["-m", "prefect", "worker", "start", "--pool", pool]
         process = stack.enter_context(_running(command, self.folder / f"{pool}.log", environment))
         self._workers[pool] = stack, process
@@ -145,10 +101,6 @@ class Disturbed:
         process.wait()
         stack.close()
 
-    def has_worker(self, pool: str = GPU) -> bool:
-        """Return True if a worker was started and not killed."""
-        return pool in self._workers
-
     def start(self, store: Path, deployment: str = "rloop/iterate") -> str:
         """Start a run and return its id."""
         return self.server.start(
@@ -160,18 +112,7 @@ class Disturbed:
         inner = self.server.post("/flow_runs/filter", {"flow_runs": {"parent_flow_run_id": {"any_": [number]}}})
         flows = sorted(inner.json(), key=lambda run: run["created"])
         tasks = self.server.tasks([number, *(run["id"] for run in flows)])
-        every = [*tasks, *flows]
-        self.unended = [one["name"] for one in every if one["state_type"] in ("RUNNING", "PENDING", "SCHEDULED")]
-        return {one["name"]: one["state_name"] for one in every}
-
-    def want_sleepers(self) -> None:
-        """Make each exploration start one from now on."""
-        (self._hooks / "wanted").touch()
-
-    def sleepers(self) -> list[psutil.Process]:
-        """Return those that are alive."""
-        found = [int(file.stem) for file in self._hooks.glob("*.sleeper")]
-        return [psutil.Process(pid) for pid in found if psutil.pid_exists(pid)]
+        return {one["name"]: one["state_name"] for one in [*tasks, *flows]}
 
     def close(self) -> None:
         """End all of them and their children."""

@@ -29,15 +29,10 @@ def is_installed() -> bool:
 
 
 @contextmanager
-def postgres_server(log: Path, *, durable: bool = False) -> Iterator[str]:
+def postgres_server(log: Path) -> Iterator[str]:
     """Start Postgres with an empty database, and delete it after the block. Skips the test if it is not installed.
 
-    Args:
-        log: File for its output.
-        durable: Wait for the disk, as a production server does.
-
-    Returns:
-        The database's address, as Prefect takes it.
+    `log` takes its output. Yields the database's address, as Prefect takes it.
     """
     initdb, postgres = _program("initdb"), _program("postgres")
     if initdb is None or postgres is None:
@@ -53,12 +48,12 @@ def postgres_server(log: Path, *, durable: bool = False) -> Iterator[str]:
             for path in (folder, word):
                 os.chown(path, user.pw_uid, user.pw_gid)
         setup = [initdb, "-D", str(folder / "data"), "-U", "prefect", "--auth=scram-sha-256", f"--pwfile={word}"]
-        setup += ["--encoding=UTF8", "--locale=C", *([] if durable else ["--no-sync"])]
+        setup += ["--encoding=UTF8", "--locale=C", "--no-sync"]
         subprocess.run(setup, **identity, cwd=folder, stdout=output, stderr=output, check=True, timeout=120)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         start = [postgres, "-D", str(folder / "data"), "-p", str(port), "-c", "unix_socket_directories="]
-        start += ["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", *([] if durable else ["-F"])]
+        start += ["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200", "-F"]
         process = subprocess.Popen(
             start, **identity, cwd=folder, stdout=output, stderr=output, start_new_session=True
         )  # fmt: skip

@@ -47,28 +47,36 @@ def _manifest(store: Path, run: str, iteration: int, stage: str) -> dict[str, An
     return json.loads((store / run / f"iteration-{iteration:03d}" / stage / "manifest.json").read_text())  # type: ignore[no-any-return]
 
 
-def _policy_digest(store: Path, run: str, iteration: int, stage: str) -> str:
+def _start(store: Path, run: str, iteration: int, stage: str) -> str:
     """Digest of the policy that a stage started from."""
-    inputs = dict(_manifest(store, run, iteration, stage)["identity"]["inputs"])
-    return str(inputs["policy"])
+    return str(dict(_manifest(store, run, iteration, stage)["identity"]["inputs"])["policy"])
 
 
 def _digest(store: Path, run: str, iteration: int, stage: str) -> str:
     return str(_manifest(store, run, iteration, stage)["digest"])
 
 
-def test_rloop_itself_goes_on_from_theta(store: Path) -> None:
-    assert _policy_digest(store, "rloop", 0, "rft") == _policy_digest(store, "rloop", 0, "explore")
-    assert _policy_digest(store, "rloop", 1, "explore") == _digest(store, "rloop", 0, "rft")
-    assert _policy_digest(store, "rloop", 1, "rft") == _digest(store, "rloop", 0, "rft")
-
-
-def test_rft_from_the_rl_endpoint(store: Path) -> None:
-    for iteration in (0, 1):
-        endpoint = _digest(store, "endpoint", iteration, "explore")
-        assert _policy_digest(store, "endpoint", iteration, "rft") == endpoint
-    assert _policy_digest(store, "endpoint", 1, "explore") == _digest(store, "endpoint", 0, "rft")
-    assert _digest(store, "endpoint", 0, "rft") != _digest(store, "rloop", 0, "rft")
+@pytest.mark.parametrize(
+    ("run", "rft_from", "phase_from"),
+    [
+        ("rloop", "theta", "rft"),
+        ("endpoint", "explore", "rft"),
+        ("averaged-endpoint", "explore", "rft"),
+        ("uninterrupted", "theta", "explore"),
+    ],
+)
+def test_each_arm_starts_rft_and_its_second_phase_from_its_own_policy(
+    store: Path, run: str, rft_from: str, phase_from: str
+) -> None:
+    thetas = _start(store, "rloop", 0, "explore"), _digest(store, run, 0, "rft")
+    for iteration, theta in enumerate(thetas):
+        endpoint = _digest(store, run, iteration, "explore")
+        assert _start(store, run, iteration, "rft") == (theta if rft_from == "theta" else endpoint)
+    assert _start(store, run, 1, "explore") == _digest(store, run, 0, phase_from)
+    assert _digest(store, run, 0, "explore") == _digest(store, "rloop", 0, "explore"), "the first phase is shared"
+    same = _digest(store, run, 0, "rft") == _digest(store, "rloop", 0, "rft")
+    assert same == (rft_from == "theta")
+    assert _digest(store, "other-seed", 0, "explore") != _digest(store, run, 0, "explore")
 
 
 def test_averaging_the_rl_endpoint_goes_back_towards_theta(store: Path) -> None:
@@ -81,7 +89,6 @@ def test_averaging_the_rl_endpoint_goes_back_towards_theta(store: Path) -> None:
         for name, weight in average.items():
             torch.testing.assert_close(weight, torch.lerp(theta[name], endpoint[name], 0.25))
         theta = average
-    assert _policy_digest(store, "averaged-endpoint", 1, "explore") == _digest(store, "averaged-endpoint", 0, "rft")
 
 
 def test_without_experts_the_rl_endpoint_is_not_carried_on(store: Path) -> None:
@@ -92,13 +99,6 @@ def test_without_experts_the_rl_endpoint_is_not_carried_on(store: Path) -> None:
     theta = load_file(bundled_policy_path() / "model.safetensors")
     assert carried.keys() == theta.keys()
     assert all(torch.equal(weight, theta[name]) for name, weight in carried.items())
-
-
-def test_no_re_initialisation(store: Path) -> None:
-    assert _policy_digest(store, "uninterrupted", 1, "explore") == _digest(store, "uninterrupted", 0, "explore")
-    assert _policy_digest(store, "uninterrupted", 1, "rft") == _digest(store, "uninterrupted", 0, "rft")
-    assert _digest(store, "uninterrupted", 0, "rft") == _digest(store, "rloop", 0, "rft"), "the first phase is the same"
-    assert _digest(store, "uninterrupted", 1, "explore") != _digest(store, "rloop", 1, "explore")
 
 
 def test_experts_of_the_last_checkpoint_alone(store: Path) -> None:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +19,8 @@ PUBLIC = ("postgres:", "prefecthq/prefect:", "minio/minio:")
 _SECRETS = re.compile(r"(password|secret|token|auth_string|access_key|access_key_id)$", re.IGNORECASE)
 
 
-def _instructions(path: Path) -> list[tuple[str, str]]:
-    """Return (instruction, arguments), with continued lines joined."""
-    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
-    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
-
-
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_names_only_existing_things(name: str) -> None:
+def test_a_service_names_existing_things_and_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
     service = SERVICES[name]
     if "build" in service:
         context = (INFRA / service["build"]["context"]).resolve()
@@ -40,61 +29,21 @@ def test_a_service_names_only_existing_things(name: str) -> None:
     else:
         assert service["image"].startswith(PUBLIC) and re.search(r":\S*\d+\.\d+|:RELEASE\.\d{4}", service["image"])
     assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
-    for needed, how in service.get("depends_on", {}).items():
-        assert needed in SERVICES
-        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
-    for port in service.get("ports", []):
-        assert port.startswith("127.0.0.1:"), "published on loopback only"
-
-
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_no_rights_a_read_only_root_and_limits(name: str) -> None:
-    service = SERVICES[name]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), "published on loopback only"
     assert service["cap_drop"] == ["ALL"] and "cap_add" not in service and not service.get("privileged")
     assert service["security_opt"] == ["no-new-privileges:true"] and service["read_only"] is True
     assert service["mem_limit"] and service["pids_limit"] and (service.get("cpus") or service["cpu_shares"])
     assert "/tmp" in {mount.split(":")[0] for mount in service["tmpfs"]}
-    assert not any(volume.startswith(("/", ".", "~")) for volume in service.get("volumes", []))
 
 
-@pytest.mark.process
-def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics(tmp_path: Path) -> None:
-    """With the settings of the compose file, which are those of the manifests."""
+def test_the_server_answers_no_page_of_another_origin_and_shows_no_metrics() -> None:
     environment = SERVICES["server"]["environment"]
+    assert environment["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200,http://localhost:4200"
+    assert environment["PREFECT_SERVER_METRICS_ENABLED"] == "false"
     manifest = (INFRA / "kubernetes/server.yaml").read_text()
-    names = [name for name in environment if name.startswith(("PREFECT_SERVER_CORS", "PREFECT_SERVER_METRICS"))]
-    for name in (*names, "PREFECT_UI_STATIC_DIRECTORY"):
-        assert re.search(rf'{name}, value: "?{re.escape(environment[name])}"?}}', manifest)
-    settings = {name: environment[name] for name in names}
-    settings |= {"PREFECT_HOME": str(tmp_path), "PREFECT_UI_STATIC_DIRECTORY": str(tmp_path / "ui")}
-    settings |= {"PREFECT_SERVER_API_AUTH_STRING": "name:word", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-    done = subprocess.run(
-        [sys.executable, "-c", ASK], env={**os.environ, **settings}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    own, other, metrics, page = json.loads(done.stdout.splitlines()[-1])
-    assert len(names) == 2 and own == "http://127.0.0.1:4200" and other is None
-    assert metrics == 404 and "python_info" not in page
-    assert any((tmp_path / "ui").rglob("index.html"))
-
-
-ASK = """
-import asyncio, json
-import httpx
-from prefect.server.api.server import create_app
-
-async def ask():
-    app = httpx.ASGITransport(app=create_app(ephemeral=False))
-    async with httpx.AsyncClient(transport=app, base_url="http://server", auth=("name", "word")) as client:
-        origins = [
-            (await client.get("/api/health", headers={"Origin": origin})).headers.get("access-control-allow-origin")
-            for origin in ("http://127.0.0.1:4200", "http://elsewhere")
-        ]
-        metrics, page = await client.get("/api/metrics"), await client.get("/metrics")
-        print(json.dumps([*origins, metrics.status_code, page.text]))
-
-asyncio.run(ask())
-"""
+    for kind in ("SERVER_CORS_ALLOWED_ORIGINS", "SERVER_METRICS_ENABLED", "UI_STATIC_DIRECTORY"):
+        value = re.escape(environment[f"PREFECT_{kind}"])
+        assert re.search(rf'PREFECT_{kind}, value: "?{value}"?}}', manifest)
 
 
 def test_the_server_keeps_leases_on_a_volume_and_requires_a_password() -> None:
@@ -131,29 +80,24 @@ def test_the_images_have_the_versions_of_the_constraints() -> None:
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_an_image_is_pinned_small_and_not_root(path: Path) -> None:
-    steps = _instructions(path)
+    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", path.read_text()))
+    steps = [(kind, rest) for kind, _, rest in (line.partition(" ") for line in text.splitlines() if line.strip())]
     kinds = [kind for kind, _ in steps]
     (base,) = [arguments for kind, arguments in steps if kind == "FROM"]
     assert re.search(r":\d+\.\d+\.\d+", base) and "latest" not in base
-    assert "ADD" not in kinds and "ENTRYPOINT" in kinds
     assert [arguments for kind, arguments in steps if kind == "USER"] == ["10001:10001"]
     assert kinds.index("USER") > max(index for index, kind in enumerate(kinds) if kind in ("RUN", "COPY"))
+    ignored = path.with_name(f"{path.name}.dockerignore").read_text().split()
+    assert "*" in ignored and "**/__pycache__" in ignored
     for kind, arguments in steps:
-        if kind == "RUN" and "apt-get install" in arguments:
-            assert "--no-install-recommends" in arguments and "rm -rf /var/lib/apt/lists" in arguments
         if kind == "RUN":
             for command in arguments.split("&&"):
-                words = shlex.split(command)
-                if words[:2] == ["pip", "install"]:
+                if command.split()[:2] == ["pip", "install"]:
                     assert "pip==" in command or re.search(r"--constraint infra/constraints(-gpu)?\.txt", command)
         if kind in ("CMD", "ENTRYPOINT"):
             assert arguments.startswith("["), "a shell would keep signals from the worker"
         if kind == "COPY":
             assert (ROOT / arguments.split()[0]).exists()
-    ignored = path.with_name(f"{path.name}.dockerignore").read_text().split()
-    assert "*" in ignored and "**/__pycache__" in ignored
-    for kind, arguments in steps:
-        if kind == "COPY":
             assert {f"!{source}" for source in arguments.split()[:-1]} <= set(ignored)
 
 
@@ -170,10 +114,3 @@ def test_no_file_of_infra_or_deployments_has_a_secret() -> None:
                 referenced = value.startswith(("${", "{", "*")) or value in ("", "false")
                 assert referenced, f"{path.relative_to(ROOT)}: {line}"
         assert not re.search(r"AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{20}|://[^$/\s{]+:[^$/\s{]+@", path.read_text())
-
-
-def test_the_example_environment_is_complete_and_git_ignores_the_real_one() -> None:
-    named = set(re.findall(r"(?m)^([A-Z_]+)=$", (INFRA / ".env.example").read_text()))
-    required = set(re.findall(r"\$\{([A-Z_]+):\?", (INFRA / "compose.yaml").read_text()))
-    assert required <= named
-    assert ".env" in (INFRA / ".gitignore").read_text().split()

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from rloop_core.config import Config, ProblemSource, load_config, make_config
-from rloop_core.config.loading import assign, parse_yaml
+from rloop_core.config.loading import parse_yaml
 from rloop_core.errors import RLoopError
-from rloop_core.policies import bundled_policy_path
 from rloop_core.printable import without_controls
 from rloop_core.problems import load_problems
 from rloop_core.results.status import run_status
@@ -27,7 +24,6 @@ from rloop_core.stages.problem_store import dump_problems, read_problems
 from rloop_core.store import Manifest, Store, dump_checksummed, read_manifest
 from tests.conftest import ROOT
 from tests.security.test_hostile_files import kept_run
-from tests.security.test_hostile_models import used
 
 fuzzed = settings(
     deadline=None,
@@ -47,21 +43,6 @@ plain = st.recursive(
     max_leaves=6,
 )
 CONFIGS = [path.read_text() for path in sorted((ROOT / "deployments/configs").glob("*.yaml"))]
-
-
-def _paths(model: type[BaseModel], before: str = "") -> list[str]:
-    """Return every field of the config, dotted."""
-    from rloop_core.config.loading import _model_in
-
-    paths = []
-    for name, field in model.model_fields.items():
-        paths.append(before + name)
-        if inner := _model_in(field.annotation):
-            paths += _paths(inner, f"{before}{name}.")
-    return paths
-
-
-PATHS = st.one_of(st.sampled_from(_paths(Config)), texts)
 
 
 def _round_trips(config: Config) -> None:
@@ -91,23 +72,6 @@ def test_a_config_file(tmp_path: Path, text: str) -> None:
     path.write_bytes(text.encode(errors="surrogatepass"))
     try:
         config = load_config(path)
-    except RLoopError as error:
-        _is_one_line(error)
-        return
-    _round_trips(config)
-
-
-@fuzzed
-@given(
-    overrides=st.lists(st.tuples(PATHS, st.one_of(texts, plain.map(json.dumps))), min_size=1, max_size=3), base=plain
-)
-def test_set(overrides: list[tuple[str, str]], base: Any) -> None:
-    data: dict[str, Any] = {"problems": {"source": "gsm8k"}}
-    try:
-        assign(data, f"problems.params.x={json.dumps(base)}")
-        for name, value in overrides:
-            assign(data, f"{name}={value}")
-        config = make_config(data)
     except RLoopError as error:
         _is_one_line(error)
         return
@@ -196,32 +160,3 @@ def test_manifests_and_records(
         store.delete("run/lease.json")
         for key, before in kept.items():
             store.write_bytes(key, before)
-
-
-small = st.one_of(
-    st.none(), st.booleans(), st.integers(-2, 300), st.floats(-2, 2), texts, st.lists(st.integers(-2, 99), max_size=3)
-)
-FILES = ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"]
-
-
-@fuzzed
-@given(name=st.sampled_from(FILES), data=st.data())
-def test_model_folders(tmp_path: Path, name: str, data: st.DataObject) -> None:
-    folder = tmp_path / "model"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(bundled_policy_path(), folder)
-    path = folder / name
-    before = path.read_bytes()
-    if name.endswith("config.json") and data.draw(st.booleans()):
-        fields = json.loads(before)
-        changes = data.draw(
-            st.dictionaries(st.sampled_from([*fields, "text_config", "eos_token_id"]), small, max_size=2)
-        )
-        path.write_text(json.dumps({**fields, **changes}))
-    else:
-        at = data.draw(st.integers(0, len(before)))
-        path.write_bytes(before[:at] + data.draw(st.binary(max_size=9)) + before[at + data.draw(st.integers(0, 9)) :])
-    try:
-        used(folder)
-    except RLoopError as error:
-        _is_one_line(error)

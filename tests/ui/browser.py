@@ -91,12 +91,10 @@ class Ui:
         label = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{name} "))
         return self.page.locator(".schema-form-property").filter(has=label).first
 
-    def choices(self, name: str) -> list[str]:
-        """Return the choices of a field; its list stays open."""
+    def choose(self, name: str, choice: str) -> None:
+        """Choose one of a field's values."""
         self.field(name).locator("button.p-select-button__control").press("ArrowDown")
-        options = self.page.locator(".p-select-option")
-        options.first.wait_for()
-        return sorted({option.inner_text().strip() for option in options.all()})
+        self.page.locator(".p-select-option", has_text=choice).last.click()
 
     def fill(self, name: str, value: str, kind: str | None = None) -> None:
         """Fill in a field, after choosing the kind of its value (`str`, `int`) in place of None."""
@@ -112,11 +110,10 @@ class Ui:
         self.field(name).get_by_role("button", name="Add item").click()
         items.nth(there).fill(value)
 
-    def submit(self, accepted: bool = True) -> None:
-        """Send the form, and wait until the server has created a run or refused it."""
-        asked = re.compile("create_flow_run" if accepted else "schemas/validate")
+    def submit(self) -> None:
+        """Send the form, and wait until the server has created a run."""
         for _ in range(10):
-            with self.page.expect_response(asked) as answer:
+            with self.page.expect_response(re.compile("create_flow_run")) as answer:
                 self.page.get_by_role("button", name="Submit", exact=True).click()
             if answer.value.status != 503:  # SQLite is locked for a moment
                 break
