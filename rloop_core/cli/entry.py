@@ -42,7 +42,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     reach_loopback()
     try:
-        code = group.main(args=args, prog_name="rloop", standalone_mode=False)
+        group.main(args=args, prog_name="rloop", standalone_mode=False)
         sys.stdout.flush()
     except RLoopError as error:
         _fail(str(error), error.exit_code)
@@ -55,7 +55,7 @@ def main(args: Sequence[str] | None = None) -> None:
         # Otherwise Python complains a second time when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(0)
 
 
 def _fail(line: str, code: int) -> None:

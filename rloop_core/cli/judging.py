@@ -11,15 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import click
 
-from rloop_core.cli.options import (
-    COUNT,
-    FOLDER,
-    json_option,
-    k_list,
-    policy_option,
-    set_option,
-    workers_option,
-)
+from rloop_core.cli.options import COUNT, FOLDER, json_option, k_list, policy_option, set_option, workers_option
 from rloop_core.cli.output import console, plain_table, print_json, progress_bar
 from rloop_core.errors import ProblemsError
 from rloop_core.problems.registry import KNOWN_SETS
@@ -69,12 +61,7 @@ def verify(workers: int, timeout: float, policies: Policies) -> None:
 @policy_option
 @json_option
 def score(
-    sources: tuple[str, ...],
-    ks: tuple[int, ...] | None,
-    seed: int,
-    workers: int,
-    policies: Policies,
-    as_json: bool,
+    sources: tuple[str, ...], ks: tuple[int, ...] | None, seed: int, workers: int, policies: Policies, as_json: bool
 ) -> None:
     """Score completions that you already have.
 
@@ -167,10 +154,8 @@ def _read_samples(source: str) -> Iterator[_Sample]:
         raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=source, fix=fix) from error
 
 
-def _share(value: str | tuple[int, int]) -> tuple[int, int]:
+def _share(value: str) -> tuple[int, int]:
     """Convert `2/4`, the second of four equal shares, to (i, n), i from 1 to n."""
-    if isinstance(value, tuple):  # the default
-        return value
     number, _, shares = value.partition("/")
     if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
         raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
@@ -185,7 +170,7 @@ def _share(value: str | tuple[int, int]) -> tuple[int, int]:
 )  # fmt: skip
 @click.option("--samples", default=32, show_default=True, type=COUNT, help="Completions of each problem.")
 @click.option(
-    "--k", "ks", type=k_list, default=(), metavar="K,K,...",
+    "--k", "ks", type=k_list, metavar="K,K,...",
     help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
 )  # fmt: skip
 @click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature.")
@@ -198,13 +183,15 @@ def _share(value: str | tuple[int, int]) -> tuple[int, int]:
 @click.option("--out", type=FOLDER, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the samples and of the bootstrap.")
 @click.option(
-    "--shard", "share", type=_share, default="1/1", metavar="I/N",
+    "--shard", "share", type=_share, metavar="I/N",
     help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
 )  # fmt: skip
 @policy_option
 @set_option
 @json_option
-def evaluate(share: tuple[int, int], out: Path | None, as_json: bool, model: str, problems: str, **fields: Any) -> None:
+def evaluate(
+    share: tuple[int, int] | None, out: Path | None, as_json: bool, model: str, problems: str, ks: Any, **fields: Any
+) -> None:
     """Sample from a model on a problem set, and score it.
 
     The result is avg@k, unbiased pass@k and majority@k, with 95 % bootstrap intervals over problems. Each batch of
@@ -228,10 +215,10 @@ def evaluate(share: tuple[int, int], out: Path | None, as_json: bool, model: str
     from rloop_core.stages import standalone
 
     template = "plain" if model == BUNDLED else "boxed"
-    config = standalone.evaluation_config(model=model, problems=problems, template=template, **fields)
+    config = standalone.evaluation_config(model=model, problems=problems, template=template, ks=ks or (), **fields)
     title = f"{model} on {problems}"
     with progress_bar("batches") as show:
-        result = standalone.evaluate(config, out, show, share)
+        result = standalone.evaluate(config, out, show, share or (1, 1))
     if as_json:
         print_json(result)
     elif result["missing"]:

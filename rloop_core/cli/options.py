@@ -27,10 +27,8 @@ workers_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-def k_list(value: str | tuple[int, ...]) -> tuple[int, ...]:
+def k_list(value: str) -> tuple[int, ...]:
     """Convert a comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
-    if isinstance(value, tuple):  # a default
-        return value
     try:
         numbers = sorted({int(part) for part in value.split(",")})
     except ValueError:

@@ -17,7 +17,7 @@ from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
-    from rloop_core.problems import Problem, ProblemSet
+    from rloop_core.problems import ProblemSet
     from rloop_core.problems.contamination import Match
 
 _SHOWN = 10
@@ -91,27 +91,20 @@ def problems(
         _write(pairs, map(asdict, matches))
     if out:
         bad = {problem.id for problem in refused}
-        clean = [problem for problem in problem_set.without(contaminated) if problem.id not in bad]
+        clean = (problem for problem in problem_set.without(contaminated) if problem.id not in bad)
         _write(out, ({"id": problem.id, "problem": problem.problem, "answer": problem.gold} for problem in clean))
-    if as_json:
-        print_json({
-            "name": problem_set.name,
-            "digest": problem_set.digest,
-            "ledger": problem_set.ledger,
-            "warnings": list(problem_set.warnings),
-            "golds_refused": [{"id": row.id, "problem": row.problem, "gold": row.gold} for row in refused],
-            "conflicts": [asdict(problem) for problem in problem_set.conflicts],
-            "contaminated": len(contaminated),
-            "pairs": [asdict(match) for match in matches],
-            "out": str(out) if out else None,
-        })  # fmt: skip
-        return
-    _show(problem_set, refused, matches)
-    if against:
-        found = f"{len(contaminated):,} of {len(problem_set):,} problems contaminated by {', '.join(against)}"
-        click.echo(f"{found}; {sum(not match.contaminated for match in matches):,} near misses are kept")
-    if out:
-        click.echo(f"{len(clean):,} problems written to {out}{f', pairs to {pairs}' if pairs else ''}")
+    found = {
+        "name": problem_set.name,
+        "digest": problem_set.digest,
+        "ledger": problem_set.ledger,
+        "warnings": list(problem_set.warnings),
+        "conflicts": [asdict(problem) for problem in problem_set.conflicts],
+        "golds_refused": [{"id": row.id, "problem": row.problem, "gold": row.gold} for row in refused],
+        "contaminated": len(contaminated),
+        "pairs": [asdict(match) for match in matches],
+        "out": str(out) if out else None,
+    }
+    print_json(found) if as_json else _show(found)
 
 
 def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list[Match]:
@@ -134,11 +127,7 @@ def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list
 
 
 def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as JSON lines: a file whole or not at all.
-
-    Raises:
-        ConfigError: The file cannot be written.
-    """
+    """Write rows as JSON lines: a file whole, or not at all and a ConfigError."""
     text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,33 +137,28 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         raise ConfigError(what, field="--out", fix="name another file") from error
 
 
-def _show(problem_set: ProblemSet, refused: Sequence[Problem], matches: Sequence[Match]) -> None:
+def _show(found: Mapping[str, Any]) -> None:
     """Print the counts, the warnings, and the first problems of each kind that has something wrong."""
     screen = console()
-    table = plain_table("count", "rows", right=("rows",), title=problem_set.name)
-    for name, count in {**problem_set.ledger, "golds_that_do_not_verify": len(refused)}.items():
+    counts = {**found["ledger"], "golds that do not verify": len(found["golds_refused"])}
+    table = plain_table("count", "rows", right=("rows",), title=found["name"])
+    for name, count in {**counts, "contaminated": found["contaminated"]}.items():
         table.add_row(name.replace("_", " "), f"{count:,}")
     screen.print(table)
-    for warning in problem_set.warnings:
+    for warning in found["warnings"]:
         screen.print(f"warning: {warning}")
-    kinds = {
-        "golds that contradict each other": [
-            (row.id, row.problem, ", ".join(f"{gold} ({place})" for gold, place in row.golds.items()))
-            for row in problem_set.conflicts
-        ],
-        "golds that do not verify against themselves": [(row.id, row.problem, row.gold) for row in refused],
-        "problems that evaluation sets hold too, or nearly": [
-            (match.training_id, match.training, f"{match.kind}, {match.containment:.0%} of {match.evaluation_set} "
-             f"{match.evaluation_id}{'' if match.same_numbers else ', other numbers'}")
-            for match in sorted(matches, key=lambda match: (not match.contaminated, -match.containment))
-        ],
-    }  # fmt: skip
-    for title, rows in kinds.items():
-        listed = plain_table("", "", "", title=title)
-        for identity, problem, what in rows[:_SHOWN]:
-            listed.add_row(identity, printable_line(problem, 68), printable_line(what, 68))
+    for title, rows in (
+        ("golds that contradict each other", found["conflicts"]),
+        ("golds that do not verify against themselves", found["golds_refused"]),
+        ("problems that evaluation sets hold too, or nearly", found["pairs"]),
+    ):
         if rows:
+            listed = plain_table(*rows[0], title=f"\n{title}")
+            for row in rows[:_SHOWN]:
+                listed.add_row(*(printable_line(str(value), 60) for value in row.values()))
             screen.print(listed)
         if len(rows) > _SHOWN:
             screen.print(f"... and {len(rows) - _SHOWN:,} more; --json lists them all")
-    screen.print(f"digest {problem_set.digest}")
+    screen.print(f"digest {found['digest']}")
+    if found["out"]:
+        screen.print(f"written to {found['out']}")

@@ -31,12 +31,13 @@ def report(
 ) -> None:
     """Write a page on a run, or on a run against its control.
 
-    It is a self-contained HTML file, with a PNG and a CSV of every figure and table.
+    It is a self-contained HTML file, with a PNG and a CSV of every figure and table. Works at any time: what is not
+    computed yet is left out, and the page says so.
 
     With CONTROL it is RUN against its control: the paper's Table 1 and figures 1 to 6, with error bars. CONTROL is the
     run that `rloop run --arm vanilla-rl` made with RUN's config, or another RLoop run: an ablation. Runs that differ in
     anything but the method are refused. Matrices and curves over RL steps need explore.snapshot_every and
-    evaluate.snapshots=true. Works at any time: what is not computed yet is left out, and the page says so.
+    evaluate.snapshots=true.
 
     \b
     Examples:
@@ -51,20 +52,8 @@ def report(
     assert found is not None
     for reason in found.results.not_comparable:
         click.echo(f"forced: {reason}", err=True)
-    if as_json:
-        files = sorted(str(path) for path in page.parent.iterdir())
-        print_json({**found.to_dict(), "report": str(page), "files": files})
-        return
-    for note in found.results.notes if control else ():
-        click.echo(f"note: {note}", err=True)
-    click.echo(page)
-
-
-def _iteration_or_best(value: str) -> int | str:
-    """Convert the number of an iteration, from 0, or `best`."""
-    if value != "best" and not value.isdecimal():
-        raise click.BadParameter(f"{value!r} is neither an iteration such as 0 nor `best`")
-    return value if value == "best" else int(value)
+    files = sorted(str(path) for path in page.parent.iterdir())
+    print_json({**found.to_dict(), "report": str(page), "files": files}) if as_json else click.echo(page)
 
 
 @click.command("export")
@@ -72,10 +61,10 @@ def _iteration_or_best(value: str) -> int | str:
 @click.option("--to", "target", required=True, metavar="PATH_OR_HUB", help="A folder, or hub:owner/name.")
 @store_option
 @click.option(
-    "--iteration", type=_iteration_or_best, metavar="I|best",
-    help="Export theta_(I+1), the policy at the end of iteration I, or the best checkpoint on the set that "
-    "evaluate.select_on names.  [default: the last finished]",
+    "--iteration", type=click.IntRange(0), metavar="I",
+    help="Export theta_(I+1), the policy at the end of iteration I.  [default: the last finished]",
 )  # fmt: skip
+@click.option("--best", is_flag=True, help="Export the best checkpoint on the set that evaluate.select_on names.")
 @click.option(
     "--force", is_flag=True,
     help="Write into a folder that is not empty: an older model's files are removed and named, other files stay.",
@@ -83,7 +72,7 @@ def _iteration_or_best(value: str) -> int | str:
 @click.option("--public", is_flag=True, help="Make a new hub repository public; it is private otherwise.")
 @json_option
 def export(
-    run: str, target: str, store: str, iteration: int | str | None, force: bool, public: bool, as_json: bool
+    run: str, target: str, store: str, iteration: int | None, best: bool, force: bool, public: bool, as_json: bool
 ) -> None:
     """Write a run's policy with a model card, to a folder or the hub.
 
@@ -92,7 +81,7 @@ def export(
     \b
     Examples:
       rloop export demo --to ./theta
-      rloop export demo --to ./theta --iteration best
+      rloop export demo --to ./theta --best
       rloop export demo --to hub:me/demo-rloop
     """
     from rloop_core.results.export import HUB_PREFIX, export_policy, policy_of, selected_policy, upload_policy
@@ -101,11 +90,8 @@ def export(
     from rloop_core.store import Store
 
     record = read_run(Store(store), run, CACHE_FOLDER)
-    chosen = must_be_selected(record) if iteration == "best" else None
-    if chosen:
-        policy = selected_policy(record, chosen)
-    else:
-        policy = policy_of(record, None if iteration is None else int(iteration))
+    chosen = must_be_selected(record) if best else None
+    policy = selected_policy(record, chosen) if chosen else policy_of(record, iteration)
     removed: list[str] = []
     if target.startswith(HUB_PREFIX):
         place = upload_policy(record, target.removeprefix(HUB_PREFIX), policy, private=not public)

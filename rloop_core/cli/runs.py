@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
-_OPEN = ("running", "interrupted", "changed", "missing")
-"""States of an unfinished run: the first of these that one of its stages has."""
 
 
 @click.command("run")
@@ -87,10 +85,7 @@ def run(
         run_locally(config, watcher.on_event)
     outcome, tables = _outcome(config, list(watcher.ran), report=not no_report)
     outcome["seconds"] = round(time.monotonic() - started, 1)
-    if as_json:
-        print_json(outcome)
-    else:
-        _show_outcome(outcome, tables)
+    print_json(outcome) if as_json else _show_outcome(outcome, tables)
 
 
 def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tuple[dict[str, Any], list[MetricTable]]:
@@ -268,8 +263,8 @@ def _show_runs(store: str, runs: Sequence[Mapping[str, Any]]) -> None:
         if "error" in found:
             table.add_row(found["run"], "", Text("unreadable", style="red"), found["error"])
             continue
-        counts = found["counts"]
-        state = "done" if found["complete"] else next(name for name in _OPEN if counts[name])
+        counts = found["counts"]  # an unfinished run is in the first state, but done, that one of its stages is in
+        state = next((name for name, count in counts.items() if count and name != "done"), "done")
         done = f"{counts['done']} of {sum(counts.values())}"
         table.add_row(found["run"], done, Text(state, style=_STYLES[state]), found["holder"])
     console().print(table if runs else f"{store} holds no runs; rloop run starts one")
@@ -325,9 +320,8 @@ def gc(runs: tuple[str, ...], store: str, yes: bool, older_than: float, as_json:
     if yes:
         found = delete_garbage(opened, found, seconds)
     if as_json:
-        plain = [{**asdict(one), "bytes": one.bytes} for one in found]
         total = sum(one.bytes for one in found)
-        print_json({"store": opened.uri, "older_than": older_than, "deleted": yes, "bytes": total, "runs": plain})
+        print_json({"store": opened.uri, "deleted": yes, "bytes": total, "runs": [asdict(one) for one in found]})
     else:
         _show_garbage(found, "deleted" if yes else "garbage, which --yes deletes")
 

@@ -37,7 +37,7 @@ _RUN = (
 @click.command("study")
 @click.option("--config", "config_file", required=True, metavar="F", help="Study file (YAML).")
 @store_option
-@click.option("--seeds", type=k_list, default=(), metavar="K,K,...", help="Only these seeds of the study.")
+@click.option("--seeds", type=k_list, metavar="K,K,...", help="Only these seeds of the study.")
 @click.option("--arms", default="", metavar="NAME,NAME,...", help="Only these arms.")
 @click.option("--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]")
 @click.option("--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
@@ -46,7 +46,7 @@ _RUN = (
 def study(
     config_file: str,
     store: str,
-    seeds: tuple[int, ...],
+    seeds: tuple[int, ...] | None,
     arms: str,
     jobs: int | None,
     out: Path | None,
@@ -70,7 +70,7 @@ def study(
     from rloop_core.results.tables import duration
     from rloop_core.store import Store
 
-    chosen = part_of(load_study(config_file), seeds, arms.split(",") if arms else ())
+    chosen = part_of(load_study(config_file), seeds or (), arms.split(",") if arms else ())
     folder = out or Path(".rloop/studies") / chosen.name
     started = time.monotonic()
     if not report_only:
@@ -91,12 +91,9 @@ def show(report: Report, out: Any) -> None:
     from rloop_core.results.table import metric_table
 
     results = report.results
-    for run in results.missing():
-        out.print(f"not complete: {run.name} ({run.done} of {run.stages} stages)")
-    for reason in results.not_comparable:
-        out.print(f"not comparable: {reason}", style="bold red")
-    for note in results.notes:
-        out.print(f"note: {note}")
+    missing = [f"not complete: {run.name} ({run.done} of {run.stages} stages)" for run in results.missing()]
+    for line in [*missing, *(f"not comparable: {reason}" for reason in results.not_comparable), *results.notes]:
+        out.print(line)
     out.print(f"{report.sentence}\n", style="bold")
     for label in results.sets:
         out.print(metric_table(results, report.table, label).to_terminal())
@@ -155,8 +152,6 @@ def _run(run: StudyRun, folder: Path) -> str:
     environment = {**os.environ, "PREFECT_HOME": str((folder / threading.current_thread().name).absolute())}
     command = [sys.executable, "-c", _RUN, str(os.getpid()), str(config)]
     with open(log, "ab") as output:
-        code = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
-        ).returncode
+        code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return printable_line(lines[-1] if lines else f"see {log}") if code else ""
