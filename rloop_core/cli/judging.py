@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import click
 
-from rloop_core.cli.options import COUNT, FOLDER, json_option, k_list, policy_option, set_option, workers_option
+from rloop_core.cli.options import COUNT, PATH, json_option, k_list, policy_option, set_option, workers_option
 from rloop_core.cli.output import console, plain_table, print_json, progress_bar
 from rloop_core.errors import ProblemsError
 from rloop_core.problems.registry import KNOWN_SETS
@@ -180,7 +180,7 @@ def _share(value: str) -> tuple[int, int]:
 )  # fmt: skip
 @click.option("--limit", type=COUNT, help="Only the first N problems.")
 @click.option("--engine", type=click.Choice(["transformers", "vllm"]), default="transformers", show_default=True)
-@click.option("--out", type=FOLDER, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
+@click.option("--out", type=PATH, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the samples and of the bootstrap.")
 @click.option(
     "--shard", "share", type=_share, metavar="I/N",

@@ -12,7 +12,7 @@ from rloop_core.verifier.policies import Policies
 
 CACHE_FOLDER = Path(".rloop/scratch/cache")
 """Local copies of files of remote stores."""
-FOLDER = click.Path(path_type=Path)
+PATH = click.Path(path_type=Path)
 COUNT = click.IntRange(1)
 
 set_option = click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rloop_core.cli.options import COUNT, json_option, workers_option
+from rloop_core.cli.options import COUNT, PATH, json_option, workers_option
 from rloop_core.cli.output import console, plain_table, print_json, progress_bar
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
@@ -36,10 +36,7 @@ _SHOWN = 10
     help="An evaluation set: find the problems that it holds too. May be repeated.",
 )  # fmt: skip
 @workers_option
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write the clean set to this new file, and the pairs of --against beside it.",
-)  # fmt: skip
+@click.option("--out", type=PATH, help="Write the clean set to this new file, and the pairs of --against beside it.")
 @json_option
 def problems(
     source: str,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rloop_core.cli.options import CACHE_FOLDER, FOLDER, json_option, store_option
+from rloop_core.cli.options import CACHE_FOLDER, PATH, json_option, store_option
 from rloop_core.cli.output import print_json
 from rloop_core.printable import printable_line
 
@@ -17,7 +17,7 @@ from rloop_core.printable import printable_line
 @click.argument("control", required=False)
 @store_option
 @click.option(
-    "--out", type=FOLDER,
+    "--out", type=PATH,
     help="Folder of the report.  [default: <store>/RUN/report or RUN/report-CONTROL, else .rloop/reports/RUN+CONTROL]",
 )  # fmt: skip
 @click.option(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rloop_core.cli.interrupt import ending_promptly
-from rloop_core.cli.options import CACHE_FOLDER, COUNT, FOLDER, json_option, k_list, store_option
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, PATH, json_option, k_list, store_option
 from rloop_core.cli.output import console, print_json, progress_bar
 from rloop_core.errors import StageError
 from rloop_core.printable import printable_line
@@ -40,7 +40,7 @@ _RUN = (
 @click.option("--seeds", type=k_list, metavar="K,K,...", help="Only these seeds of the study.")
 @click.option("--arms", default="", metavar="NAME,NAME,...", help="Only these arms.")
 @click.option("--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]")
-@click.option("--out", type=FOLDER, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
+@click.option("--out", type=PATH, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
 @click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
 @json_option
 def study(
@@ -122,9 +122,7 @@ def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> Non
     failed: dict[str, str] = {}
     with progress_bar("stages") as bar, ThreadPoolExecutor(jobs, thread_name_prefix="prefect") as pool:
         while waiting or running:
-            unfinished = {run.config.name for run in waiting} | {*running.values()}
-            ready = [run for run in waiting if not unfinished & {*run.config.placement.adopt}]
-            for run in ready[: jobs - len(running)]:
+            for run in waiting[: jobs - len(running)]:
                 waiting.remove(run)
                 running[pool.submit(_run, run, folder)] = run.config.name
             ended = wait(running, _STORE_SECONDS, FIRST_COMPLETED).done
