@@ -131,12 +131,10 @@ def test_score_shows_a_table_and_takes_stdin(tmp_path):
     [
         ("{broken\n", "line 9: not valid JSON"),
         ("[1]\n", "line 9: not a JSON object"),
-        ("[" * 100_000 + "\n", "line 9: not valid JSON"),
         ('{"problem_id": "p", "completion": "x", "answer": ' + '{"a":' * 50_000 + "\n", "line 9: not valid JSON"),
         ('{"problem_id": "p", "completion": "x", "answer": "1", "answer": "2"}\n', "the key 'answer' appears twice"),
         ({"problem_id": "p", "completion": "x"}, "line 9: field answer is missing"),
         ({"completion": "x", "answer": "1"}, "line 9: field problem_id must be text or a number"),
-        ({"problem_id": ["p"], "completion": "x", "answer": "1"}, "line 9: field problem_id must be text or a number"),
         ({"problem_id": "p", "completion": 5, "answer": "1"}, "line 9: field completion must be text"),
         ({"problem_id": "p", "completion": "x", "answer": "1", "finished": 1}, "finished must be true or false"),
     ],

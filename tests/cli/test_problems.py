@@ -35,25 +35,15 @@ def problems(*arguments: object) -> Result:
     return CliRunner().invoke(group, ["problems", *map(str, arguments)])
 
 
-def test_the_tables_name_what_was_left_out_and_why(file: Path) -> None:
-    result = problems(file)
-    assert result.exit_code == 0
-    shown = result.stdout
-    assert "golds that contradict each other" in shown
-    assert "Contradicted [bold]" in shown
-    assert "{'3': 'line 3', '4': 'line 4'}" in shown
-    assert "golds that do not verify against themselves" in shown
-    assert "Never right" in shown
+def test_it_names_what_was_left_out_and_why(file: Path) -> None:
+    shown = " ".join(problems(file).stdout.split())
+    assert "golds that contradict each other" in shown and "golds that do not verify against themselves" in shown
+    assert "Contradicted [bold] {'3': 'line 3', '4': 'line 4'}" in shown and "Never right }{" in shown
     assert "warning: 1 problem left out" in shown
-
-
-def test_json_lists_all_of_it(file: Path) -> None:
     told = json.loads(problems(file, "--json").stdout)
-    assert told["ledger"]["rows_read"] == 6
-    assert told["ledger"]["kept"] == 3
+    assert [told["ledger"][name] for name in ("rows_read", "kept", "duplicates_dropped")] == [6, 3, 1]
     assert [one["gold"] for one in told["golds_refused"]] == ["}{"]
     assert told["conflicts"][0]["golds"] == {"3": "line 3", "4": "line 4"}
-    assert told["ledger"]["duplicates_dropped"] == 1
     assert told["digest"] == load_problems(ProblemSource(source=str(file))).digest
 
 
@@ -80,9 +70,8 @@ def test_what_cannot_be_read_or_written_is_one_error(file: Path, tmp_path: Path)
     assert isinstance(problems(file, "--out", file / "below.jsonl").exception, ConfigError)
     file.write_text("{broken\n" + json.dumps(ROWS[0]))
     assert "line 1 is not valid JSON" in str(problems(file).exception)
-    assert (
-        json.loads(problems(file, "--set", "skip_malformed=true", "--json").stdout)["ledger"]["malformed_skipped"] == 1
-    )
+    told = json.loads(problems(file, "--set", "skip_malformed=true", "--json").stdout)
+    assert told["ledger"]["malformed_skipped"] == 1
 
 
 STORY = (

@@ -64,8 +64,8 @@ def _jsonl(folder: Path, *lines: str) -> Path:
     return path
 
 
-def _source(path: Path, **more: Any) -> tuple[str, str]:
-    return "--set", f"problems={json.dumps({'source': str(path), **more})}"
+def _source(path: Path) -> tuple[str, str]:
+    return "--set", f"problems={json.dumps({'source': str(path)})}"
 
 
 def _sums(folder: Path, gold: Callable[[int], str]) -> tuple[str, str]:
