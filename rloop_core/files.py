@@ -7,15 +7,6 @@ import os
 from pathlib import Path
 
 
-def file_identity(path: Path) -> object:
-    """Return what two paths share exactly if they lead to one file: device and inode, or the path of a new file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return os.path.realpath(path)
-    return status.st_dev, status.st_ino
-
-
 def replace_text(path: Path, text: str) -> None:
     """Write a file under a temporary name and rename it: readers see the old content or the new, never a part."""
     temporary = path.with_name(f"{path.name}.tmp")

@@ -2,85 +2,63 @@
 
 from __future__ import annotations
 
-import math
-import re
 from pathlib import Path
+from typing import get_args
 
 import click
+from pydantic import ValidationError
+
+from rloop_core.verifier.policies import Policies
 
 CACHE_FOLDER = Path(".rloop/scratch/cache")
 """Local copies of files of remote stores."""
-BEST = "best"
-"""Selects the checkpoint that the run's config chooses, in place of an iteration's number."""
-FILE = click.Path(dir_okay=False, path_type=Path)
-FOLDER = click.Path(path_type=Path)
+PATH = click.Path(path_type=Path)
 COUNT = click.IntRange(1)
 
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="a.b=c", help="Override a config field; may be repeated."
 )
 store_option = click.option(
-    "--store", default=".rloop/store", show_default=True, metavar="URI",
-    help="Object store: a path or s3://bucket/prefix.",
-)  # fmt: skip
+    "--store", default=".rloop/store", show_default=True, metavar="URI", help="A path or s3://bucket/prefix."
+)
 workers_option = click.option(
     "--workers", default=1, show_default=True, type=COUNT, help="Processes of the math engine; each can be killed."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 
 
-# Parameter types. Click converts a default too, so each function returns what is converted already.
-
-
-def k_list(value: str | tuple[int, ...]) -> tuple[int, ...]:
+def k_list(value: str) -> tuple[int, ...]:
     """Convert a comma-separated list of positive whole numbers, such as `1,8,16,32`: sorted, each once."""
-    if isinstance(value, tuple):
-        return value
     try:
-        numbers = sorted({int(part) for part in value.split(",") if part.strip()})
+        numbers = sorted({int(part) for part in value.split(",")})
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 1,8,32") from None
-    if not numbers or numbers[0] < 1:
-        raise click.BadParameter(f"{value!r} needs numbers of at least 1")
+        numbers = [0]
+    if numbers[0] < 1:
+        raise click.BadParameter(f"{value!r} is not a list of numbers of at least 1, such as 1,8,32")
     return tuple(numbers)
 
 
-def names(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Convert a comma-separated list of names."""
-    return value if isinstance(value, tuple) else tuple(part for part in value.split(",") if part)
+def _policies(ctx: click.Context, param: click.Parameter, settings: tuple[str, ...]) -> Policies:
+    """Return the policies of all settings NAME=VALUE together; the last setting of a name wins."""
+    from rloop_core.config.loading import explain
 
-
-def seconds(value: str | float) -> float:
-    """Convert a number of seconds, positive and finite."""
+    pairs = (setting.partition("=") for setting in settings)
     try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise click.BadParameter(f"{value!r} is not a time of more than 0 s")
-    return number
+        return Policies.model_validate({name.strip(): value.strip() for name, _, value in pairs})
+    except ValidationError as error:
+        raise explain(error, Policies) from None
 
 
-def age(value: str) -> float:
-    """Convert a time span such as `90s`, `30m`, `24h` or `7d` to seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value.strip())
-    if not match:
-        raise click.BadParameter(f"{value!r} is not a time span such as 24h; units are s, m, h and d")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+def _policy_help() -> str:
+    """Return every policy with its values, the default first, and its meaning."""
+    lines = ["What counts as the same answer; may be repeated. Each policy with its default first:"]
+    for name, field in Policies.model_fields.items():
+        meaning = " ".join((field.description or "").replace("`", "").split())
+        lines.append(f"{name}={'|'.join(get_args(field.annotation)) or field.default}: {meaning}")
+    return "\n\n".join(lines)
 
 
-def share(value: str | tuple[int, int]) -> tuple[int, int]:
-    """Convert `2/4`, the second of four equal shares, to (i, n), i from 1 to n."""
-    if isinstance(value, tuple):
-        return value
-    number, _, shares = value.partition("/")
-    if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
-        raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
-    return int(number), int(shares)
-
-
-def iteration_or_best(value: str) -> int | str:
-    """Convert the number of an iteration, from 0, or `best`."""
-    if value != BEST and not value.isdecimal():
-        raise click.BadParameter(f"{value!r} is neither an iteration such as 0 nor `best`")
-    return value if value == BEST else int(value)
+policy_option = click.option(
+    "--policy", "policies", metavar="NAME=VALUE", multiple=True, callback=_policies, help=_policy_help()
+)
+"""Passes `policies`, a `Policies`, to the command."""

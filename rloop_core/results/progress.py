@@ -1,4 +1,4 @@
-"""Text for a run's progress: the names of stages, their figures and results, and listeners for their events."""
+"""Text for a run's progress: the names of stages, their figures and results, and a listener for their events."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ Key = tuple[str, int]
 LINE_SECONDS = 10.0
 
 
-class Watcher:
-    """Dispatches the events of a run; subclasses show them.
+class LineWatcher:
+    """Writes a line when a stage of a run starts and ends, and a line on its position once in a while.
 
-    Attributes:
-        ran: The stages that were computed, (stage, iteration), in order. Stages found in the store are not among them.
+    Args:
+        say: Called with each line.
+        seconds: Least time between two lines on a stage's position.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None], seconds: float = LINE_SECONDS) -> None:
+        self.say = say
         self.ran: dict[Key, None] = {}
+        """Stages that were computed, in order; those found in the store are not among them."""
+        self._seconds = seconds
+        self._last_line: dict[Key, float] = {}
 
     def on_event(self, stage: str, iteration: int, event: Event) -> None:
         """Take an event. Any thread may call it, one at a time."""
@@ -42,31 +47,7 @@ class Watcher:
             self.line(key, "note", event["note"], None)
 
     def started(self, key: Key, note: str) -> None:
-        """Show that a stage begins, and why it is computed again; the note is empty if it was never made."""
-
-    def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
-        """Show the position of a stage and the metrics of its last step."""
-
-    def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
-        """Show something that stays: `status` is done, Cached or note."""
-
-
-class LineWatcher(Watcher):
-    """Writes a line when a stage starts and ends, and a line on its position once in a while.
-
-    Args:
-        say: Called with each line.
-        seconds: Least time between two lines on a stage's position.
-    """
-
-    def __init__(self, say: Callable[[str], None], seconds: float = LINE_SECONDS) -> None:
-        super().__init__()
-        self.say = say
-        self._seconds = seconds
-        self._last_line: dict[Key, float] = {}
-
-    def started(self, key: Key, note: str) -> None:
-        """Write that the stage starts, and why."""
+        """Write that the stage starts, and why it is computed again; the note is empty if it was never made."""
         self._last_line[key] = time.monotonic()
         self.say(f"{stage_label(*key)}: started ({note or 'not in the store yet'})")
 
@@ -78,7 +59,7 @@ class LineWatcher(Watcher):
             self.say(f"{stage_label(*key)}: {position_text(key, done, total, metrics)}")
 
     def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
-        """Write it."""
+        """Write something that stays: `status` is done, Cached or note."""
         self.say(f"{stage_label(*key)}: {event_text(status, text, seconds)}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rloop_core.config import Config, make_config
+from rloop_core.config.loading import assign
 from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
@@ -45,34 +46,35 @@ def default_ks(samples: int) -> tuple[int, ...]:
 
 
 def evaluation_config(
-    *, model: str, problems: str, samples: int, ks: Iterable[int], template: str, temperature: float, top_p: float,
-    max_tokens: int | None, limit: int | None, batch: int, dtype: str, seed: int, policies: Policies = DEFAULT,
-    engine: str = "transformers", engines: int | None = None,
+    *, model: str, problems: str, samples: int, ks: Iterable[int], template: str, temperature: float,
+    max_tokens: int | None, limit: int | None, seed: int, top_p: float = 1.0, batch: int = 256, dtype: str = "float32",
+    policies: Policies = DEFAULT, engine: str = "transformers", overrides: Iterable[str] = (),
 ) -> Config:  # fmt: skip
     """Return the config of one evaluation; `rloop evaluate --help` explains the arguments. No `ks` are the usual ones.
 
     Raises:
         ConfigError: An argument is impossible, such as a k above `samples`.
     """
-    return make_config(
-        {
-            "name": "evaluate",
-            "seed": seed,
-            "policy": {"path": model, "dtype": dtype},
-            "problems": {"source": problems, "limit": limit},
-            "prompt": {"template": template, "max_tokens": 1_000_000},
-            "explore": {"max_completion_tokens": max_tokens or _DEFAULT_TOKENS},
-            "evaluate": {
-                "samples": samples,
-                "k": sorted(set(ks)) or default_ks(samples),
-                "temperature": temperature,
-                "top_p": top_p,
-                "max_completion_tokens": max_tokens,
-            },
-            "verifier": policies.model_dump(mode="json"),
-            "placement": {"engine": engine, "engines": engines, "generation_batch": batch, "threads": None},
-        }
-    )
+    data: dict[str, Any] = {
+        "name": "evaluate",
+        "seed": seed,
+        "policy": {"path": model, "dtype": dtype},
+        "problems": {"source": problems, "limit": limit},
+        "prompt": {"template": template, "max_tokens": 1_000_000},
+        "explore": {"max_completion_tokens": max_tokens or _DEFAULT_TOKENS},
+        "evaluate": {
+            "samples": samples,
+            "k": sorted(set(ks)) or default_ks(samples),
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_completion_tokens": max_tokens,
+        },
+        "verifier": policies.model_dump(mode="json"),
+        "placement": {"engine": engine, "generation_batch": batch, "threads": None},
+    }
+    for override in overrides:
+        assign(data, override)
+    return make_config(data)
 
 
 def evaluate(

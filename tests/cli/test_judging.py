@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rloop_core.cli.entry import group
-from rloop_core.errors import ProblemsError
+from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.verifier import Policies
 
 
@@ -32,24 +32,15 @@ def verify(*options: str, **how) -> subprocess.Popen:
 
 
 @pytest.mark.process
-def test_verify_answers_each_line_while_the_caller_waits():
+def test_verify_answers_each_line_while_the_caller_waits_until_ctrl_c():
     process = verify()
     for i in range(3):
         process.stdin.write(json.dumps({"id": i, "completion": "\\boxed{7}", "answer": "7"}).encode() + b"\n")
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["id"] == i
-    assert process.communicate(timeout=60) == (b"", b"") and process.returncode == 0
-
-
-@pytest.mark.process
-def test_verify_is_quiet_about_ctrl_c_and_keeps_what_it_wrote():
-    process = verify()
-    process.stdin.write(b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"}\n')
-    process.stdin.flush()
-    assert json.loads(process.stdout.readline())["correct"]
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (130, b"rloop: interrupted; lines judged: 1\n")
+    assert (process.returncode, errors.strip()) == (130, b"rloop: interrupted")
 
 
 @pytest.mark.process
@@ -61,50 +52,51 @@ def test_verify_nothing_and_odd_characters():
     assert errors == b"" and json.loads(out)["id"] == "\ud800\xe9" and json.loads(out)["extracted"] == "\xb7"
 
 
-def test_verify_reads_and_writes_files(tmp_path):
-    (tmp_path / "in").write_text(lines({"id": 1, "completion": "\\boxed{7}", "answer": "7"}))
-    names = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    result = CliRunner().invoke(group, ["verify", *names])
-    assert (result.exit_code, result.output) == (0, "")
-    assert json.loads((tmp_path / "out").read_text())["correct"]
+ROW = {"id": 1, "problem_id": "p", "completion": "\\boxed{6} \\boxed{7} ok", "answer": "7"}
+NEAR = {**ROW, "completion": "\\boxed{0.333}", "answer": "1/3"}
 
 
-def test_policies_reach_the_verdicts_of_verify_and_score(tmp_path):
-    row = {"id": 1, "problem_id": "p", "completion": "\\boxed{6} \\boxed{7} ok", "answer": "7"}
-    for setting, correct in (("boxes=last", True), ("boxes=single", False), ("text_after=refuse", False)):
-        judged = CliRunner().invoke(group, ["verify", "--policy", setting], input=lines(row))
-        assert json.loads(judged.output)["correct"] is correct
-        (tmp_path / "c.jsonl").write_text(lines(row))
-        scored = CliRunner().invoke(
-            group, ["score", "--completions", str(tmp_path / "c.jsonl"), "--policy", setting, "--json"]
-        )
-        assert json.loads(scored.output)["avg@1"]["value"] == float(correct)
-    near = {"id": 1, "completion": "\\boxed{0.333}", "answer": "1/3"}
-    for tolerance, correct in (("0", False), ("0.01", True)):
-        judged = CliRunner().invoke(group, ["verify", "--policy", f"tolerance={tolerance}"], input=lines(near))
-        assert json.loads(judged.output)["correct"] is correct
+@pytest.mark.parametrize(
+    ("setting", "row", "correct"),
+    [
+        ("boxes=last", ROW, True),
+        ("boxes=single", ROW, False),
+        ("text_after=refuse", ROW, False),
+        ("tolerance=0", NEAR, False),
+        ("tolerance=0.01", NEAR, True),
+    ],
+)
+def test_policies_reach_the_verdicts_of_verify_and_score(tmp_path, setting, row, correct):
+    judged = CliRunner().invoke(group, ["verify", "--policy", setting], input=lines(row))
+    assert json.loads(judged.output)["correct"] is correct
+    (tmp_path / "c.jsonl").write_text(lines(row))
+    assert json.loads(score(tmp_path / "c.jsonl", "--policy", setting).output)["avg@1"]["value"] == float(correct)
 
 
 @pytest.mark.parametrize("command", ["verify", "score", "evaluate"])
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("boxes=first", "boxes is last or single, not 'first'"),
-        ("tolerance=2", "tolerance is a number of at least 0 and below 1, not '2'"),
-        ("box=last", "with one of the names boxes, text_after, units"),
-        ("boxes", "'boxes' is not NAME=VALUE"),
+        ("boxes=first", "boxes: Input should be 'last' or 'single', got \"first\""),
+        ("tolerance=2", "tolerance: Input should be less than 1"),
+        ("box=last", "box: unknown field (fix: did you mean 'boxes'?)"),
+        ("boxes", "boxes: Input should be 'last' or 'single', got \"\""),
     ],
 )
 def test_an_unknown_policy_is_named_with_its_values(command, setting, says):
-    result = CliRunner().invoke(group, [command, "--policy", setting])
-    assert result.exit_code == 2 and says in " ".join(result.output.replace("\n", " ").split())
+    error = CliRunner().invoke(group, [command, "--policy", setting]).exception
+    assert isinstance(error, ConfigError) and says in str(error)
 
 
-def test_help_explains_every_policy():
-    for command in ("verify", "score", "evaluate"):
-        text = " ".join(CliRunner().invoke(group, [command, "--help"]).output.split())
-        for name, field in Policies.model_fields.items():
-            assert f"{name}=" in text and " ".join(field.description.replace("`", "").split()[-3:]) in text
+@pytest.mark.parametrize("command", ["verify", "score", "evaluate"])
+def test_help_explains_every_policy(command):
+    text = " ".join(CliRunner().invoke(group, [command, "--help"]).output.split())
+    for name, field in Policies.model_fields.items():
+        assert f"{name}=" in text and " ".join(field.description.replace("`", "").split()[-3:]) in text
+
+
+def score(path: object, *options: object) -> Result:
+    return CliRunner().invoke(group, ["score", "--json", "--completions", str(path), *map(str, options)])
 
 
 def completions(tmp_path, *extra) -> str:
@@ -117,8 +109,7 @@ def completions(tmp_path, *extra) -> str:
 
 
 def test_score_by_hand(tmp_path):
-    result = CliRunner().invoke(group, ["score", "--completions", completions(tmp_path), "--k", "1,2,4", "--json"])
-    scored = json.loads(result.output)
+    scored = json.loads(score(completions(tmp_path), "--k", "1,2,4").output)
     assert scored["avg@4"]["value"] == scored["pass@1"]["value"] == 0.25
     assert scored["pass@2"]["value"] == pytest.approx((1 - (2 / 4) * (1 / 3)) / 2)
     assert scored["pass@4"]["value"] == 0.5
@@ -140,22 +131,17 @@ def test_score_shows_a_table_and_takes_stdin(tmp_path):
     [
         ("{broken\n", "line 9: not valid JSON"),
         ("[1]\n", "line 9: not a JSON object"),
-        ("[" * 100_000 + "\n", "line 9: not valid JSON"),
         ('{"problem_id": "p", "completion": "x", "answer": ' + '{"a":' * 50_000 + "\n", "line 9: not valid JSON"),
         ('{"problem_id": "p", "completion": "x", "answer": "1", "answer": "2"}\n', "the key 'answer' appears twice"),
         ({"problem_id": "p", "completion": "x"}, "line 9: field answer is missing"),
-        ({"completion": "x", "answer": "1"}, "line 9: field problem_id is missing"),
-        ({"problem_id": ["p"], "completion": "x", "answer": "1"}, "line 9: field problem_id must be text or a number"),
+        ({"completion": "x", "answer": "1"}, "line 9: field problem_id must be text or a number"),
         ({"problem_id": "p", "completion": 5, "answer": "1"}, "line 9: field completion must be text"),
         ({"problem_id": "p", "completion": "x", "answer": "1", "finished": 1}, "finished must be true or false"),
     ],
 )
-def test_score_names_a_bad_line_unless_told_to_skip_it(tmp_path, bad, what):
-    path = completions(tmp_path, bad)
-    result = CliRunner().invoke(group, ["score", "--completions", path])
-    assert isinstance(result.exception, ProblemsError) and what in str(result.exception)
-    skipped = CliRunner().invoke(group, ["score", "--completions", path, "--skip-malformed", "--json"])
-    assert json.loads(skipped.output)["malformed_skipped"] == 1
+def test_score_names_a_bad_line(tmp_path, bad, what):
+    error = score(completions(tmp_path, bad)).exception
+    assert isinstance(error, ProblemsError) and what in str(error)
 
 
 @pytest.mark.process
@@ -170,106 +156,37 @@ def test_score_reads_odd_but_whole_lines(tmp_path):
     ]
     path = tmp_path / "odd.jsonl"
     path.write_bytes(b"\n".join(rows))
-    result = CliRunner().invoke(group, ["score", "--completions", str(path), "--json"])
-    assert result.exit_code == 0, result.exception
-    scored = json.loads(result.output)
+    scored = json.loads(score(path).output)
     assert (scored["problems"], scored["avg@1"]["value"]) == (5, 0.4)
 
 
 def test_score_takes_several_files_as_one(tmp_path):
     path = completions(tmp_path)
-    whole = json.loads(CliRunner().invoke(group, ["score", "--completions", path, "--json"]).output)
-    with open(path, encoding="utf-8") as stream:
-        text = stream.read().splitlines(keepends=True)
-    parts = [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
-    parts[0].write_text("".join(text[::2]))
-    parts[1].write_text("".join(text[1::2]))
-    sources = [word for part in parts for word in ("--completions", str(part))]
-    merged = json.loads(CliRunner().invoke(group, ["score", *sources, "--json"]).output)
-    assert {**merged, "source": path} == whole
-    twice = CliRunner().invoke(group, ["score", *sources, "--completions", str(parts[0])])
-    assert isinstance(twice.exception, ProblemsError) and "given twice" in str(twice.exception)
+    whole = json.loads(score(path).output)
+    rows = (tmp_path / "c.jsonl").read_text().splitlines(keepends=True)
+    for part in range(2):
+        (tmp_path / f"{part}").write_text("".join(rows[part::2]))
+    assert {**json.loads(score(tmp_path / "0", "--completions", tmp_path / "1").output), "source": path} == whole
 
 
-def score(*paths: object) -> Result:
-    sources = [word for path in paths for word in ("--completions", str(path))]
-    return CliRunner().invoke(group, ["score", *sources, "--json"])
-
-
-@pytest.mark.parametrize("name", ["./c.jsonl", "folder/../c.jsonl", "folder/up/c.jsonl", "soft", "hard", "/dev/fd/{}"])
-def test_score_counts_no_file_twice_however_it_is_spelled(tmp_path, monkeypatch, name):
-    path = completions(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "up").symlink_to(tmp_path)
-    (tmp_path / "soft").symlink_to(path)
-    (tmp_path / "hard").hardlink_to(path)
-    monkeypatch.chdir(tmp_path)
-    with open(path, "rb") as held:
-        for files in ([path, name.format(held.fileno())], [name.format(held.fileno()), path]):
-            twice = score(*files)
-            assert isinstance(twice.exception, ProblemsError)
-            assert "given twice" in str(twice.exception)
-    assert json.loads(score(path).output)["samples"] == 8
-
-
-@pytest.mark.process
-def test_score_knows_the_file_behind_stdin(tmp_path):
-    path = completions(tmp_path)
-    words = [sys.executable, "-m", "rloop_core", "score", "--completions", "-", "--completions", path]
-    with open(path, "rb") as stream:
-        done = subprocess.run(words, stdin=stream, capture_output=True, text=True, check=False)
-    assert done.returncode == ProblemsError.exit_code
-    assert "given twice" in done.stderr
-
-
-GOLDS = [  # each line: one gold in several notations
-    ["5", 5, 5.0, "$5$", "005", "2 + 3 = 5\n#### 5", ["5"]],
-    ["1/2", 0.5, "\\frac12", "\\frac{1}{2}", ["1/2"]],
-    ["\\sqrt{8}", "2\\sqrt{2}"],
-    ["(1, 2)", "\\left(1,2\\right)"],
-    [["1", "7"], [7, 1]],
-    ["\\text{Evelyn}", "Evelyn"],
-    [7],
-]
-
-
-@pytest.mark.process
-def test_score_takes_one_gold_in_several_notations(tmp_path):
-    rows = [
-        {"problem_id": number, "completion": "\\boxed{5}", "answer": gold}
-        for number, golds in enumerate(GOLDS)
-        for gold in golds
-    ]
-    for number, row in enumerate(rows):
-        (tmp_path / f"{number % 2}").open("a").write(lines(row))
-    scored = json.loads(score(tmp_path / "0", tmp_path / "1").output)
-    assert (scored["problems"], scored["samples"], scored["verdicts"]["correct"]) == (len(GOLDS), len(rows), 7)
-
-
-@pytest.mark.parametrize("one", [0, 1, 4, 5, 6])
 @pytest.mark.parametrize("files", [1, 2])
-def test_score_refuses_two_problems_with_one_id(tmp_path, one, files):
+def test_score_refuses_two_problems_with_one_id(tmp_path, files):
     """Data sets that each count their problems from 0 are not samples of the same problems."""
-    for other in {0, 1, 4, 5, 6} - {one}:
-        paths = [tmp_path / f"{other}-{number % files}.jsonl" for number in range(2)]
-        for path, golds in zip(paths, (GOLDS[one], GOLDS[other]), strict=True):
-            same = [{"problem_id": "same", "completion": "\\boxed{1}", "answer": "1"}]
-            rows = [{"problem_id": 0, "completion": "\\boxed{5}", "answer": gold} for gold in golds[:1]]
-            path.open("a").write(lines(*same, *rows))
-        error = score(*dict.fromkeys(paths)).exception
-        assert isinstance(error, ProblemsError)
-        assert "problem 0" in error.what
-        assert str(paths[0]) in error.what
-        assert (error.field, "id of its own" in error.fix) == (f"{paths[1]} line {4 if files == 1 else 2}", True)
+    paths = [tmp_path / f"{number % files}" for number in range(2)]
+    for path, gold in zip(paths, ("5", ["1", "7"]), strict=True):
+        rows = [("same", "1"), ("0", gold)]
+        answers = [{"problem_id": problem, "completion": "\\boxed{1}", "answer": answer} for problem, answer in rows]
+        path.open("a").write(lines(*answers))
+    error = score(paths[0], *(["--completions", paths[1]] if files == 2 else [])).exception
+    assert isinstance(error, ProblemsError)
+    assert error.what == "problem 0 has the gold ['1', '7'] and '5' elsewhere" and "id of its own" in (error.fix or "")
+    assert error.field == f"{paths[1]} line {4 if files == 1 else 2}"
 
 
 def test_score_refuses_missing_and_empty_files_and_bad_k(tmp_path):
-    missing = CliRunner().invoke(group, ["score", "--completions", str(tmp_path / "none")])
-    assert isinstance(missing.exception, ProblemsError)
+    assert isinstance(score(tmp_path / "none").exception, ProblemsError)
     (tmp_path / "empty").write_text("\n")
-    empty = CliRunner().invoke(group, ["score", "--completions", str(tmp_path / "empty")])
-    assert "no completions" in str(empty.exception)
+    assert "no completions" in str(score(tmp_path / "empty").exception)
     path = completions(tmp_path)
-    assert "needs 8 samples" in str(CliRunner().invoke(group, ["score", "--completions", path, "--k", "8"]).exception)
-    for k in ("0", "a", ""):
-        assert CliRunner().invoke(group, ["score", "--completions", path, "--k", k]).exit_code == 2
+    assert "needs 8 samples" in str(score(path, "--k", "8").exception)
+    assert [score(path, "--k", k).exit_code for k in ("0", "a", "")] == [2, 2, 2]

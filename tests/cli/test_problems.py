@@ -35,25 +35,15 @@ def problems(*arguments: object) -> Result:
     return CliRunner().invoke(group, ["problems", *map(str, arguments)])
 
 
-def test_the_tables_name_what_was_left_out_and_why(file: Path) -> None:
-    result = problems(file)
-    assert result.exit_code == 0
-    shown = result.stdout
-    assert "golds that contradict each other" in shown
-    assert "Contradicted [bold]" in shown
-    assert "3 (line 3), 4 (line 4)" in shown
-    assert "golds that do not verify against themselves" in shown
-    assert "Never right" in shown
+def test_it_names_what_was_left_out_and_why(file: Path) -> None:
+    shown = " ".join(problems(file).stdout.split())
+    assert "golds that contradict each other" in shown and "golds that do not verify against themselves" in shown
+    assert "Contradicted [bold] {'3': 'line 3', '4': 'line 4'}" in shown and "Never right }{" in shown
     assert "warning: 1 problem left out" in shown
-
-
-def test_json_lists_all_of_it(file: Path) -> None:
     told = json.loads(problems(file, "--json").stdout)
-    assert told["ledger"]["rows_read"] == 6
-    assert told["ledger"]["kept"] == 3
+    assert [told["ledger"][name] for name in ("rows_read", "kept", "duplicates_dropped")] == [6, 3, 1]
     assert [one["gold"] for one in told["golds_refused"]] == ["}{"]
     assert told["conflicts"][0]["golds"] == {"3": "line 3", "4": "line 4"}
-    assert told["ledger"]["duplicates_dropped"] == 1
     assert told["digest"] == load_problems(ProblemSource(source=str(file))).digest
 
 
@@ -68,17 +58,20 @@ def test_the_clean_set_is_a_source_without_anything_to_tell(file: Path, tmp_path
 
 
 def test_a_generator_is_told_its_size_and_seed() -> None:
-    told = json.loads(problems("reasoning_gym:gcd", "--size", 7, "--seed", 5, "--json").stdout)
+    told = json.loads(problems("reasoning_gym:gcd", "--set", "size=7", "--set", "seed=5", "--json").stdout)
     wanted = load_problems(ProblemSource(source="reasoning_gym:gcd", size=7, seed=5))
     assert told["digest"] == wanted.digest
 
 
 def test_what_cannot_be_read_or_written_is_one_error(file: Path, tmp_path: Path) -> None:
     assert isinstance(problems("math50").exception, ProblemsError)
+    unknown = problems(file, "--set", "splitt=train").exception
+    assert isinstance(unknown, ConfigError) and "splitt: unknown field (fix: did you mean 'split'?)" in str(unknown)
     assert isinstance(problems(file, "--out", file / "below.jsonl").exception, ConfigError)
     file.write_text("{broken\n" + json.dumps(ROWS[0]))
     assert "line 1 is not valid JSON" in str(problems(file).exception)
-    assert json.loads(problems(file, "--skip-malformed", "--json").stdout)["ledger"]["malformed_skipped"] == 1
+    told = json.loads(problems(file, "--set", "skip_malformed=true", "--json").stdout)
+    assert told["ledger"]["malformed_skipped"] == 1
 
 
 STORY = (
@@ -97,31 +90,35 @@ def sets(tmp_path: Path) -> tuple[Path, Path, Path]:
     return train, write("a.jsonl", STORY.format(5)), write("b.jsonl", "What is $3+4$?", "1 + 6 =")
 
 
-@pytest.mark.parametrize("repeat", [(), ("--against",)])
-def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(
-    sets: Any, tmp_path: Path, repeat: Any
-) -> None:
+def test_contaminated_problems_are_left_out_and_the_pairs_written_beside(sets: Any, tmp_path: Path) -> None:
     train, a, b = sets
     out = tmp_path / "new" / "clean.jsonl"
-    done = problems(train, "--against", a, *repeat, b, "--out", out)
+    done = problems(train, "--against", a, "--against", b, "--out", out)
     assert done.exit_code == 0, done.exception
-    assert f"2 of 3 problems contaminated by {a} (1), {b} (1)" in done.output
+    assert "contaminated 2 problems that evaluation sets hold too" in " ".join(done.output.split())
     pairs = out.with_name("clean.pairs.jsonl")
-    assert f"1 problems written to {out}, pairs to {pairs}" in done.output
+    assert f"written to {out}" in done.output
     rows = [json.loads(line) for line in pairs.read_text().splitlines()]
     assert [(row["kind"], row["evaluation_set"], row["same_numbers"]) for row in rows] == [
         ("overlap", str(a), False),
         ("equal", str(b), True),
     ]
     assert [json.loads(line)["problem"] for line in out.read_text().splitlines()] == ["5 + 2 ="]
-    assert "none of 1 problems contaminated" in problems(out, "--against", a, b).output
+    assert json.loads(problems(out, "--against", a, "--against", b, "--json").output)["contaminated"] == 0
+    told = json.loads(problems(train, "--against", a, "--against", b, "--json").output)
+    assert (told["contaminated"], told["pairs"]) == (2, rows)
 
 
-def test_json_has_the_pairs(sets: Any) -> None:
-    train, a, b = sets
-    told = json.loads(problems(train, "--against", a, b, "--json").output)
-    assert (told["contaminated"], [pair["kind"] for pair in told["pairs"]]) == (2, ["overlap", "equal"])
-    assert told["pairs"][0]["training"] == STORY.format(3)
+@pytest.mark.parametrize("there", ["clean.jsonl", "clean.pairs.jsonl", "train.jsonl"])
+def test_no_file_is_written_over(sets: Any, tmp_path: Path, there: str) -> None:
+    train, a, _ = sets
+    (tmp_path / there).touch()
+    held = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    out = tmp_path / there.replace(".pairs", "")
+    error = problems(train, "--against", a, "--out", out).exception
+    assert isinstance(error, ConfigError)
+    assert (error.field, error.what) == ("--out", f"{tmp_path / there} is there already")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == held
 
 
 def test_generated_sets_are_compared_for_equality() -> None:

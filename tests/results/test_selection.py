@@ -100,12 +100,12 @@ def test_evaluations_that_cannot_be_compared_are_a_note_and_no_crash(tmp_path):
     ours.publish(1, "evaluate", fewer)
     shown = rloop("status", "tiny", "--store", ours.root / "store")
     assert shown.exit_code == 0 and "no avg in common: avg@3, avg@4" in " ".join(shown.output.split())
-    refused = rloop("export", "tiny", "--to", tmp_path / "t", "--store", ours.root / "store", "--iteration", "best")
+    refused = rloop("export", "tiny", "--to", tmp_path / "t", "--store", ours.root / "store", "--best")
     assert isinstance(refused.exception, StageError)
 
 
 def exported(store: Store, target):
-    return rloop("export", "tiny", "--to", target, "--store", store.uri, "--iteration", "best", "--json")
+    return rloop("export", "tiny", "--to", target, "--store", store.uri, "--best", "--json")
 
 
 def test_export_writes_the_chosen_checkpoint_with_its_origin(choose, tmp_path):
@@ -129,7 +129,6 @@ def test_export_without_a_choice_says_how_to_make_one(pair, tmp_path):
     refused = exported(pair[0].store, tmp_path / "theta")
     assert isinstance(refused.exception, ConfigError) and "evaluate.select_on=LABEL" in str(refused.exception)
     assert not (tmp_path / "theta").exists()
-    assert rloop("export", "tiny", "--to", tmp_path, "--iteration", "beste").exit_code == 2
 
 
 def test_the_only_checkpoint_is_not_biased(tmp_path):

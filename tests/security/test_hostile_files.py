@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rloop_core.config import ProblemSource
-from rloop_core.errors import ArtifactDamaged, ProblemsError, StoreError
+from rloop_core.errors import ArtifactDamaged, ProblemsError, RLoopError, StoreError
 from rloop_core.problems import load_problems, loading
+from rloop_core.results.page import fill_template
 from rloop_core.results.status import run_status
 from rloop_core.stages.filter import FILTER
 from rloop_core.stages.garbage import delete_garbage, find_garbage
@@ -175,3 +176,28 @@ def test_files_of_the_store_follow_the_umask(tmp_path):
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"written": 0o600, "created": 0o600, "uploaded": 0o600}
+
+
+def test_a_page_escapes_characters_that_hide_or_reorder_text(tmp_path, monkeypatch):
+    from rloop_core.results import page
+
+    (tmp_path / "page.j2").write_text("{{ text }}{{ markup }}")
+    monkeypatch.setattr(page, "__file__", str(tmp_path / "page.py"))
+    shown = fill_template("page.j2", text="<b>\x00\x1b[2J\u202etxt\ud800\r\n", markup=7)
+    assert shown == "&lt;b&gt;\\u0000\\u001b[2J\\u202etxt\\ud800\n7"
+
+
+def test_a_terminal_gets_no_control_characters(capsys):
+    from rich.table import Table
+
+    from rloop_core.cli.output import console, print_json
+
+    table = Table("\x1b[2Jname")
+    table.add_row("a\u202eb")
+    console().print(table)
+    print_json({"name": "\x9b2J\u202e\ud800"})
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e", "\ud800"} & set(out)
+    assert "[2Jname" in out
+    assert json.loads(out[out.index("{") :]) == {"name": "\x9b2J\u202e\ud800"}
+    assert "\x1b" not in str(RLoopError("\x1b[2J", field="a\u202eb", fix="\x07"))

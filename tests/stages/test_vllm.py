@@ -90,8 +90,9 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
 ) -> None:
     policy, out = widen(tmp_path / "policy"), tmp_path / "out"
     words = ["evaluate", "--model", str(policy), "--problems", "reasoning_gym:chain_sum", "--limit", "20"]
-    words += ["--template", "plain", "--samples", "200", "--max-tokens", "60", "--batch", "16", "--k", "1,8"]
-    words += ["--engine", "vllm", "--engines", "1", "--json", "--out", str(out)]
+    words += ["--set", "prompt.template=plain", "--samples", "200", "--max-tokens", "60", "--k", "1,8"]
+    words += ["--set", "placement.generation_batch=16"]
+    words += ["--engine", "vllm", "--set", "placement.engines=1", "--json", "--out", str(out)]
 
     def shards() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*.parquet")}

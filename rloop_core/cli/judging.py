@@ -1,0 +1,250 @@
+"""`rloop verify`, `score` and `evaluate`: judge completions, and report avg@k, pass@k and majority@k."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from rloop_core.cli.options import COUNT, PATH, json_option, k_list, policy_option, set_option, workers_option
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar
+from rloop_core.errors import ProblemsError
+from rloop_core.problems.registry import KNOWN_SETS
+from rloop_core.verifier import Gold, Policies, Verdict, Verifier
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
+
+
+@click.command("verify")
+@workers_option
+@click.option(
+    "--timeout", default=5.0, type=click.FloatRange(0, 3600, min_open=True), show_default=True, metavar="SECONDS",
+    help="Seconds of processor time for one answer; beyond them its verdict is `timeout`.",
+)  # fmt: skip
+@policy_option
+def verify(workers: int, timeout: float, policies: Policies) -> None:
+    """Judge completions against gold answers, from stdin to stdout.
+
+    Reads JSON lines {id, completion, answer} (optionally `finished: false` for a completion that was cut off) and
+    writes a line {id, correct, verdict, extracted} for each, in order, as soon as the input pauses. A line that cannot
+    be judged gets the verdict `error` with a reason, and the stream continues.
+
+    \b
+    Examples:
+      rloop verify < completions.jsonl > verdicts.jsonl
+      echo '{"id": 1, "completion": "so \\\\boxed{1/2}", "answer": "0.5"}' | rloop verify
+      {"id": 1, "correct": true, "verdict": "correct", "extracted": "1/2"}
+    """
+    from rloop_core.verifier.stream import encode_row, read_batches, verify_batch
+
+    with Verifier(workers, timeout, policies=policies) as verifier:
+        for batch in read_batches(cast("BufferedIOBase", sys.stdin.buffer)):
+            sys.stdout.buffer.write(b"".join(map(encode_row, verify_batch(batch, verifier))))
+            sys.stdout.buffer.flush()
+
+
+@click.command("score")
+@click.option(
+    "--completions", "sources", required=True, multiple=True, metavar="F",
+    help="JSON lines {problem_id, completion, answer} (- reads stdin), or stored samples: a parquet file, or a folder "
+    "of them. May be repeated; all files are scored together.",
+)  # fmt: skip
+@click.option(
+    "--k", "ks", type=k_list, metavar="K,K,...",
+    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
+@workers_option
+@policy_option
+@json_option
+def score(
+    sources: tuple[str, ...], ks: tuple[int, ...] | None, seed: int, workers: int, policies: Policies, as_json: bool
+) -> None:
+    """Score completions that you already have.
+
+    The result is avg@k, unbiased pass@k and majority@k, with 95 % bootstrap intervals over problems. Lines with the
+    same problem_id are samples of one problem, whichever file they are in, and have one gold answer. A line may carry
+    `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again, so that you
+    can try other policies of the verifier on them.
+
+    \b
+    Examples:
+      rloop score --completions samples.jsonl --k 1,8,32
+      rloop score --completions shard-1.jsonl --completions shard-2.jsonl
+      rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
+    """
+    from rloop_core.evaluation.majority import wrong_votes
+    from rloop_core.evaluation.outcomes import Outcomes, summarise
+    from rloop_core.stages.standalone import default_ks
+
+    rows = list(chain.from_iterable(map(_read_samples, sources)))
+    if not rows:
+        raise ProblemsError("holds no completions", field=", ".join(sources), fix="give at least one line")
+    golds: dict[str, Gold] = {}
+    for row in rows:
+        if str(golds.setdefault(row.problem_id, row.answer)) != str(row.answer):
+            what = (
+                f"problem {row.problem_id} has the gold {row.answer!r:.40} and {golds[row.problem_id]!r:.40} elsewhere"
+            )
+            fix = "write one gold for all its lines, give each problem an id of its own, or score the files one by one"
+            raise ProblemsError(what, field=row.place, fix=fix)
+    with Verifier(workers=workers, policies=policies) as verifier:
+        judged = verifier.judge_many([(row.completion, row.answer, row.finished) for row in rows])
+    pairs = [(row.problem_id, one) for row, one in zip(rows, judged, strict=True)]
+    correct = Counter(problem for problem, one in pairs if one.verdict is Verdict.correct)
+    truncated = Counter(row.problem_id for row in rows if not row.finished)
+    samples = Counter(row.problem_id for row in rows)
+    n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
+    votes = wrong_votes((problem, one.answer, str(one.verdict), 1) for problem, one in pairs)
+    outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
+    chosen = ks or default_ks(int(outcomes.n.min()))
+    summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
+    summary.pop("mean_length")  # the lines hold text, not tokens
+    source, verdicts = ", ".join(sources), Counter(str(one.verdict) for one in judged)
+    result = {"source": source, **summary, "verdicts": verdicts, "seed": seed, "policies": policies.model_dump()}
+    print_json(result) if as_json else _show_metrics(source, result)
+
+
+class _Sample(NamedTuple):
+    """One completion to score, and its file and line."""
+
+    problem_id: str
+    completion: str
+    answer: Gold
+    finished: bool
+    place: str
+
+
+def _read_samples(source: str) -> Iterator[_Sample]:
+    """Yield the samples of a JSON-lines file (`-`: stdin), of a parquet file, or of all parquet files below a folder.
+
+    Raises:
+        ProblemsError: No such file, or a malformed line, named by its number.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from rloop_core.trajectories.schema import check_schema
+    from rloop_core.verifier.stream import judgeable, parse_object, read_batches
+
+    path = Path(source).expanduser()
+    stored = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.suffix == ".parquet" else []
+    try:
+        for file in stored:
+            check_schema(file)
+            for row in pq.read_table(file, columns=["problem_id", "completion", "gold", "finished"]).to_pylist():
+                yield _Sample(row["problem_id"], row["completion"], row["gold"], row["finished"], str(file))
+        if stored:
+            return
+        with click.open_file(str(path), "rb") as stream:
+            for number, line in chain.from_iterable(read_batches(cast("BufferedIOBase", stream))):
+                try:
+                    content = parse_object(number, line)
+                    problem = content.get("problem_id")
+                    if not isinstance(problem, str | int | float):
+                        raise ValueError("field problem_id must be text or a number")
+                    yield _Sample(str(problem), *judgeable(content), f"{source} line {number}")
+                except ValueError as error:
+                    raise ProblemsError(f"line {number}: {error}", field=source, fix="correct it") from None
+    except (OSError, pa.ArrowException) as error:
+        fix = "name JSON lines, or samples of `rloop evaluate`"
+        raise ProblemsError(f"cannot be read: {str(error)[:200]}", field=source, fix=fix) from error
+
+
+def _share(value: str) -> tuple[int, int]:
+    """Convert `2/4`, the second of four equal shares, to (i, n), i from 1 to n."""
+    number, _, shares = value.partition("/")
+    if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
+        raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
+    return int(number), int(shares)
+
+
+@click.command("evaluate")
+@click.option("--model", required=True, metavar="M", help="A folder, a hub id owner/name, or `bundled`.")
+@click.option(
+    "--problems", required=True, metavar="NAME_OR_FILE",
+    help=f"{KNOWN_SETS}, reasoning_gym:<task>, or a JSONL/parquet file.",
+)  # fmt: skip
+@click.option("--samples", default=32, show_default=True, type=COUNT, help="Completions of each problem.")
+@click.option(
+    "--k", "ks", type=k_list, metavar="K,K,...",
+    help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
+)  # fmt: skip
+@click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature.")
+@click.option(
+    "--max-tokens", type=COUNT,
+    help="Tokens of a completion at most.  [default: 2048, or what the model's context leaves]",
+)  # fmt: skip
+@click.option("--limit", type=COUNT, help="Only the first N problems.")
+@click.option("--engine", type=click.Choice(["transformers", "vllm"]), default="transformers", show_default=True)
+@click.option("--out", type=PATH, help="Folder for samples and metrics.  [default: .rloop/evaluate/<hash>]")
+@click.option("--seed", default=0, show_default=True, help="Seed of the samples and of the bootstrap.")
+@click.option(
+    "--shard", "share", type=_share, metavar="I/N",
+    help="Sample only the I-th of N shares of the batches, to divide the work among N machines.",
+)  # fmt: skip
+@policy_option
+@set_option
+@json_option
+def evaluate(
+    share: tuple[int, int] | None, out: Path | None, as_json: bool, model: str, problems: str, ks: Any, **fields: Any
+) -> None:
+    """Sample from a model on a problem set, and score it.
+
+    The result is avg@k, unbiased pass@k and majority@k, with 95 % bootstrap intervals over problems. Each batch of
+    samples is stored (parquet) as soon as it is done: after an interruption, the same command continues with the next
+    batch.
+
+    With --shard on each of them, several machines share the work; a batch has the same samples whichever machine
+    computes it. The share that finds all batches in --out reports the metrics. Without a shared folder, copy the files
+    of all `samples` folders into one folder and start the command without --shard: it samples only what is missing.
+
+    --set takes further fields of a run's config: prompt.template (boxed; plain for the bundled policy), policy.dtype
+    (float32), evaluate.top_p, placement.generation_batch (256), placement.engines.
+
+    \b
+    Examples:
+      rloop evaluate --model bundled --problems reasoning_gym:chain_sum --samples 8 --limit 20
+      rloop evaluate --model Qwen/Qwen2.5-Math-7B --problems aime24 --k 1,8,16,32 --set policy.dtype=bfloat16
+      rloop evaluate --model ./theta --problems math500 --out /shared/math500 --shard 2/4
+    """
+    from rloop_core.policies import BUNDLED
+    from rloop_core.stages import standalone
+
+    template = "plain" if model == BUNDLED else "boxed"
+    config = standalone.evaluation_config(model=model, problems=problems, template=template, ks=ks or (), **fields)
+    title = f"{model} on {problems}"
+    with progress_bar("batches") as show:
+        result = standalone.evaluate(config, out, show, share or (1, 1))
+    if as_json:
+        print_json(result)
+    elif result["missing"]:
+        done = f"{result['batches'] - result['missing']:,} of {result['batches']:,} batches"
+        click.echo(f"{done} are in {result['out']}: no metrics before the other shares are done")
+    else:
+        _show_metrics(title, result)
+        click.echo(f"samples: {result['out']}")
+
+
+def _show_metrics(title: str, summary: Mapping[str, Any]) -> None:
+    """Print a table of an evaluation's metrics with their intervals, and the counts behind them."""
+    from rloop_core.evaluation.metrics import metrics_of
+
+    out, table = (
+        console(),
+        plain_table("metric", "value", "95 % interval", right=("value", "95 % interval"), title=title),
+    )
+    for name, value in metrics_of(summary).items():
+        table.add_row(name, f"{value['value']:.2%}", f"{value['low']:.2%} to {value['high']:.2%}")
+    out.print(table)
+    length = f", {summary['mean_length']:,.0f} tokens a sample" if summary.get("mean_length") else ""
+    counts = f"{summary['problems']:,} problems, {summary['samples']:,} samples"
+    out.print(f"{counts}, {summary['truncated']:.1%} truncated{length}")
+    if verdicts := summary.get("verdicts"):
+        out.print("verdicts: " + ", ".join(f"{name} {count:,}" for name, count in sorted(verdicts.items())))

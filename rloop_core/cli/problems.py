@@ -1,0 +1,160 @@
+"""`rloop problems`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rloop_core.cli.options import COUNT, PATH, json_option, workers_option
+from rloop_core.cli.output import console, plain_table, print_json, progress_bar
+from rloop_core.errors import ConfigError
+from rloop_core.files import replace_text
+from rloop_core.printable import printable_line
+
+if TYPE_CHECKING:
+    from rloop_core.problems import ProblemSet
+    from rloop_core.problems.contamination import Match
+
+_SHOWN = 10
+
+
+@click.command("problems")
+@click.argument("source", metavar="NAME_OR_FILE")
+@click.option("--limit", type=COUNT, metavar="N", help="Keep the first N problems.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="a=b",
+    help="Set a field of a config's `problems`: split, revision, size, seed, skip_malformed, params.config. May be "
+    "repeated.",
+)  # fmt: skip
+@click.option(
+    "--against", multiple=True, metavar="NAME_OR_FILE",
+    help="An evaluation set: find the problems that it holds too. May be repeated.",
+)  # fmt: skip
+@workers_option
+@click.option("--out", type=PATH, help="Write the clean set to this new file, and the pairs of --against beside it.")
+@json_option
+def problems(
+    source: str,
+    limit: int | None,
+    overrides: tuple[str, ...],
+    against: tuple[str, ...],
+    workers: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Check a problem set: counts, bad golds, contamination.
+
+    Shows how many problems were read, kept and left out, which gold answers contradict each other, and which do not
+    verify against themselves: no completion of such a problem could be judged correct. --out writes the other problems
+    as JSON lines {id, problem, answer}, which rloop reads as a problem set. The table shows the first few of each kind;
+    --json shows all.
+
+    With --against, a problem is contaminated if its words equal those of an evaluation problem, however they are
+    typeset, or if both share 13 words in a row AND it has 60 % of the evaluation problem's word triples. Prompt
+    templates and boilerplate ("where m and n are relatively prime positive integers. Find m+n.") are removed first.
+    --out FILE.jsonl leaves the contaminated problems out, and writes all pairs to FILE.pairs.jsonl.
+
+    \b
+    Examples:
+      rloop problems math500
+      rloop problems BytedTsinghua-SIA/DAPO-Math-17k --out dapo.jsonl
+      rloop problems train.jsonl --against aime24 --against math500 --out clean.jsonl
+    """
+    from rloop_core.config import ProblemSource
+    from rloop_core.config.loading import assign, validate
+    from rloop_core.problems import load_problems, self_check
+    from rloop_core.verifier import Verifier
+
+    pairs = out.with_name(f"{out.name.removesuffix('.jsonl')}.pairs.jsonl") if out and against else None
+    for path in (out, pairs):
+        if path and path.exists():
+            raise ConfigError(f"{path} is there already", field="--out", fix="name a new file")
+    fields: dict[str, Any] = {"source": source, "limit": limit, "params": {}}
+    for override in overrides:
+        assign(fields, override)
+    with progress_bar("rows") as show:
+        problem_set = load_problems(validate(ProblemSource, fields, "problems"), show)
+    matches = _matches(source, problem_set, against)
+    contaminated = {match.training_id for match in matches}
+    with Verifier(workers=workers) as verifier:
+        refused = self_check(problem_set, verifier)
+    if pairs:
+        _write(pairs, map(asdict, matches))
+    if out:
+        bad = {problem.id for problem in refused}
+        clean = (problem for problem in problem_set.without(contaminated) if problem.id not in bad)
+        _write(out, ({"id": problem.id, "problem": problem.problem, "answer": problem.gold} for problem in clean))
+    found = {
+        "name": problem_set.name,
+        "digest": problem_set.digest,
+        "ledger": problem_set.ledger,
+        "warnings": list(problem_set.warnings),
+        "conflicts": [asdict(problem) for problem in problem_set.conflicts],
+        "golds_refused": [{"id": row.id, "problem": row.problem, "gold": row.gold} for row in refused],
+        "contaminated": len(contaminated),
+        "pairs": [asdict(match) for match in matches],
+        "out": str(out) if out else None,
+    }
+    print_json(found) if as_json else _show(found)
+
+
+def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list[Match]:
+    """Compare the problems with evaluation sets; two generators' problems differ in their numbers only."""
+    from rloop_core.config import ProblemSource
+    from rloop_core.problems import load_problems
+    from rloop_core.problems.contamination import EvaluationSet, find_matches
+    from rloop_core.problems.registry import PROCEDURAL_PREFIX
+
+    sets = [
+        EvaluationSet(
+            label,
+            load_problems(ProblemSource(source=label, params={})),
+            name.startswith(PROCEDURAL_PREFIX) and label.startswith(PROCEDURAL_PREFIX),
+        )
+        for label in dict.fromkeys(against)
+    ]
+    with progress_bar("problems compared") as show:
+        return find_matches(problem_set, sets, show) if sets else []
+
+
+def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON lines: a file whole, or not at all and a ConfigError."""
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, text.encode(errors="backslashreplace").decode())  # lone surrogates become JSON escapes
+    except OSError as error:
+        what = f"{path} cannot be written: {error.strerror or error}"
+        raise ConfigError(what, field="--out", fix="name another file") from error
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    """Print the counts, the warnings, and the first problems of each kind that has something wrong."""
+    screen = console()
+    counts = {**found["ledger"], "golds that do not verify": len(found["golds_refused"])}
+    table = plain_table("count", "rows", right=("rows",), title=found["name"])
+    for name, count in {**counts, "contaminated": found["contaminated"]}.items():
+        table.add_row(name.replace("_", " "), f"{count:,}")
+    screen.print(table)
+    for warning in found["warnings"]:
+        screen.print(f"warning: {warning}")
+    for title, rows in (
+        ("golds that contradict each other", found["conflicts"]),
+        ("golds that do not verify against themselves", found["golds_refused"]),
+        ("problems that evaluation sets hold too", found["pairs"]),
+    ):
+        if rows:
+            listed = plain_table(*rows[0], title=f"\n{title}")
+            for row in rows[:_SHOWN]:
+                listed.add_row(*(printable_line(str(value), 60) for value in row.values()))
+            screen.print(listed)
+        if len(rows) > _SHOWN:
+            screen.print(f"... and {len(rows) - _SHOWN:,} more; --json lists them all")
+    screen.print(f"digest {found['digest']}")
+    if found["out"]:
+        screen.print(f"written to {found['out']}")

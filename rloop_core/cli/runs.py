@@ -1,0 +1,367 @@
+"""`rloop run`, `plan`, `status`, `gc` and `deploy`: start runs, and look after what they leave."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rloop_core.cli.interrupt import ending_promptly
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, json_option, set_option, store_option
+from rloop_core.cli.output import console, plain_table, print_json
+
+if TYPE_CHECKING:
+    from rloop_core.config import Config
+    from rloop_core.results.tables import MetricTable
+    from rloop_core.stages.garbage import Garbage
+
+_GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
+_STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
+
+
+@click.command("run")
+@click.option("--config", "config_file", required=True, metavar="F", help="Config file (YAML).")
+@set_option
+@click.option(
+    "--name", metavar="RUN", help="Name of the run, its folder in the store. {date} in it stands for today (UTC)."
+)
+@click.option("--store", metavar="URI", help="A path or s3://bucket/prefix.")
+@click.option("--iterations", type=COUNT, metavar="N", help="Iterations; raising it later continues the run.")
+@click.option(
+    "--arm", type=click.Choice(["rloop", "vanilla-rl"]),
+    help="`vanilla-rl` runs the config's control: as many RL steps in one phase, without fine-tuning. Its run is named "
+    "NAME-vanilla-rl.",
+)  # fmt: skip
+@click.option(
+    "--replace", is_flag=True,
+    help="Compute finished stages again, and replace them, if config, policy, problems or versions have changed since; "
+    "without it such a start is refused.",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Show no progress, only the result.")
+@click.option("--no-report", is_flag=True, help="Write no report; `rloop report` writes it at any time.")
+@json_option
+def run(
+    config_file: str,
+    overrides: tuple[str, ...],
+    name: str | None,
+    store: str | None,
+    iterations: int | None,
+    arm: str | None,
+    replace: bool,
+    quiet: bool,
+    no_report: bool,
+    as_json: bool,
+) -> None:
+    """Run RLoop, or continue a run.
+
+    An iteration is explore, harvest, filter, rft and evaluate. What the store already holds is not computed again.
+    After any interruption, start the same command again.
+
+    \b
+    Examples:
+      rloop run --config deployments/configs/demo.yaml
+      rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
+      rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
+    """
+    from flows.local import run_locally
+    from rloop_core.config import as_vanilla, dated, load_config
+    from rloop_core.results.progress import LineWatcher
+
+    # JSON is YAML: a quoted name stays text, whatever it looks like.
+    options = {"name": name, "placement.store": store, "iterations": iterations, "placement.replace": replace or None}
+    fields = [f"{field}={json.dumps(value)}" for field, value in options.items() if value is not None]
+    config = dated(load_config(config_file, [*overrides, *fields]), datetime.now(UTC).date())
+    if arm == "vanilla-rl":
+        config = as_vanilla(config)
+    started = time.monotonic()
+    screen = console(stderr=as_json)
+    watcher = LineWatcher((lambda line: None) if quiet else screen.print)
+    with ending_promptly():
+        run_locally(config, watcher.on_event)
+    outcome, tables = _outcome(config, list(watcher.ran), report=not no_report)
+    outcome["seconds"] = round(time.monotonic() - started, 1)
+    print_json(outcome) if as_json else _show_outcome(outcome, tables)
+
+
+def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tuple[dict[str, Any], list[MetricTable]]:
+    """Return the run's result as plain values, and its tables; with `report`, write its report."""
+    from rloop_core.results.findings import run_results
+    from rloop_core.results.page import write_report
+    from rloop_core.results.run_reader import read_run
+    from rloop_core.results.selection import read_selected
+    from rloop_core.results.table import effect_of_finetuning, metric_table, result_table
+    from rloop_core.stages.inputs import stages_of
+    from rloop_core.store import Store
+
+    store = Store(config.placement.store)
+    record = read_run(store, config.name, CACHE_FOLDER)
+    page = write_report(store, [record], None, CACHE_FOLDER, keep_current=True)[0] if report else None
+    results = run_results(record, snapshots=False)
+    table = result_table(results)
+    for sentence in effect_of_finetuning(results):
+        record.note(sentence)
+    chosen = read_selected(record)
+    outcome = {
+        "run": config.name,
+        "store": store.uri,
+        "iterations": config.iterations,
+        "nothing_to_do": not ran,
+        "stages_run": [{"stage": stage, "iteration": iteration} for stage, iteration in ran],
+        "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in ran]),
+        "digests": {f"{place[0]}/{place[1]}": manifest.digest for place, manifest in record.manifests.items()},
+        "evaluation": [asdict(row) for row in table.rows()],
+        "selected": chosen.to_dict() if chosen else None,
+        "selected_in_words": chosen.sentence() if chosen else "",
+        "report": str(page) if page else None,
+        "notes": record.notes,
+    }
+    return outcome, [metric_table(results, table, label) for label in results.sets]
+
+
+def _show_outcome(outcome: Mapping[str, Any], tables: Sequence[MetricTable]) -> None:
+    """Print the tables, the notes, the report's path, and how much was computed."""
+    from rloop_core.results.tables import duration
+
+    out = console()
+    for table in tables:
+        out.print(table.to_terminal())
+        out.print()
+    _show_notes(out, outcome)
+    if outcome["nothing_to_do"]:
+        out.print(f"nothing to do: every stage was in the store ({outcome['stages_cached']} stages)")
+    elif outcome["stages_cached"]:
+        out.print(f"ran {len(outcome['stages_run'])} stages; {outcome['stages_cached']} were in the store")
+    if outcome["report"]:
+        out.print(f"report: {outcome['report']}")
+    out.print(f"total: {duration(outcome['seconds'])}")
+
+
+def _show_notes(out: Any, found: Mapping[str, Any]) -> None:
+    """Print the selected checkpoint and the notes of a run."""
+    if found["selected"]:
+        out.print(f"selected: {found['selected_in_words']}")
+    for note in found["notes"]:
+        out.print(f"note: {note}")
+
+
+@click.command("plan")
+@click.option("--config", "config_file", metavar="F", help="Config file (YAML).")
+@set_option
+@click.option(
+    "--gpu", type=click.Choice(_GPUS), help="Device to plan for.  [default: cpu if the config says so, else h100]"
+)
+@click.option("--gpus", type=COUNT, metavar="N", help="Number of devices.  [default: placement.processes]")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the config file, and nothing else.")
+@json_option
+def plan(
+    config_file: str | None, overrides: tuple[str, ...], gpu: str | None, gpus: int | None, schema: bool, as_json: bool
+) -> None:
+    """Estimate rollouts, tokens, storage, memory and hours of a run.
+
+    Touches nothing: no store, no download, no accelerator. The estimates are printed with their assumptions, and with
+    what does not fit.
+
+    \b
+    Examples:
+      rloop plan --config deployments/configs/qwen2.5-math-1.5b.yaml --gpu a100
+      rloop plan --schema > rloop.schema.json
+    """
+    from rloop_core.config import Config, load_config
+    from rloop_core.plan.estimate import make_plan
+
+    if schema:
+        print_json(Config.model_json_schema())
+        return
+    if config_file is None:
+        raise click.UsageError("Missing option '--config'.")
+    found = make_plan(load_config(config_file, overrides), gpu, gpus)
+    print_json(found) if as_json else _show_plan(found)
+
+
+def _show_plan(plan: Mapping[str, Any]) -> None:
+    """Print the plan, a section for each subject."""
+    from rloop_core.results.tables import duration, size
+
+    out, device, hours = console(), plan["device"], plan["hours"]
+    sharding = f", {plan['sharding']['name']}" if device["count"] > 1 else ""
+    where = f"{device['count']} x {device['name']}, {device['memory_gib']:,.0f} GiB{sharding}"
+    out.print(f"{plan['run']}: {plan['iterations']} iterations from {plan['policy']['path']} on {where}", style="bold")
+    times = {**hours["per_iteration"], **({"the whole run": hours["total"]} if hours["total"] else {})}
+    sections = {
+        "counts": {"parameters": plan["policy"]["parameters"], **plan["counts"]},
+        "tokens": plan["tokens"],
+        "storage": {name: size(value) for name, value in plan["storage_bytes"].items()},
+        f"memory of each device, in passes of {_plain(plan['micro_batch_tokens'])} tokens": {
+            stage["stage"]: f"{stage['needed_gib']:,.1f} of {stage['available_gib']:,.0f} GiB: "
+            f"{'fits' if stage['fits'] else 'DOES NOT FIT'}  ({_plain(stage['parts_gib'])})"
+            for stage in plan["memory"]
+        },
+        "time of an iteration": {
+            name: " to ".join(dict.fromkeys(duration(3600 * end) for end in ends)) for name, ends in times.items()
+        },
+    }
+    table = plain_table("", "")
+    for title, rows in sections.items():
+        if rows:
+            table.add_row(f"\n{title}", style="bold")
+        for name, value in rows.items():
+            table.add_row(f"  {name.replace('_', ' ')}", _plain(value))
+    out.print(table)
+    for fix in dict.fromkeys(line.partition(": ")[2] for line in plan["does_not_fit"]):
+        out.print(f"\nto make it fit: {fix}", style="yellow")
+    out.print("\n".join(["\nassumptions", *(f"  {line}" for line in plan["assumptions"])]))
+
+
+def _plain(value: Any) -> str:
+    """Return a number with separators, several of them with their names, and None as `unknown`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
+    return "unknown" if value is None else value if isinstance(value, str) else f"{value:,.12g}"
+
+
+@click.command("status")
+@click.argument("name", metavar="[RUN]", required=False)
+@store_option
+@json_option
+def status(name: str | None, store: str, as_json: bool) -> None:
+    """Show which stages of a run are done, with their figures.
+
+    Writes nothing. Without RUN, lists the runs of the store.
+
+    `interrupted`: started, not finished, and no process is working on it; `rloop run` continues it.
+    `changed`: done with another config, policy, problem set or version than the next start has, or builds on such a
+    stage; `rloop run` would compute it again, and says so.
+    If the config names a set to select checkpoints on (evaluate.select_on), the best checkpoint is shown.
+
+    \b
+    Examples:
+      rloop status
+      rloop status demo --store s3://bucket/rloop
+    """
+    from rloop_core.results.status import run_status, runs_status
+    from rloop_core.store import Store
+
+    opened = Store(store)
+    if name:
+        found = run_status(opened, name, CACHE_FOLDER)
+        print_json(found) if as_json else _show_status(found)
+    else:
+        runs = runs_status(opened, CACHE_FOLDER)
+        print_json({"store": store, "runs": runs}) if as_json else _show_runs(store, runs)
+
+
+def _show_runs(store: str, runs: Sequence[Mapping[str, Any]]) -> None:
+    from rich.text import Text
+
+    table = plain_table("run", "stages", "state", "holder")
+    for found in runs:
+        if "error" in found:
+            table.add_row(found["run"], "", Text("unreadable", style="red"), found["error"])
+            continue
+        counts = found["counts"]  # an unfinished run is in the first state, but done, that one of its stages is in
+        state = next((name for name, count in counts.items() if count and name != "done"), "done")
+        done = f"{counts['done']} of {sum(counts.values())}"
+        table.add_row(found["run"], done, Text(state, style=_STYLES[state]), found["holder"])
+    console().print(table if runs else f"{store} holds no runs; rloop run starts one")
+
+
+def _show_status(found: Mapping[str, Any]) -> None:
+    from rich.text import Text
+
+    from rloop_core.results.progress import stage_label
+    from rloop_core.results.tables import duration
+
+    table = plain_table("stage", "state", "time", "result", right=("time",))
+    for row in found["stages"]:
+        state = Text(row["state"], style=_STYLES[row["state"]])
+        seconds = duration(row["seconds"]) if row["seconds"] is not None else ""
+        table.add_row(stage_label(row["stage"], row["iteration"]), state, seconds, row["result"])
+    out = console()
+    out.print(table)
+    counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
+    out.print(f"{found['run']}: {counts}; {found['holder']}")
+    if found["sampled_by"]:
+        out.print(f"completions sampled by {found['sampled_by']}")
+    _show_notes(out, found)
+
+
+@click.command("gc")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@store_option
+@click.option("--yes", is_flag=True, help="Delete it; this cannot be undone.")
+@click.option(
+    "--older-than", type=click.FloatRange(0), default=24.0, show_default=True, metavar="HOURS",
+    help="Keep what is younger, by the store's own clock: another process may be about to publish it.",
+)  # fmt: skip
+@json_option
+def gc(runs: tuple[str, ...], store: str, yes: bool, older_than: float, as_json: bool) -> None:
+    """List what nothing in a store refers to; --yes deletes it.
+
+    Garbage of the named runs, or of all, is: files of artifacts that were superseded or never finished, scratch of
+    finished stages (local stores), incomplete multipart uploads (S3), and temporary files of killed writes. Everything
+    that a manifest names is kept, and so are records, problem sets and everything unknown. A run that a process is
+    working on is skipped.
+
+    \b
+    Examples:
+      rloop gc --store s3://bucket/rloop
+      rloop gc demo --older-than 168 --yes
+    """
+    from rloop_core.stages.garbage import delete_garbage, find_garbage
+    from rloop_core.store import Store
+
+    opened, seconds = Store(store), 3600 * older_than
+    found = find_garbage(opened, runs, seconds)
+    if yes:
+        found = delete_garbage(opened, found, seconds)
+    if as_json:
+        total = sum(one.bytes for one in found)
+        print_json({"store": opened.uri, "deleted": yes, "bytes": total, "runs": [asdict(one) for one in found]})
+    else:
+        _show_garbage(found, "deleted" if yes else "garbage, which --yes deletes")
+
+
+def _show_garbage(found: Sequence[Garbage], what: str) -> None:
+    """Print a line for each run and reason, the notes and the sum."""
+    from rloop_core.results.tables import size
+
+    out, table = console(), plain_table("run", "items", "size", "why", right=("items", "size"))
+    for one in found:
+        for why in sorted({item.why for item in one.items}):
+            sizes = [item.entry.bytes for item in one.items if item.why == why]
+            table.add_row(one.run, f"{len(sizes):,}", size(sum(sizes)), why)
+    if table.rows:
+        out.print(table)
+    for one in found:
+        for note in [*([f"left alone, {one.skipped}"] if one.skipped else []), *one.notes]:
+            out.print(f"{one.run}: {note}")
+    items, young = sum(len(one.items) for one in found), sum(one.younger for one in found)
+    kept = f"; {young:,} more are too young" if young else ""
+    out.print(f"{what}: {items:,} items, {size(sum(one.bytes for one in found))}{kept}")
+
+
+@click.command("deploy")
+@click.option("--store", metavar="URI", required=True, help="Default object store of the deployed runs.")
+@click.option("--notify", metavar="TYPE/NAME", help="Notification block of the server, told of crashes and failures.")
+def deploy(store: str, notify: str | None) -> None:
+    """Set up a Prefect server as the files in deployments/ say.
+
+    They hold work pools, limits, deployments, schedules, and automations, which start crashed runs again. The server is
+    the one of PREFECT_API_URL; PREFECT_API_AUTH_STRING is its password.
+
+    \b
+    Examples:
+      rloop deploy --store s3://bucket/rloop --notify slack-webhook/team
+      prefect deployment run rloop/iterate -p config_file=demo -p name=first
+    """
+    from flows import deploy as deployment
+    from rloop_core.store.uri import refuse_credentials
+
+    refuse_credentials(store)
+    for line in deployment.deploy(store, notify):
+        click.echo(line)

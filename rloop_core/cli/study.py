@@ -1,0 +1,155 @@
+"""`rloop study`: arms x seeds, some runs at a time, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rloop_core.cli.interrupt import ending_promptly
+from rloop_core.cli.options import CACHE_FOLDER, COUNT, PATH, json_option, k_list, store_option
+from rloop_core.cli.output import console, print_json, progress_bar
+from rloop_core.errors import StageError
+from rloop_core.printable import printable_line
+
+if TYPE_CHECKING:
+    from rloop_core.results.findings import Report
+    from rloop_core.results.study_config import StudyRun
+    from rloop_core.store import Store
+
+_MOST_JOBS = 4
+_STORE_SECONDS = 5.0
+# Not a module: processes that a run spawns would import it again as their main module.
+_RUN = (
+    "import sys; from rloop_core.runtime.lifetime import die_with_parent; die_with_parent(int(sys.argv[1])); "
+    "from rloop_core.cli import main; main(['run', '--quiet', '--config', sys.argv[2]])"
+)
+
+
+@click.command("study")
+@click.option("--config", "config_file", required=True, metavar="F", help="Study file (YAML).")
+@store_option
+@click.option("--seeds", type=k_list, metavar="K,K,...", help="Only these seeds of the study.")
+@click.option("--arms", default="", metavar="NAME,NAME,...", help="Only these arms.")
+@click.option("--jobs", type=COUNT, help="Runs at a time.  [default: as many as CPU cores, at most 4; with a GPU 1]")
+@click.option("--out", type=PATH, help="Folder of report, configs and logs.  [default: .rloop/studies/NAME]")
+@click.option("--report-only", is_flag=True, help="Compute nothing; report on what the store holds.")
+@json_option
+def study(
+    config_file: str,
+    store: str,
+    seeds: tuple[int, ...] | None,
+    arms: str,
+    jobs: int | None,
+    out: Path | None,
+    report_only: bool,
+    as_json: bool,
+) -> None:
+    """Run arms x seeds, and report on all of them.
+
+    The intervals are paired, over problems and seeds. Each arm at each seed is an ordinary run, `NAME-ARM-SEED`, for
+    `rloop status` and `rloop report`. Finished stages are not computed again; after any interruption, start the same
+    command again.
+
+    \b
+    Examples:
+      rloop study --config deployments/studies/sums.yaml
+      rloop study --config deployments/studies/sums.yaml --seeds 1 --arms rloop,vanilla-rl
+      rloop study --config deployments/studies/sums.yaml --report-only
+    """
+    from rloop_core.results.page import write_study
+    from rloop_core.results.study_config import load_study, part_of, study_runs
+    from rloop_core.results.tables import duration
+    from rloop_core.store import Store
+
+    chosen = part_of(load_study(config_file), seeds or (), arms.split(",") if arms else ())
+    folder = out or Path(".rloop/studies") / chosen.name
+    started = time.monotonic()
+    if not report_only:
+        runs = study_runs(chosen, store)
+        with ending_promptly():
+            _compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device))
+    page, report = write_study(chosen, Store(store), folder, CACHE_FOLDER)
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json({**report.to_dict(), "report": str(page), "seconds": round(seconds, 1)})
+        return
+    show(report, console())
+    click.echo(f"report: {page}\ntotal: {duration(seconds)}")
+
+
+def show(report: Report, out: Any) -> None:
+    """Print what is missing, the result, and the table of each set."""
+    from rloop_core.results.table import metric_table
+
+    results = report.results
+    missing = [f"not complete: {run.name} ({run.done} of {run.stages} stages)" for run in results.missing()]
+    for line in [*missing, *(f"not comparable: {reason}" for reason in results.not_comparable), *results.notes]:
+        out.print(line)
+    out.print(f"{report.sentence}\n", style="bold")
+    for label in results.sets:
+        out.print(metric_table(results, report.table, label).to_terminal())
+        out.print()
+
+
+def _jobs(device: str) -> int:
+    """Return the default number of concurrent runs: one on a GPU, whose memory they would share, else one per core."""
+    has_gpu = Path("/dev/nvidia0").exists() and device != "cpu"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if has_gpu else min(cores, _MOST_JOBS)
+
+
+def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> None:
+    """Compute all runs, `jobs` at a time; their configs, logs and Prefect homes are below `folder`.
+
+    Raises:
+        StageError: Runs failed; all others were computed.
+    """
+    from rloop_core.stages.inputs import stages_of
+    from rloop_core.store import manifest_key
+
+    keys = {run.config.name: [manifest_key(run.config.name, *place) for place in stages_of(run.config)] for run in runs}
+    waiting, made = list(runs), set[str]()
+    running: dict[Future[str], str] = {}
+    failed: dict[str, str] = {}
+    with progress_bar("stages") as bar, ThreadPoolExecutor(jobs, thread_name_prefix="prefect") as pool:
+        while waiting or running:
+            for run in waiting[: jobs - len(running)]:
+                waiting.remove(run)
+                running[pool.submit(_run, run, folder)] = run.config.name
+            ended = wait(running, _STORE_SECONDS, FIRST_COMPLETED).done
+            missing = [key for name in running.values() for key in keys[name] if key not in made]
+            made.update(filter(store.exists, missing))
+            bar(len(made), sum(map(len, keys.values())))
+            for future in ended:
+                name, line = running.pop(future), future.result()
+                failed |= {name: line} if line else {}
+                click.echo(f"{name}: {line or 'finished'}", err=True)
+    if failed:
+        failures = "; ".join(f"{name}: {line}" for name, line in failed.items())
+        raise StageError(f"{len(failed)} of {len(runs)} runs failed: {failures}", field=str(folder / "logs"),
+                         fix="see their logs, and start the same command again")  # fmt: skip
+
+
+def _run(run: StudyRun, folder: Path) -> str:
+    """Run or resume one run in a process of its own; return the last line of its log if it fails, else nothing."""
+    config, log = folder / "configs" / f"{run.config.name}.yaml", folder / "logs" / f"{run.config.name}.log"
+    for path in (config, log):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    # JSON is YAML: `rloop run --config` takes this file.
+    config.write_text(json.dumps(run.config.model_dump(mode="json"), indent=1) + "\n", encoding="utf-8")
+    # Each thread has its own Prefect home: two embedded servers on one SQLite file block each other.
+    environment = {**os.environ, "PREFECT_HOME": str((folder / threading.current_thread().name).absolute())}
+    command = [sys.executable, "-c", _RUN, str(os.getpid()), str(config)]
+    with open(log, "ab") as output:
+        code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return printable_line(lines[-1] if lines else f"see {log}") if code else ""
