@@ -23,7 +23,7 @@ from rloop_core.problems.templates import TEMPLATES
 @click.option("--samples", default=32, show_default=True, type=COUNT, help="Completions of each problem.")
 @click.option(
     "--k", "ks", type=k_list, metavar="K,K,...",
-    help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
+    help="The k of pass@k.  [default: 1,8,16,32 up to --samples]",
 )  # fmt: skip
 @click.option(
     "--template", type=click.Choice(TEMPLATES),
@@ -67,7 +67,7 @@ from rloop_core.problems.templates import TEMPLATES
 @policy_option
 @json_option
 def command(share: tuple[int, int], out: Path | None, as_json: bool, **fields: Any) -> None:
-    """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@k with 95 %
+    """Generate completions with a model, judge them, and report avg@k, unbiased pass@k and majority@n with 95 %
     intervals.
 
     Each batch of samples is stored (parquet) as soon as it is done: after an interruption, the same command continues

@@ -30,7 +30,7 @@ _COLUMNS = ["problem_id", "sample", "completion", "gold", "finished"]
 )  # fmt: skip
 @click.option(
     "--k", "ks", type=k_list, metavar="K,K,...",
-    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
+    help="The k of pass@k.  [default: 1, 8, 16, 32 up to the number of samples]",
 )  # fmt: skip
 @click.option("--skip-malformed", is_flag=True, help="Skip and count bad lines instead of refusing the file.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
@@ -46,7 +46,7 @@ def command(
     policies: Policies,
     as_json: bool,
 ) -> None:
-    """Score completions that you already have: avg@k, unbiased pass@k and majority@k with 95 % bootstrap intervals.
+    """Score completions that you already have: avg@k, unbiased pass@k and majority@n with 95 % bootstrap intervals.
 
     Lines with the same problem_id are samples of one problem, whichever file they are in, and have one gold answer. A
     line may carry `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again,
@@ -58,8 +58,7 @@ def command(
       rloop score --completions shard-1.jsonl --completions shard-2.jsonl
       rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
-    from rloop_core.evaluation.majority import wrong_votes
-    from rloop_core.evaluation.outcomes import Outcomes, summarise
+    from rloop_core.evaluation.outcomes import Outcomes, summarise, wrong_votes
     from rloop_core.stages.standalone import default_ks
 
     rows, skipped = _read_completions(sources, skip_malformed)
@@ -71,10 +70,10 @@ def command(
     correct = Counter(problem for problem, one in pairs if one.verdict is Verdict.correct)
     truncated = Counter(row.problem_id for row in rows if not row.finished)
     n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
-    votes = wrong_votes((problem, one.answer, str(one.verdict), 1) for problem, one in pairs)
+    votes = wrong_votes((problem, one.answer, str(one.verdict)) for problem, one in pairs)
     outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
-    summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
+    summary = summarise(outcomes, chosen, seed=seed)
     summary.pop("mean_length")  # the lines hold text, not tokens
     source = ", ".join(sources)
     verdicts = Counter(str(one.verdict) for one in judged)
