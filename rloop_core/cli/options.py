@@ -10,8 +10,6 @@ import click
 
 CACHE_FOLDER = Path(".rloop/scratch/cache")
 """Local copies of files of remote stores."""
-BEST = "best"
-"""Selects the checkpoint that the run's config chooses, in place of an iteration's number."""
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
 COUNT = click.IntRange(1)
@@ -77,10 +75,3 @@ def share(value: str | tuple[int, int]) -> tuple[int, int]:
     if not (number.isdecimal() and shares.isdecimal() and 1 <= int(number) <= int(shares)):
         raise click.BadParameter(f"{value!r} is not a share such as 2/4, the second of four")
     return int(number), int(shares)
-
-
-def iteration_or_best(value: str) -> int | str:
-    """Convert the number of an iteration, from 0, or `best`."""
-    if value != BEST and not value.isdecimal():
-        raise click.BadParameter(f"{value!r} is neither an iteration such as 0 nor `best`")
-    return value if value == BEST else int(value)

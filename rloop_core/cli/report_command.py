@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -19,10 +18,6 @@ from rloop_core.cli.output import print_json
     "--out", type=FOLDER,
     help="Folder of the report.  [default: <store>/RUN/report or RUN/report-CONTROL, else .rloop/reports/RUN+CONTROL]",
 )  # fmt: skip
-@click.option(
-    "--solved", default="any", show_default=True, metavar="RULE",
-    help="When a problem counts as solved: any, majority, or at-least-M of its samples. With a control only.",
-)  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare runs that are not comparable; the page warns about it.")
 @json_option
 def command(
@@ -30,7 +25,6 @@ def command(
     control: str | None,
     store: str,
     out: Path | None,
-    solved: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -49,9 +43,8 @@ def command(
     from rloop_core.results.page import write_report
     from rloop_core.store import Store
 
-    options: dict[str, Any] = {"solved": solved, "force": force}
     runs = [run, control] if control else [run]
-    page, report = write_report(Store(store), runs, out, CACHE_FOLDER, **options if control else {})
+    page, report = write_report(Store(store), runs, out, CACHE_FOLDER, force=force)
     assert report is not None
     notes = report.results.notes
     for reason in report.results.not_comparable:

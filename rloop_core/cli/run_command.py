@@ -97,7 +97,6 @@ def _outcome(
     from rloop_core.results.findings import run_results
     from rloop_core.results.page import write_report
     from rloop_core.results.run_reader import read_run
-    from rloop_core.results.selection import read_selected
     from rloop_core.results.table import effect_of_finetuning, metric_table, result_table
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
@@ -110,7 +109,6 @@ def _outcome(
     table = result_table(results)
     for sentence in effect_of_finetuning(results):
         run.note(sentence)
-    chosen = read_selected(run)
     page = write_report(store, [for_report], None, CACHE_FOLDER, keep_current=True)[0] if report else None
     outcome = {
         "run": config.name,
@@ -121,8 +119,6 @@ def _outcome(
         "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in watcher.ran]),
         "digests": {f"{iteration}/{stage}": manifest.digest for (iteration, stage), manifest in run.manifests.items()},
         "evaluation": [asdict(row) for row in table.rows()],
-        "selected": chosen.to_dict() if chosen else None,
-        "selected_in_words": chosen.sentence() if chosen else "",
         "report": str(page) if page else None,
         "seconds": round(seconds, 1),
         "notes": run.notes,
@@ -138,8 +134,6 @@ def _show(outcome: Mapping[str, Any], tables: Iterable[MetricTable]) -> None:
     for table in tables:
         out.print(table.to_terminal())
         out.print()
-    if outcome["selected"]:
-        out.print(Text(f"selected: {outcome['selected_in_words']}"))
     for note in outcome["notes"]:
         out.print(Text(f"note: {note}"))
     if outcome["nothing_to_do"]:

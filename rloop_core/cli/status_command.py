@@ -26,7 +26,6 @@ def command(run: str | None, store: str, as_json: bool) -> None:
     `interrupted`: started, not finished, and no process is working on it; `rloop run` continues it.
     `changed`: done with another config, policy, problem set or version than the next start has, or builds on such a
     stage; `rloop run` would compute it again, and says so.
-    If the config names a set to select checkpoints on (evaluate.select_on), the best checkpoint is shown.
 
     \b
     Examples:
@@ -83,7 +82,5 @@ def _show(status: dict[str, Any]) -> None:
     out.print(Text(f"{status['run']}: {counts}; {status['holder']}"))
     if status["sampled_by"]:
         out.print(Text(f"completions sampled by {status['sampled_by']}"))
-    if status["selected"]:
-        out.print(Text(f"selected: {status['selected_in_words']}"))
     for note in status["notes"]:
         out.print(Text(f"note: {note}"))

@@ -30,11 +30,6 @@ def metric_order(name: str) -> tuple[int, int]:
     return _KINDS.get(kind, len(_KINDS)), int(first) if first.isdecimal() else 0
 
 
-def metric_name(names: Iterable[str], by: str) -> str | None:
-    """Return the first name that is `by` (`avg`, `pass@8`), None if there is none."""
-    return next((name for name in names if name == by or (by == "avg" and name.startswith("avg@"))), None)
-
-
 def headline_metrics(names: Iterable[str]) -> list[str]:
     """Return avg@n and the pass@k of the greatest k, of names in the order of `metric_order`."""
     ordered = list(names)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rloop_core.results.run_reader import theta_name
 from rloop_core.results.tables import duration as duration
 from rloop_core.runtime.events import Event
 from rloop_core.stages.registry import STAGES
@@ -16,14 +17,11 @@ LINE_SECONDS = 10.0
 
 
 class Watcher:
-    """Dispatches the events of a run; subclasses show them.
-
-    Attributes:
-        ran: The stages that were computed, (stage, iteration), in order. Stages found in the store are not among them.
-    """
+    """Dispatches the events of a run; subclasses show them."""
 
     def __init__(self) -> None:
         self.ran: dict[Key, None] = {}
+        """The stages that were computed, in order. Stages found in the store are not among them."""
 
     def on_event(self, stage: str, iteration: int, event: Event) -> None:
         """Take an event. Any thread may call it, one at a time."""
@@ -52,12 +50,7 @@ class Watcher:
 
 
 class LineWatcher(Watcher):
-    """Writes a line when a stage starts and ends, and a line on its position once in a while.
-
-    Args:
-        say: Called with each line.
-        seconds: Least time between two lines on a stage's position.
-    """
+    """Says a line when a stage starts and ends, and one on its position at most every so many seconds."""
 
     def __init__(self, say: Callable[[str], None], seconds: float = LINE_SECONDS) -> None:
         super().__init__()
@@ -66,26 +59,24 @@ class LineWatcher(Watcher):
         self._last_line: dict[Key, float] = {}
 
     def started(self, key: Key, note: str) -> None:
-        """Write that the stage starts, and why."""
+        """Say that the stage starts, and why."""
         self._last_line[key] = time.monotonic()
         self.say(f"{stage_label(*key)}: started ({note or 'not in the store yet'})")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
-        """Write the position unless the last line is too recent."""
+        """Say the position unless the last line is too recent."""
         now = time.monotonic()
         if now - self._last_line.get(key, 0.0) >= self._seconds:
             self._last_line[key] = now
             self.say(f"{stage_label(*key)}: {position_text(key, done, total, metrics)}")
 
     def line(self, key: Key, status: str, text: str, seconds: float | None) -> None:
-        """Write it."""
+        """Say it."""
         self.say(f"{stage_label(*key)}: {event_text(status, text, seconds)}")
 
 
 def stage_label(stage: str, iteration: int) -> str:
     """Return the name of a stage in lists: "explore 0", "evaluate base", "evaluate theta_1", "preflight"."""
-    from rloop_core.results.run_reader import theta_name
-
     if stage in ("run", "preflight"):
         return stage
     return f"{stage} {theta_name(iteration) if stage == 'evaluate' else iteration}"
@@ -99,18 +90,11 @@ def event_text(status: str, text: str, seconds: float | None) -> str:
 
 def position_text(key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> str:
     """Return a stage's position and the figures of its last step: "RL step 3/20, reward +0.50, accuracy 75%"."""
-    position = f"{done / total:.0%}" if total else ""
-    if key[0] == "explore":
-        position = f"RL step {done:.0f}/{total:.0f}"
-    return ", ".join(part for part in (position, _step_text(metrics)) if part)
-
-
-def _step_text(metrics: Mapping[str, Any]) -> str:
-    """The figures of one RL step or update."""
+    position = f"RL step {done:.0f}/{total:.0f}" if key[0] == "explore" else f"{done / total:.0%}" if total else ""
     columns = (("reward", "{:+.2f}"), ("accuracy", "{:.0%}"), ("entropy", "{:.2f}"), ("loss", "{:.4f}"))
     figures = [f"{name} {form.format(metrics[name])}" for name, form in columns if metrics.get(name) is not None]
     drift = [f"drift {metrics['drift']:.3f}"] if metrics.get("drift") is not None else []
-    return ", ".join((figures if len(figures) < 4 else figures[:3]) + drift)
+    return ", ".join([*filter(None, [position]), *figures[:3], *drift])
 
 
 def result_text(stage: str, metrics: Mapping[str, Any]) -> str:

@@ -76,22 +76,5 @@ def drift_alarm(row: Mapping[str, Any], limit: float) -> str | None:
 
 def drift_summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the mean and greatest drift of a phase; an empty dictionary for a phase without vLLM."""
-    drifts = _drifts(rows)
+    drifts = [row["drift"] for row in rows if row.get("drift") is not None]
     return {"drift_mean": sum(drifts) / len(drifts), "drift_max": max(drifts)} if drifts else {}
-
-
-def drift_note(rows: Iterable[Mapping[str, Any]], limit: float) -> str | None:
-    """Return a sentence for the report about all RL steps whose drift is above the limit; None if there are none."""
-    drifts = _drifts(rows)
-    above = [drift for drift in drifts if drift > limit]
-    if not above:
-        return None
-    return (
-        f"In {len(above)} of {len(drifts)} RL steps vLLM's log-probabilities were more than {limit:g} nats a token "
-        f"from the trainer's (at most {max(above):.3f}; placement.vllm.drift_alarm): it may have drawn "
-        "from another policy than the one that was trained."
-    )
-
-
-def _drifts(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    return [row["drift"] for row in rows if row.get("drift") is not None]

@@ -15,21 +15,17 @@ from rloop_core.cli.entry import group
 from rloop_core.errors import StoreError
 from rloop_core.evaluation.bootstrap import intervals
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
-from rloop_core.results import bars
-from rloop_core.results.comparability import version_notes
 from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
-from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import read_run
 from rloop_core.results.table import effect_of_finetuning, result_table
 from rloop_core.store import Store
-from rloop_core.training.metrics_log import drift_note
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text, row
 
-FIGURES = ("figure-3-iterations", "figure-1-reward", "health", "filter", "success-rates")
+FIGURES = ("figure-3-iterations", "training", "success-rates-tiny")
 
 
 def evaluation_rows(run):
@@ -83,7 +79,7 @@ def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(f
     page, _ = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
     text = page.read_text()
     assert "The run is not complete" in text and "There is no evaluation to show yet" in text
-    assert (page.parent / "success-rates.png").exists() and not (page.parent / "figure-3-iterations.png").exists()
+    assert (page.parent / "success-rates-tiny.png").exists() and not (page.parent / "figure-3-iterations.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -171,10 +167,6 @@ def test_a_current_report_is_kept_and_an_old_one_is_not(evaluated, tmp_path):
 
 
 ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate": "vllm 0.29.0"}
-DRIFT_SENTENCE = (
-    "In 2 of 4 RL steps vLLM's log-probabilities were more than 0.1 nats a token from the trainer's (at most 0.300; "
-    "placement.vllm.drift_alarm): it may have drawn from another policy than the one that was trained."
-)
 
 
 class Drifting(FakeRun):
@@ -185,26 +177,14 @@ class Drifting(FakeRun):
         return metrics
 
 
-@pytest.mark.parametrize("alarm", [0.1, 0.5])
-def test_drift_has_a_curve_in_the_report_and_an_alarm_a_sentence(alarm: float, tmp_path: Path) -> None:
-    run = Drifting(tmp_path, fake_config(placement={"vllm": {"drift_alarm": alarm}}))
-    for iteration in (0, 1):
-        run.publish(iteration, "explore", run.explore)
-    picture = step_curves(run_results(read_run(run.store, "tiny", tmp_path)), "health")
-    assert picture and [row[picture.table.columns.index("drift")] for row in picture.table.rows] == [
-        0.02,
-        0.3,
-        0.02,
-        0.3,
-    ]
-    text = report_text(run.store, cache=tmp_path)
-    assert (DRIFT_SENTENCE.replace("'", "&#39;") in text) == (alarm == 0.1) == ("nats a token from" in text)
-
-
-def test_without_vllm_there_is_no_drift(complete: FakeRun, tmp_path: Path) -> None:
-    picture = step_curves(run_results(read_run(complete.store, "tiny", tmp_path)), "health")
-    assert picture and "truncated" in picture.table.columns and "drift" not in picture.table.columns
-    assert drift_note([dict(STEP)], 0.1) is None
+def test_drift_has_a_curve_where_vllm_sampled(complete: FakeRun, tmp_path: Path) -> None:
+    run = Drifting(tmp_path, fake_config())
+    run.publish(0, "explore", run.explore)
+    drawn, other = (
+        step_curves(run_results(read_run(store, "tiny", tmp_path)), "training") for store in (run.store, complete.store)
+    )
+    assert drawn and [row[drawn.table.columns.index("drift")] for row in drawn.table.rows] == [0.02, 0.3]
+    assert other and "truncated" in other.table.columns and "drift" not in other.table.columns
 
 
 def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
@@ -217,43 +197,3 @@ def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     shown = " ".join(CliRunner().invoke(group, command).output.split())
     assert f"completions sampled by {words}" in shown
     assert json.loads(CliRunner().invoke(group, [*command, "--json"]).output)["sampled_by"] == words
-
-
-@pytest.mark.parametrize("other", ["vllm 0.29.0", "transformers 5.23.0"])
-def test_arms_with_different_engines_have_a_note(other: str, tmp_path: Path) -> None:
-    arms = []
-    for place, engine in (("a", "vllm 0.29.0"), ("b", other)):
-        (tmp_path / place).mkdir()
-        run = FakeRun(tmp_path / place, fake_config())
-        run.engines = {"evaluate": engine}
-        run.fill(0)
-        arms.append(read_run(run.store, "tiny", tmp_path / place))
-    notes = version_notes(*arms)
-    assert notes == [] if other == "vllm 0.29.0" else "evaluate by vllm 0.29.0 in tiny, by transformers" in notes[0]
-
-
-LONG, MOST, SHORT = 200, 5, 3
-LEDGER = {"ledger": [{"step": step, "trajectories": 10, "problems": 5} for step in ("recorded", "correct", "capped")]}
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda count: bars.success_rates({iteration: [0.0, 0.05, 0.5] for iteration in range(count)}, 0.1),
-        lambda count: bars.funnel(dict.fromkeys(range(count), LEDGER)),
-    ],
-    ids=["success-rates", "filter"],
-)
-def test_a_short_run_is_drawn_whole_and_a_long_one_is_no_larger(draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bars, "MOST_DRAWN", MOST)
-    short, most, long = (draw(count) for count in (SHORT, MOST, LONG))
-    assert "are drawn" not in short.caption and size_of(short)[1] < size_of(most)[1] == size_of(long)[1]
-    assert size_of(long) == size_of(most)
-    assert len({row[0] for row in long.table.rows}) == LONG, "the numbers are of all iterations"
-    assert f"Of {LONG} iterations {MOST} are drawn" in long.caption
-
-
-def size_of(picture: Picture) -> list[float]:
-    """Return width and height of the SVG, in points."""
-    return [float(re.search(rb'<svg[^>]* %b="([\d.]+)pt"' % name, picture.svg)[1]) for name in (b"width", b"height")]

@@ -33,7 +33,7 @@ def session(complete: Any) -> RunSession:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "evaluate"])
+@pytest.mark.parametrize("stage", ["explore", "harvest", "evaluate"])
 def test_stages_leave_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
     drawn = figure_of(session, session.manifests[1, stage])
     assert isinstance(drawn, Picture) and drawn.table.rows

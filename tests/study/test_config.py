@@ -74,14 +74,14 @@ def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:
 
 def test_an_arm_adopts_the_phase_that_it_shares_and_only_of_its_own_seed() -> None:
     all_problems = {"title": "all", "set": ["filter.active_learning=false"]}
-    best = {"title": "its best checkpoint", "vanilla": True, "set": ["evaluate.select_by=null"]}
-    arms = {**_study()["arms"], "all": all_problems, "best": best}
+    again = {"title": "the control again", "vanilla": True}
+    arms = {**_study()["arms"], "all": all_problems, "again": again}
     runs = {run.config.name: run.config for run in study_runs(make_study(_study(arms=arms)))}
     assert {name: config.placement.adopt for name, config in runs.items()} == {
         "small-rloop-3": (), "small-vanilla-rl-3": (),
-        "small-all-3": ("small-rloop-3",), "small-best-3": ("small-vanilla-rl-3",),
+        "small-all-3": ("small-rloop-3",), "small-again-3": ("small-vanilla-rl-3",),
         "small-rloop-5": (), "small-vanilla-rl-5": (),
-        "small-all-5": ("small-rloop-5",), "small-best-5": ("small-vanilla-rl-5",),
+        "small-all-5": ("small-rloop-5",), "small-again-5": ("small-vanilla-rl-5",),
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from rloop_core.store import Store
 from rloop_core.training import explore as exploration
 from rloop_core.training.adapters import merged_weights
 from rloop_core.training.explore import explore, make_trainer
-from rloop_core.training.metrics_log import drift_alarm, drift_note, drift_summary
+from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.training.trainer import _engine_arguments
 from rloop_core.verifier import Verifier
@@ -130,7 +130,6 @@ def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
     assert [row["drift"] for row in events] == [row["drift"] for row in rows]
     assert (drift_alarm(rows[0], 0.1) is not None) == (abs(off) > 0.1)
     assert drift_summary(rows)["drift_max"] == pytest.approx(abs(off), abs=2e-4)
-    assert (drift_note(rows, 0.1) is not None) == (abs(off) > 0.1)
 
 
 def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type[OtherEngine], tmp_path: Path) -> None:

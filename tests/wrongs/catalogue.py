@@ -589,13 +589,6 @@ _PROBLEMS = (
 
 _FIGURES = (
     Wrong(
-        "force-leaves-adapters",
-        "rloop_core/rollout/policy.py",
-        "    return is_weights or is_torch or _NAMED.fullmatch(name) is not None\n",
-        "    return is_weights\n",
-        "A forced export over an older adapter cannot be loaded.",
-    ),
-    Wrong(
         "falls-without-a-course",
         "rloop_core/results/claims.py",
         "if sum(policy.step > 0 for policy in path) < 2:",
