@@ -99,13 +99,6 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     assert not any("falls" in claim.claim for claim in found.claims)
 
 
-def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
-    other = changed(pair_config(1), "filter", active_learning=False).model_copy(update={"name": "ablated", "seed": 3})
-    arms = make_pair(tmp_path, pair_config(1), other)
-    with pytest.raises(ConfigError, match="seed differs: 0 against 3"):
-        compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
-
-
 def test_forced_arms_with_other_numbers_of_samples_are_not_compared_and_it_is_said(tmp_path):
     config = changed(pair_config(1), "evaluate", snapshots=False)
     arms = make_pair(tmp_path, config, changed(as_vanilla(config), "evaluate", samples=3, k=(1, 2)))

@@ -65,12 +65,6 @@ def test_equal_policies_stay_below_the_null_and_a_collapse_exceeds_it() -> None:
     assert loud.forgetting[0, 1] > loud.null_high[0, 1]
 
 
-def test_certain_problems_have_no_chance_of_being_forgotten() -> None:
-    result = of_counts([[4, 4], [4, 4]], [[4, 0], [4, 0]])
-    assert result.null.tolist() == [[0, 0], [0, 0]]
-    assert result.null_high.tolist() == [[0, 0], [0, 0]]
-
-
 def test_what_chance_alone_would_forget_is_not_marked() -> None:
     """From the first policy to the second one half of the problems takes the other's place; the third solves none."""
     solved = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2, np.zeros(40, dtype=int)])

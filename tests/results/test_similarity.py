@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -48,21 +46,3 @@ def test_missing_trajectories_are_refused() -> None:
         similarity([])
     with pytest.raises(StageError, match="a checkpoint has no trajectories of problem 2"):
         similarity([[[["a", "b"]]], [[]]])
-
-
-class Problem(list):
-    """The trajectories of a problem; unlike a list, it can be referred to weakly."""
-
-
-def test_one_problem_is_held_at_a_time() -> None:
-    handed_out: list[weakref.ref[Problem]] = []
-
-    def problems() -> Iterator[Problem]:
-        for number in range(20):
-            assert sum(earlier() is not None for earlier in handed_out) <= 1, "only the last may still be held"
-            problem = Problem([[["a", "b", str(number)], ["b", "c"]]])
-            handed_out.append(weakref.ref(problem))
-            yield problem
-            del problem
-
-    assert similarity(problems()).shape == (1, 1) and len(handed_out) == 20
