@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from rloop_core.cli.entry import group
-from rloop_core.evaluation.bootstrap import intervals
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
@@ -46,20 +45,6 @@ def test_writes_page_png_and_csv_of_everything(report):
     assert len((report.parent / "artifacts.csv").read_text().splitlines()) == 1 + 11
     content = json.loads((report.parent / "report.json").read_text())
     assert content["result"].startswith("2 iterations: held-out <b> avg@4 25.0 -> 37.5 %")
-
-
-def test_differences_are_paired_over_problems(complete, tmp_path):
-    rows = evaluation_rows(read_run(complete.store, "tiny", tmp_path))
-    assert list(rows) == ["base", "theta_1", "theta_2", "theta_1 - base", "theta_2 - base"]
-    # The base solves 1 of 4 samples of each of 4 problems; theta_2 solves 3 of the first problem's.
-    assert rows["theta_2"].cells["avg@4"].value == pytest.approx(6 / 16)
-    assert rows["theta_2 - base"].cells["avg@4"].value == pytest.approx(2 / 16)
-    folder = complete.store.local_path("tiny")
-    files = [sorted((folder / part / "evaluate" / "set-00").glob("*.parquet")) for part in ("iteration-001", "base")]
-    theta, base = (problem_outcomes(paths) for paths in files)
-    (expected,) = intervals([theta.c / theta.n - base.c / base.n], seed=0)
-    found = rows["theta_2 - base"].cells["avg@4"]
-    assert (found.value, found.low, found.high) == (expected.value, expected.low, expected.high)
 
 
 def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(fake_run, tmp_path):
