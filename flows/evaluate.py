@@ -34,13 +34,13 @@ def evaluate(
     store: StoreUri | None = None,
     out: str | None = None,
 ) -> Any:
-    """Sample completions, judge them, and report avg@k, pass@k and majority@k; return the address of the samples.
+    """Sample completions, judge them, and report avg@k, pass@k and majority@n; return the address of the samples.
 
     Args:
         model: A folder on the worker, a hub id, or `bundled`.
         problems: The name of a set such as aime24, reasoning_gym:TASK, or a file on the worker.
         samples: Completions of each problem.
-        k: The k of pass@k and majority@k, none above `samples`; empty takes 1, 8, 16, 32 up to it.
+        k: The k of pass@k, none above `samples`; empty takes 1, 8, 16, 32 up to it.
         template: How a problem becomes a prompt; `plain` for the bundled policy.
         temperature: Sampling temperature.
         top_p: Probability mass of nucleus sampling.

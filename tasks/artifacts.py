@@ -24,7 +24,6 @@ from prefect.utilities.context import get_task_and_flow_run_ids
 from rloop_core.errors import RLoopError
 from rloop_core.evaluation.metrics import metrics_of
 from rloop_core.printable import printable_line, without_secrets
-from rloop_core.results.page import image_uri
 from rloop_core.results.plotting import Picture
 from rloop_core.results.progress import Key, LineWatcher, event_text, position_text, stage_label
 from rloop_core.runtime.events import Event
@@ -101,10 +100,9 @@ def show_result(run: RunSession, manifest: Manifest, name: str) -> None:
 
 def figure_of(run: RunSession, manifest: Manifest) -> Picture | None:
     """Return the figure of a stage's artifact, of an evaluation with the base's; None if there is nothing to draw."""
-    from rloop_core.results.bars import funnel, success_rates
-    from rloop_core.results.curves import by_iteration, step_curves
+    from rloop_core.results.curves import policy_curves, step_curves, success_rate_figure
     from rloop_core.results.findings import run_results
-    from rloop_core.results.run_reader import RunRecord, ledgers, success_rate_lists
+    from rloop_core.results.run_reader import RunRecord, success_rates
     from rloop_core.results.table import by_step
 
     stage, iteration = manifest.stage, manifest.iteration
@@ -112,19 +110,19 @@ def figure_of(run: RunSession, manifest: Manifest) -> Picture | None:
     manifests = {place: run.manifests[place] for place in sorted(places) if place in run.manifests}
     record = RunRecord(run.config.name, run.config, run.runner.store, run.runner.scratch() / "cache", manifests)
     if stage == "explore":
-        return step_curves(run_results(record), "phase")
+        return step_curves(run_results(record), "training")
     if stage == "harvest":
-        return success_rates(success_rate_lists(record), run.config.filter.threshold)
-    if stage == "filter":
-        return funnel(ledgers(record))
+        return success_rate_figure(record, success_rates(record))
+    if stage != "evaluate":
+        return None
     results = run_results(record, snapshots=False)
-    return by_iteration(results, by_step(results)) if stage == "evaluate" else None
+    return policy_curves(results, by_step(results), iterations=True)
 
 
 def figure_markdown(picture: Picture) -> str:
     """Return a picture with its caption as a text: the UI does not show image artifacts whose data is in the URI."""
     title = escape_markdown(picture.title)
-    return f"### {title}\n\n![{title}]({image_uri(picture)})\n\n{escape_markdown(picture.caption)}\n"
+    return f"### {title}\n\n![{title}]({picture.uri})\n\n{escape_markdown(picture.caption)}\n"
 
 
 def metric_rows(label: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from prefect.cache_policies import NO_CACHE
 from rloop_core.config import Config
 from rloop_core.evaluation.metrics import metrics_of
 from rloop_core.printable import printable_line, without_secrets
-from rloop_core.results.curves import by_iteration
+from rloop_core.results.curves import policy_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.frame import Results
 from rloop_core.results.page import REPORT_FILE, write_report
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.selection import read_selected
 from rloop_core.results.table import (
     ResultTable,
     by_step,
@@ -61,10 +60,8 @@ def upload_folder(store: Store, main: Path, prefix: str) -> str:
 
 def _summary(results: Results, table: ResultTable, uri: str, sentence: str) -> str:
     (record,) = results.runs.values()
-    chosen = read_selected(record)
-    notes = [f"Selected: {chosen.sentence()}"] if chosen else []
-    notes += effect_of_finetuning(results)
-    picture = by_iteration(results, by_step(results))
+    notes = effect_of_finetuning(results)
+    picture = policy_curves(results, by_step(results), iterations=True)
     tables = (metric_table(results, table, label) for label in results.sets)
     parts = [
         f"## {escape_markdown(record.name)}",

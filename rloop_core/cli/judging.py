@@ -1,4 +1,4 @@
-"""`rloop verify`, `score` and `evaluate`: judge completions, and report avg@k, pass@k and majority@k."""
+"""`rloop verify`, `score` and `evaluate`: judge completions, and report avg@k, pass@k and majority@n."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def verify(workers: int, timeout: float, policies: Policies) -> None:
 )  # fmt: skip
 @click.option(
     "--k", "ks", type=k_list, metavar="K,K,...",
-    help="The k of pass@k and majority@k.  [default: 1, 8, 16, 32 up to the number of samples]",
+    help="The k of pass@k.  [default: 1, 8, 16, 32 up to the number of samples]",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @workers_option
@@ -68,7 +68,7 @@ def score(
 ) -> None:
     """Score completions that you already have.
 
-    The result is avg@k, unbiased pass@k and majority@k, with 95 % bootstrap intervals over problems. Lines with the
+    The result is avg@k, unbiased pass@k and majority@n, with 95 % bootstrap intervals over problems. Lines with the
     same problem_id are samples of one problem, whichever file they are in, and have one gold answer. A line may carry
     `finished: false` if its completion was cut off. Stored samples of `rloop evaluate` are judged again, so that you
     can try other policies of the verifier on them.
@@ -79,8 +79,7 @@ def score(
       rloop score --completions shard-1.jsonl --completions shard-2.jsonl
       rloop score --completions .rloop/evaluate/1f0c/samples --policy boxes=single
     """
-    from rloop_core.evaluation.majority import wrong_votes
-    from rloop_core.evaluation.outcomes import Outcomes, summarise
+    from rloop_core.evaluation.outcomes import Outcomes, summarise, wrong_votes
     from rloop_core.stages.standalone import default_ks
 
     rows = list(chain.from_iterable(map(_read_samples, sources)))
@@ -101,10 +100,10 @@ def score(
     truncated = Counter(row.problem_id for row in rows if not row.finished)
     samples = Counter(row.problem_id for row in rows)
     n, c, cut = ([counts[problem] for problem in samples] for counts in (samples, correct, truncated))
-    votes = wrong_votes((problem, one.answer, str(one.verdict), 1) for problem, one in pairs)
+    votes = wrong_votes((problem, one.answer, str(one.verdict)) for problem, one in pairs)
     outcomes = Outcomes.from_counts(list(samples), n, c, truncated=cut, wrong=votes)
     chosen = ks or default_ks(int(outcomes.n.min()))
-    summary = summarise(outcomes, chosen, seed=seed, majority=chosen)
+    summary = summarise(outcomes, chosen, seed=seed)
     summary.pop("mean_length")  # the lines hold text, not tokens
     source, verdicts = ", ".join(sources), Counter(str(one.verdict) for one in judged)
     result = {"source": source, **summary, "verdicts": verdicts, "seed": seed, "policies": policies.model_dump()}
@@ -174,7 +173,7 @@ def _share(value: str) -> tuple[int, int]:
 @click.option("--samples", default=32, show_default=True, type=COUNT, help="Completions of each problem.")
 @click.option(
     "--k", "ks", type=k_list, metavar="K,K,...",
-    help="The k of pass@k and majority@k.  [default: 1,8,16,32 up to --samples]",
+    help="The k of pass@k.  [default: 1,8,16,32 up to --samples]",
 )  # fmt: skip
 @click.option("--temperature", default=1.0, show_default=True, help="Sampling temperature.")
 @click.option(
@@ -197,7 +196,7 @@ def evaluate(
 ) -> None:
     """Sample from a model on a problem set, and score it.
 
-    The result is avg@k, unbiased pass@k and majority@k, with 95 % bootstrap intervals over problems. Each batch of
+    The result is avg@k, unbiased pass@k and majority@n, with 95 % bootstrap intervals over problems. Each batch of
     samples is stored (parquet) as soon as it is done: after an interruption, the same command continues with the next
     batch.
 

@@ -93,7 +93,6 @@ def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tup
     from rloop_core.results.findings import run_results
     from rloop_core.results.page import write_report
     from rloop_core.results.run_reader import read_run
-    from rloop_core.results.selection import read_selected
     from rloop_core.results.table import effect_of_finetuning, metric_table, result_table
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import Store
@@ -105,7 +104,6 @@ def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tup
     table = result_table(results)
     for sentence in effect_of_finetuning(results):
         record.note(sentence)
-    chosen = read_selected(record)
     outcome = {
         "run": config.name,
         "store": store.uri,
@@ -115,8 +113,6 @@ def _outcome(config: Config, ran: list[tuple[str, int]], *, report: bool) -> tup
         "stages_cached": len([key for key in stages_of(config) if (key[1], key[0]) not in ran]),
         "digests": {f"{place[0]}/{place[1]}": manifest.digest for place, manifest in record.manifests.items()},
         "evaluation": [asdict(row) for row in table.rows()],
-        "selected": chosen.to_dict() if chosen else None,
-        "selected_in_words": chosen.sentence() if chosen else "",
         "report": str(page) if page else None,
         "notes": record.notes,
     }
@@ -142,9 +138,7 @@ def _show_outcome(outcome: Mapping[str, Any], tables: Sequence[MetricTable]) -> 
 
 
 def _show_notes(out: Any, found: Mapping[str, Any]) -> None:
-    """Print the selected checkpoint and the notes of a run."""
-    if found["selected"]:
-        out.print(f"selected: {found['selected_in_words']}")
+    """Print the notes of a run."""
     for note in found["notes"]:
         out.print(f"note: {note}")
 
@@ -236,7 +230,6 @@ def status(name: str | None, store: str, as_json: bool) -> None:
     `interrupted`: started, not finished, and no process is working on it; `rloop run` continues it.
     `changed`: done with another config, policy, problem set or version than the next start has, or builds on such a
     stage; `rloop run` would compute it again, and says so.
-    If the config names a set to select checkpoints on (evaluate.select_on), the best checkpoint is shown.
 
     \b
     Examples:

@@ -106,10 +106,6 @@ class EvaluateConfig(Section):
     """Evaluate theta_0 too, to measure gains."""
     snapshots: bool = False
     """Evaluate explore's snapshots too, for the matrices and curves over RL steps (`explore.snapshot_every`)."""
-    select_on: str | None = None
-    """Label of the set on which the best checkpoint is chosen; the checkpoint's result there is biased upwards."""
-    select_by: Annotated[str, Field(pattern=r"^(avg|pass@[1-9][0-9]*)$")] | None = None
-    """The metric by which it is chosen, `avg` or `pass@k`; null = avg."""
 
     def of(self, label: str) -> Self:
         """Return the section with the settings of one set."""
@@ -124,21 +120,7 @@ class EvaluateConfig(Section):
         for index, label in enumerate(labels):
             refuse_if(labels.count(label) > 1, "sets", f"two sets are called {label!r}", "give one of them a `name`")
             _check_ks(self.of(label), f"sets.{index}.")
-        self._check_selection(labels)
         return self
-
-    def _check_selection(self, labels: list[str]) -> None:
-        label, metric = self.select_on, self.select_by
-        fix = "name the set to choose on, or leave both out"
-        refuse_if(label is None and metric is not None, "select_by", "select_on names no set", fix)
-        if label is None:
-            return
-        fix = f"name one of {', '.join(labels)}" if labels else "list it in evaluate.sets"
-        refuse_if(label not in labels, "select_on", f"no set is called {label!r}", fix)
-        metrics = ["avg", *(f"pass@{k}" for k in self.of(label).k)]
-        fix = f"choose by one of {', '.join(metrics)}, or add its k"
-        wrong = metric not in (None, *metrics)
-        refuse_if(wrong, "select_by", f"{metric} is not among the metrics of {label}", fix)
 
 
 def _check_ks(section: EvaluateConfig, where: str) -> None:

@@ -1,4 +1,4 @@
-"""avg@k and pass@k from counts (of n samples of a problem, c are correct), their names, and what bounds them.
+"""avg@k and pass@k from counts (of n samples of a problem, c are correct), and their names.
 
 pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. (2021, arXiv:2107.03374, equation 1):
 the chance that k of the n samples, drawn without replacement, hold a correct one. Binomials overflow and
@@ -21,7 +21,6 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 _KINDS = {"avg": 0, "pass": 1, "majority": 2}
-_ROUNDING = 1e-9
 
 
 def metric_order(name: str) -> tuple[int, int]:
@@ -29,11 +28,6 @@ def metric_order(name: str) -> tuple[int, int]:
     kind, _, number = name.partition("@")
     first = number.partition("-")[0]
     return _KINDS.get(kind, len(_KINDS)), int(first) if first.isdecimal() else 0
-
-
-def metric_name(names: Iterable[str], by: str) -> str | None:
-    """Return the first name that is `by` (`avg`, `pass@8`), None if there is none."""
-    return next((name for name in names if name == by or (by == "avg" and name.startswith("avg@"))), None)
 
 
 def headline_metrics(names: Iterable[str]) -> list[str]:
@@ -113,71 +107,3 @@ def sampling_sd(n: npt.ArrayLike, c: npt.ArrayLike) -> float | None:
         return None
     share = correct / total
     return float(np.sqrt((share * (1 - share) / (total - 1)).sum()) / total.size)
-
-
-def pass_at_k_bounds(avg: float, pass_n: float, n: int, k: int) -> tuple[float, float]:
-    """Return the least and greatest pass@k of any problems with n samples each, this avg@n and this pass@n.
-
-    avg@n fixes the mean of c, pass@n the share of problems with c >= 1. A problem's pass@k is concave in c, so the mean
-    is greatest if all solved problems are equally easy, and least if some have 1 correct sample and the others n.
-
-    Args:
-        avg: avg@n in [0, 1].
-        pass_n: pass@n in [0, 1], at least avg and at most n * avg.
-        n: Samples a problem.
-        k: 1 to n.
-
-    Raises:
-        StageError: avg@n and pass@n exclude each other.
-    """
-    if not avg - _ROUNDING <= pass_n <= min(1.0, n * avg) + _ROUNDING:
-        raise StageError(
-            f"avg@{n} = {avg:.4f} and pass@{n} = {pass_n:.4f} exclude each other",
-            field="evaluate",
-            fix=f"pass@{n} lies between avg@{n} and {n} times it: take both from the same samples",
-        )
-    if pass_n <= 0:
-        return 0.0, 0.0
-    curve = pass_at_k(n, np.arange(n + 1), k)
-    mean = min(max(avg * n / pass_n, 1.0), float(n))
-    greatest = float(np.interp(mean, np.arange(n + 1), curve))
-    least = float(np.interp(mean, [1, n], [curve[1], curve[n]]))
-    return pass_n * least, pass_n * greatest
-
-
-def check_summary(
-    summary: Mapping[str, Any], avg_name: str, solved: float | None = None, tolerance: float = 1e-6
-) -> None:
-    """Refuse a summary that cannot come from one set of samples.
-
-    Args:
-        summary: Metrics by name, each with a `value`; see `outcomes.summarise`.
-        avg_name: "avg@32". If problems have unequal numbers of samples ("avg@8-32"), nothing is checked.
-        solved: Share of problems with a correct sample, which is pass@n; None takes it from the summary, and nothing
-            is checked if it is not there.
-        tolerance: What rounding may have done to the figures.
-
-    Raises:
-        StageError: A metric is impossible; names it and what the others allow.
-    """
-    number = avg_name.removeprefix("avg@")
-    if not number.isdecimal():
-        return
-    n, avg = int(number), float(summary[avg_name]["value"])
-    passes = {
-        int(name.removeprefix("pass@")): float(metric["value"])
-        for name, metric in summary.items()
-        if name.startswith("pass@")
-    }
-    fix = "take all metrics of a row from the same samples"
-    pass_n = passes.get(n, solved)
-    if pass_n is None:
-        return
-    if solved is not None and abs(pass_n - solved) > _ROUNDING:
-        what = f"pass@{n} = {pass_n:.4f}, but {solved:.4f} of the problems have a correct one of {n} samples"
-        raise StageError(what, field="evaluate", fix=fix)
-    for k, value in sorted(passes.items()):
-        low, high = pass_at_k_bounds(avg, pass_n, n, k)
-        if not low - tolerance <= value <= high + tolerance:
-            what = f"pass@{k} = {value:.4f} is impossible: avg@{n} = {avg:.4f} and pass@{n} = {pass_n:.4f} leave"
-            raise StageError(f"{what} {low:.4f} to {high:.4f}", field="evaluate", fix=fix)

@@ -1,11 +1,18 @@
-"""Outcomes of an evaluation by problem, and their summary with intervals."""
+"""Outcomes of an evaluation by problem, and their summary with intervals.
+
+majority@n is whether the most frequent answer of a problem's n samples is right (Wang et al. 2022, arXiv:2203.11171).
+Samples without an answer do not vote; a right answer among m tied ones counts 1/m. Wrong answers are told apart by
+their normalised text without spaces, for comparing them with the verifier would take every pair: `1/2` and `0.5` are
+two. Votes for one wrong answer may thus be split, and majority@n comes out a little too high.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +20,15 @@ import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.evaluation.majority import Votes, majority_at_k, wrong_votes_in
-from rloop_core.evaluation.metrics import (
-    Counts,
-    Floats,
-    avg_at_k,
-    check_summary,
-    checked_counts,
-    pass_at_k,
-    sampling_sd,
-)
+from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k, sampling_sd
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.trajectories.success import CORRECT
+from rloop_core.verifier.read.normalise import normalise
 
+Votes: TypeAlias = tuple[int, ...]
+"""Samples of each distinct wrong answer to one problem."""
+
+_TRUNCATED = "truncated"  # a sample that was cut off gave no final answer, even if it has a box
 _COLUMNS = ["problem_id", "answer", "verdict", "finished", "length"]
 
 
@@ -64,18 +67,16 @@ class Outcomes:
         low, high = int(self.n.min()), int(self.n.max())
         return str(low) if low == high else f"{low}-{high}"
 
-    def majority(self, k: int | None = None) -> Floats:
-        """Return majority@k of each problem, over all its samples if k is None; shape [problems] in [0, 1].
+    def majority(self) -> Floats:
+        """Return majority@n of each problem, shape [problems] in [0, 1].
 
         Raises:
             StageError: Only the counts are known.
-            ConfigError: k is above the samples of some problem.
         """
         if self.wrong is None:
             raise StageError("the answers are not known", field="majority", fix="score the samples, not their counts")
-        rows = enumerate(zip(self.n.tolist(), self.c.tolist(), self.wrong, strict=True))
-        # A seed for each problem: with one for all, their errors would not cancel out in the mean.
-        return np.array([majority_at_k(c, wrong, n - c - sum(wrong), k or n, seed) for seed, (n, c, wrong) in rows])
+        rows = zip(self.c.tolist(), self.wrong, strict=True)
+        return np.array([1 / (1 + votes.count(c)) if c and c >= max(votes, default=0) else 0.0 for c, votes in rows])
 
     @classmethod
     def from_counts(
@@ -137,11 +138,20 @@ def problem_outcomes(samples: pa.Table | Sequence[str | Path]) -> Outcomes:
         c=per_problem(verdicts == CORRECT),
         truncated=per_problem(~samples["finished"].to_numpy()),
         tokens=per_problem(samples["length"].to_numpy()),
-        wrong=wrong_votes_in(samples),
+        wrong=wrong_votes(zip(*(samples[name].to_pylist() for name in _COLUMNS[:3]), strict=True)),
     )
 
 
-def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Sequence[int] = ()) -> dict[str, Any]:
+def wrong_votes(samples: Iterable[tuple[str, str | None, str]]) -> Mapping[str, Votes]:
+    """Return the votes for wrong answers by problem id, of (problem id, extracted answer, verdict) in any order."""
+    counts: dict[str, Counter[str]] = {}
+    for (problem_id, answer, verdict), number in Counter(samples).items():
+        if answer is not None and verdict not in (CORRECT, _TRUNCATED):
+            counts.setdefault(problem_id, Counter())[normalise(answer).replace(" ", "")] += number
+    return {problem_id: tuple(votes.values()) for problem_id, votes in counts.items()}
+
+
+def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str, Any]:
     """Return avg@n, pass@k and majority@n with 95 % bootstrap intervals over problems, and what they rest on.
 
     Returns:
@@ -151,12 +161,11 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
 
     Raises:
         ConfigError: A k is above the samples of some problem.
-        StageError: Metrics exclude each other, see `metrics.check_summary`.
     """
-    values = problem_values(outcomes, ks, majority)
+    values = problem_values(outcomes, ks)
     samples = int(outcomes.n.sum())
     by_metric = intervals(np.stack(list(values.values())), seed=seed)
-    summary = {
+    return {
         **{metric: asdict(interval) for metric, interval in zip(values, by_metric, strict=True)},
         "problems": len(outcomes),
         "samples": samples,
@@ -164,21 +173,17 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0, majority: Se
         "mean_length": float(outcomes.tokens.sum() / samples),
         "sampling_sd": sampling_sd(outcomes.n, outcomes.c),
     }
-    check_summary(summary, outcomes.avg_name, float((outcomes.c > 0).mean()))
-    return summary
 
 
-def problem_values(outcomes: Outcomes, ks: Sequence[int], majority: Sequence[int] = ()) -> dict[str, Floats]:
+def problem_values(outcomes: Outcomes, ks: Sequence[int]) -> dict[str, Floats]:
     """Return every metric's value for each problem, shape [problems]: avg, pass@k with rising k, majority@n.
 
-    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known. `majority` holds
-    further k of majority@k, which go before it and cost a thousand draws a problem each.
+    majority@n is left out with one sample a problem (it is avg@1), and if the answers are not known.
     """
     values = {
         outcomes.avg_name: avg_at_k(outcomes.n, outcomes.c),
         **{f"pass@{k}": pass_at_k(outcomes.n, outcomes.c, k) for k in sorted(set(ks))},
     }
     if outcomes.wrong is not None and outcomes.n.max() > 1:
-        values |= {f"majority@{k}": outcomes.majority(k) for k in sorted({k for k in majority if k > 1})}
         values[outcomes.majority_name] = outcomes.majority()
     return values

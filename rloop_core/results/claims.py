@@ -1,4 +1,4 @@
-"""The paper's claims, with the sign that it claims, beside what was found; what disagrees comes first."""
+"""The paper's claims beside what was found; what disagrees comes first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rloop_core.evaluation.metrics import Floats
-from rloop_core.results.forgetting import ITERATIONS, SNAPSHOTS, Forgetting
+from rloop_core.results.forgetting import Forgetting
 from rloop_core.results.frame import Results, Side
 from rloop_core.results.intervals import Effect, crossed_effects
 from rloop_core.results.table import ResultTable
@@ -26,51 +26,39 @@ class Claim:
     set: str
     quantity: str
     """What was measured: the metric of a difference, in words elsewhere."""
-    expected: int
-    """1 or -1: the sign that the paper claims."""
     effect: Effect
-    """What was found; shares, as fractions."""
+    """What was found; shares, as fractions. The paper claims that it is above zero."""
     seeds: tuple[int, ...]
     """Seeds that it rests on."""
 
     @property
     def outcome(self) -> str:
-        """One of `OUTCOMES`: what the interval says about the claimed sign."""
-        return {self.expected: AS_CLAIMED, -self.expected: OPPOSITE}.get(self.effect.sign, UNRESOLVED)
+        """One of `OUTCOMES`: what the interval says about the claim."""
+        return {1: AS_CLAIMED, -1: OPPOSITE}.get(self.effect.sign, UNRESOLVED)
 
 
 def claims(results: Results, table: ResultTable, forgotten: Sequence[Forgetting]) -> list[Claim]:
-    """Return every claim that there are numbers for: the opposite first, then not resolved, then as claimed."""
+    """Return what the paper claims of RLoop and vanilla RL, and there are numbers for: what disagrees first."""
     if results.reference is None:
         return []
-    titles, rows, ablations = results.titles, list[Claim](), list[Claim]()
-    main, reference = (titles[arm] for arm in results.pair)
-
-    def differences(
-        label: str, claim: str, arms: tuple[str, str], expected: int, metrics: Sequence[str]
-    ) -> list[Claim]:
-        row = table.difference(label, *arms)
-        return [Claim(claim, label, name, expected, row.cells[name], row.seeds) for name in metrics] if row else []
-
+    main, reference = (results.titles[arm] for arm in results.pair)
+    found: list[Claim] = []
     for label in results.sets:
-        ends = results.ends(label)
-        every = [metric for metric in results.metrics[label] if metric in ends or metric.startswith("pass@")]
-        rows += differences(label, f"{main} is better than {reference}", (results.main, results.reference), 1, every)
-        rows += differences(label, f"{main} is better than the base", (results.main, results.main), 1, ends)
-        for arm in results.ablations:
-            ablations += differences(label, f"{titles[arm]} is worse than {main}", (arm, results.main), -1, ends)
-        rows += _falls(results, label, f"{reference} falls from its peak")
-    rows += [
-        Claim(f"{main} forgets less than {reference}", one.set, f"beyond chance, {one.path}", 1, one.excess_difference,
+        if row := table.difference(label, results.main, results.reference):
+            claim = f"{main} is better than {reference}"
+            found += [Claim(claim, label, name, row.cells[name], row.seeds) for name in results.ends(label)]
+        found += _falls(results, label, f"{reference} falls from its peak")
+    found += [
+        Claim(f"{main} forgets less than {reference}", one.set, f"beyond chance, {one.path}", one.excess_difference,
               one.paired)
         for one in forgotten
-        if one.arm == results.main and one.path in (SNAPSHOTS, ITERATIONS) and one.excess_difference
+        if one.arm == results.main and one.excess_difference
     ]  # fmt: skip
-    return sorted([*rows, *ablations], key=lambda claim: OUTCOMES.index(claim.outcome))
+    return sorted(found, key=lambda claim: OUTCOMES.index(claim.outcome))
 
 
 def _falls(results: Results, label: str, claim: str) -> list[Claim]:
-    """Return the end of vanilla RL minus its peak, for avg@n and pass@k.
+    """Return the peak of vanilla RL minus its end, for avg@n and pass@k.
 
     Without an evaluated policy between base and end there is no claim: nobody has looked for a peak.
     """
@@ -83,17 +71,16 @@ def _falls(results: Results, label: str, claim: str) -> list[Claim]:
     if sum(policy.step > 0 for policy in path) < 2:
         return []
     tables = [results.values(label, Side(arm, dict.fromkeys(seeds, policy)), seeds) for policy in path]
-    falls = {name: fall_from_peak(np.stack([table[name] for table in tables])) for name in results.ends(label)}
-    return [
-        Claim(
-            claim, label, f"{name}, end minus peak", -1, crossed_effects(lost[None], seed=results.resampling)[0], seeds
-        )
-        for name, lost in falls.items()
-    ]
+    found = []
+    for name in results.ends(label):
+        lost = fall_from_peak(np.stack([table[name] for table in tables]))
+        (effect,) = crossed_effects(lost[None], seed=results.resampling)
+        found.append(Claim(claim, label, f"{name}, peak minus end", effect, seeds))
+    return found
 
 
 def fall_from_peak(values: Floats) -> Floats:
-    """Return the last policy minus the best one, which other seeds and the other half of the problems have chosen.
+    """Return the best policy, which other seeds and the other half of the problems have chosen, minus the last one.
 
     The best of many policies is better than the last by chance alone. So the peak is chosen on the other seeds (on the
     same one where there is only one) and the other half of the problems.
@@ -113,5 +100,5 @@ def fall_from_peak(values: Floats) -> Floats:
         for measured in halves:
             judged_on = ~measured if problems > 1 else measured
             best = int(values[:, judges][:, :, judged_on].mean(axis=(1, 2)).argmax())
-            lost[seed, measured] = values[policies - 1, seed, measured] - values[best, seed, measured]
+            lost[seed, measured] = values[best, seed, measured] - values[policies - 1, seed, measured]
     return lost

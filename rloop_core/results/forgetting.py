@@ -4,73 +4,32 @@ With samples, "solved" is a random event: two draws from the *same* policy alrea
 what would be lost if both were one. Given that a problem had t correct samples among the n_i + n_j of both, every split
 of them is then equally likely, so the number that fell to policy i is hypergeometric: exact, without an estimate of the
 success rate. A share sums independent problems: its distribution is Poisson-binomial, computed by convolution.
+
+A problem counts as solved if any of its samples is correct. The paper (section 3.1) samples 32 solutions a problem and
+does not say how many of them must be right; any fits its pass@32.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rloop_core.errors import ConfigError
 from rloop_core.evaluation.bootstrap import CONFIDENCE
-from rloop_core.evaluation.metrics import Counts, Floats, checked_counts
+from rloop_core.evaluation.metrics import Counts, Floats
 from rloop_core.results.frame import Policy, Results
 from rloop_core.results.intervals import Effect, crossed_effects
 from rloop_core.results.tables import Table, ends_of
 
-_RULE = re.compile(r"any|majority|at-least-([1-9]\d*)")
-BLOCKS = (WITHIN, ACROSS) = ("within an iteration", "across iterations")
 SNAPSHOTS, ITERATIONS = "between snapshots", "between iterations"
 PATHS = {
     SNAPSHOTS: "all pairs of RL snapshots, an earlier and a later one, of one phase or of two",
-    WITHIN: "pairs of RL snapshots of one of RLoop's iterations (paper section 5.4)",
-    ACROSS: "pairs of RL snapshots of two of RLoop's iterations (paper section 5.4)",
     ITERATIONS: "all pairs of the base and what each iteration ended with",
 }
 """Pairs of policies that are compared; those of vanilla RL are at the same RL steps."""
 _EFFECTS = ("observed", "null", "excess", "difference", "excess_difference")
-
-
-@dataclass(frozen=True, slots=True)
-class SolvedRule:
-    """The rule for solved: `any` (at least one sample is correct), `at-least-M`, or `majority` (over half are).
-
-    The paper (section 3.1) samples 32 solutions a problem and does not say how many of them must be right. `any` fits
-    its pass@32. The choice moves every rate, so a matrix always says which rule it used.
-
-    Raises:
-        ConfigError: The name is another.
-    """
-
-    name: str = "any"
-
-    def __post_init__(self) -> None:
-        if not _RULE.fullmatch(self.name):
-            raise ConfigError(
-                f"unknown rule {self.name!r}", field="solved", fix="use any, majority or at-least-M, such as at-least-3"
-            )
-
-    def needed(self, samples: npt.ArrayLike) -> Counts:
-        """Return how many of so many samples must be correct; the shape of `samples`."""
-        total = np.asarray(samples, dtype=np.int64)
-        if self.name == "majority":
-            return total // 2 + 1
-        return np.full_like(total, 1 if self.name == "any" else int(self.name.removeprefix("at-least-")))
-
-    def __call__(self, n: npt.ArrayLike, c: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Return True for problems that c correct of n samples solve; n and c are broadcast.
-
-        Raises:
-            StageError: The counts are impossible.
-        """
-        total, correct = checked_counts(n, c)
-        return np.asarray(correct >= self.needed(total))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +37,6 @@ class Transitions:
     """Shares of problems between T policies of one run, each of shape [T, T]; row i is the earlier policy."""
 
     policies: tuple[Policy, ...]
-    rule: str
-    """What counts as solved."""
     learning: Floats
     """Problems that j solves and i does not."""
     forgetting: Floats
@@ -90,45 +47,35 @@ class Transitions:
     """97.5th percentile of that. A cell above it is more than chance."""
 
 
-def transitions(results: Results, label: str, arm: str, seed: int, rule: SolvedRule) -> Transitions:
-    """Return the matrices of an arm's policies on a set."""
-    policies = results.policies(label, arm, seed)
-    return transition_matrices(policies, *_counts(results, label, arm, seed, policies), rule)
-
-
-def transition_matrices(policies: Sequence[Policy], n: Counts, c: Counts, rule: SolvedRule) -> Transitions:
+def transitions(policies: Sequence[Policy], n: Counts, c: Counts) -> Transitions:
     """Return the matrices of T policies from samples and correct samples, shape [T, problems] each."""
-    solved = rule(n, c).astype(np.float64)
+    solved = (c > 0).astype(np.float64)
     steps, problems = solved.shape
     forgetting = solved @ (1.0 - solved).T / problems
     null, high = np.zeros((2, steps, steps))
     for i, j in permutations(range(steps), 2):
-        chances = lost_by_chance(n[i], n[j], c[i] + c[j], rule)
+        chances = lost_by_chance(n[i], n[j], c[i] + c[j])
         null[i, j] = chances.mean()
         high[i, j] = _percentile(chances, (1 + CONFIDENCE) / 2) / problems
-    return Transitions(tuple(policies), rule.name, forgetting.T.copy(), forgetting, null, high)
+    return Transitions(tuple(policies), forgetting.T.copy(), forgetting, null, high)
 
 
-def lost_by_chance(first: Counts, second: Counts, correct: Counts, rule: SolvedRule) -> Floats:
+def lost_by_chance(first: Counts, second: Counts, correct: Counts) -> Floats:
     """Return the chance that a problem is solved by the first draw and not by the second, both from one policy.
 
     Args:
         first: Samples in the first draw, shape [P].
         second: Samples in the second draw, shape [P].
         correct: Correct samples in both together, shape [P].
-        rule: The rule for solved.
 
     Returns:
         Shape [P].
     """
     from scipy.stats import hypergeom
 
-    took = np.arange(int(first.max()) + 1)[:, None]
-    chance = hypergeom.pmf(took, first + second, correct, first)
-    left = correct - took
-    possible = (took <= first) & (left >= 0) & (left <= second)
-    lost = (took >= rule.needed(first)) & (left < rule.needed(second))
-    return np.asarray(np.where(possible & lost, chance, 0.0).sum(axis=0), dtype=np.float64)
+    # All correct samples, and at least one, fell to the first draw.
+    chance = hypergeom.pmf(correct, first + second, correct, first)
+    return np.asarray(np.where((correct > 0) & (correct <= first), chance, 0.0), dtype=np.float64)
 
 
 def _percentile(chances: Floats, mass: float) -> int:
@@ -166,45 +113,42 @@ class Forgetting:
     """Seeds that the differences rest on."""
 
 
-def forgetting(results: Results, rule: SolvedRule, paths: Iterable[str] = tuple(PATHS)) -> list[Forgetting]:
+def forgetting(results: Results) -> list[Forgetting]:
     """Return every arm's forgetting by set and path; what takes more policies than the runs have is left out."""
-    return [one for label in results.sets for path in paths for one in _of_path(results, label, path, rule)]
+    return [one for label in results.sets for path in PATHS for one in _of_path(results, label, path)]
 
 
 def forgetting_table(titles: Mapping[str, str], rows: Iterable[Forgetting]) -> Table:
     """Return forgetting for CSV: a row a set, path and arm, with each effect and its interval."""
     columns = ("set", "path", "arm", *(f"{name}{end}" for name in _EFFECTS for end in ("", "_low", "_high")))
-
-    def cells(row: Forgetting) -> tuple[Any, ...]:
+    cells = []
+    for row in rows:
         effects = (getattr(row, name) for name in _EFFECTS)
         ends = (end for one in effects for end in (ends_of(one) if one else (None, None, None)))
-        return (row.set, row.path, titles[row.arm], *ends)
+        cells.append((row.set, row.path, titles[row.arm], *ends))
+    return Table("forgetting", columns, tuple(cells))
 
-    return Table("forgetting", columns, tuple(map(cells, rows)))
 
-
-def lost_and_null(n: Counts, c: Counts, rule: SolvedRule, pairs: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
+def lost_and_null(n: Counts, c: Counts, pairs: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
     """Return each problem's mean loss over pairs of an earlier and a later policy, and that by chance.
 
     Args:
         n, c: Samples and correct samples, shape [policies, problems].
-        rule: What counts as solved.
         pairs: Indices of an earlier and a later policy.
 
     Returns:
         Shape [problems] each.
     """
-    solved = rule(n, c)
     first, second = np.array(pairs).T
-    observed = (solved[first] & ~solved[second]).mean(axis=0)
+    observed = ((c[first] > 0) & (c[second] == 0)).mean(axis=0)
     # Equal counts have equal chances, and there are few different ones.
     triples = np.stack([n[first], n[second], c[first] + c[second]]).reshape(3, -1)
     kinds, inverse = np.unique(triples, axis=1, return_inverse=True)
-    chances = lost_by_chance(kinds[0], kinds[1], kinds[2], rule)[inverse.ravel()].reshape(len(first), -1)
+    chances = lost_by_chance(*kinds)[inverse.ravel()].reshape(len(first), -1)
     return np.asarray(observed, dtype=np.float64), chances.mean(axis=0)
 
 
-def _of_path(results: Results, label: str, path: str, rule: SolvedRule) -> list[Forgetting]:
+def _of_path(results: Results, label: str, path: str) -> list[Forgetting]:
     runs = {
         (arm, seed): policies
         for arm in results.titles
@@ -214,44 +158,30 @@ def _of_path(results: Results, label: str, path: str, rule: SolvedRule) -> list[
     # The two arms that the study is about decide at which steps; an ablation without these is left out.
     leading = [set(policies) for (arm, _), policies in runs.items() if arm in results.pair]
     steps = tuple(sorted(set.intersection(*leading))) if leading else ()
-    pairs = _pairs(results, steps, path) if steps else []
+    pairs = list(combinations(range(len(steps)), 2))
     if not pairs:
         return []
     tables: dict[str, dict[int, Floats]] = {}
     for (arm, seed), policies in runs.items():
         if policies.keys() >= set(steps):
-            counts = _counts(results, label, arm, seed, [policies[step] for step in steps])
-            observed, null = lost_and_null(*counts, rule, pairs)
+            counts = results.counts(label, arm, seed, [policies[step] for step in steps])
+            observed, null = lost_and_null(*counts, pairs)
             tables.setdefault(arm, {})[seed] = np.stack([observed, null, observed - null])
-
-    def effects(table: Floats, least: float = -1.0) -> list[Effect]:
-        return crossed_effects(table, within=(least, 1.0), seed=results.resampling)
-
     reference = tables.get(str(results.reference), {})
     rows = []
     for arm, by_seed in tables.items():
         seeds = [seed for seed in results.seeds if seed in by_seed]
         table = np.stack([by_seed[seed] for seed in seeds], axis=1)
-        (share, chance), (excess,) = effects(table[:2], least=0.0), effects(table[2:])
+        share, chance = crossed_effects(table[:2], within=(0.0, 1.0), seed=results.resampling)
+        (excess,) = crossed_effects(table[2:], seed=results.resampling)
         paired = [seed for seed in seeds if seed in reference and arm != results.reference]
-        differences: list[Effect | None] = [None, None, None]
+        less: list[Effect | None] = [None, None, None]
         if paired:
-            differences[:] = effects(np.stack([reference[seed] - by_seed[seed] for seed in paired], axis=1))
-        rows.append(
-            Forgetting(label, arm, path, steps, tuple(seeds), share, chance, excess, differences[0], differences[2],
-                       tuple(paired))
-        )  # fmt: skip
+            differences = np.stack([reference[seed] - by_seed[seed] for seed in paired], axis=1)
+            less[:] = crossed_effects(differences, seed=results.resampling)
+        row = Forgetting(label, arm, path, steps, tuple(seeds), share, chance, excess, less[0], less[2], tuple(paired))
+        rows.append(row)
     return rows
-
-
-def _pairs(results: Results, steps: Sequence[int], path: str) -> list[tuple[int, int]]:
-    """Return the indices of earlier and later policies that a path compares."""
-    pairs = list(combinations(range(len(steps)), 2))
-    if path not in BLOCKS:
-        return pairs
-    phase = results.arm_runs(results.main)[0].config.explore.steps
-    iteration = [(step - 1) // phase for step in steps]
-    return [(i, j) for i, j in pairs if (iteration[i] == iteration[j]) == (path == WITHIN)]
 
 
 def _policies(results: Results, label: str, arm: str, seed: int, path: str) -> dict[int, Policy]:
@@ -261,10 +191,3 @@ def _policies(results: Results, label: str, arm: str, seed: int, path: str) -> d
         return {one.step: one for one in policies if one.kind in ("snapshot", "endpoint")}
     vanilla = results.runs[arm, seed].config.arm == "vanilla-rl"
     return {one.step: one for one in policies if vanilla or one.kind in ("base", "theta")}
-
-
-def _counts(results: Results, label: str, arm: str, seed: int, policies: Sequence[Policy]) -> tuple[Counts, Counts]:
-    """Return samples and correct samples, shape [policies, problems] each."""
-    rows = results.counts(label, arm, seed, policies)
-    n, c = (rows[name].to_numpy(dtype=np.int64).reshape(len(policies), -1) for name in ("n", "c"))
-    return n, c

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rloop_core.evaluation.metrics import Floats, avg_at_k, headline_metrics
+from rloop_core.evaluation.metrics import Counts, Floats, headline_metrics
 from rloop_core.evaluation.outcomes import Outcomes, problem_outcomes, problem_values
 from rloop_core.results.intervals import Effect
 from rloop_core.results.run_reader import UNREADABLE, RunRecord, rl_steps, sample_files, stored_evaluation
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 KINDS = ("base", "snapshot", "endpoint", "theta")
 """Kinds of policies: theta_0, one within an RL phase, the last of vanilla RL, one after RFT."""
 ENDS = ("theta", "endpoint")
-_ROUNDING = 1e-9
 
 
 class Policy(NamedTuple):
@@ -43,8 +42,16 @@ class Policy(NamedTuple):
 
 
 BASE = Policy(0, 0, "base")
-Key = tuple[str, str, int]
-"""A problem set, an arm and a seed."""
+
+
+class Evaluated(NamedTuple):
+    """An evaluation of one policy on one problem set."""
+
+    outcomes: Outcomes
+    files: list[Path]
+    """Parquet files with its samples."""
+    values: dict[str, Floats]
+    """By metric, shape [problems]."""
 
 
 class Side(NamedTuple):
@@ -102,59 +109,62 @@ class Results:
     """Take the last policy of an unfinished run as its final one."""
     snapshots: bool = True
     """Read the policies within RL phases too."""
-    frame: pd.DataFrame = field(init=False)
-    """One row for each arm, seed, set, policy (`step`, `kind`, `policy`) and problem.
-
-    Its counts: `n` samples, `c` correct ones, `truncated` ones, completion `tokens`; and majority@n, nan if not known.
-    """
-    files: dict[tuple[str, str, int, Policy], list[Path]] = field(default_factory=dict, init=False)
-    """Parquet files with a policy's samples."""
     sets: list[str] = field(init=False)
     """Evaluated problem sets, in the config's order."""
     metrics: dict[str, list[str]] = field(default_factory=dict, init=False)
     """avg@n, pass@k with rising k, majority@n, by set."""
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     """Problem ids by set, sorted."""
-    evaluated: dict[Key, list[Policy]] = field(default_factory=dict, init=False)
-    """Evaluated policies in the order of training."""
+    evaluated: dict[tuple[str, str, int], dict[Policy, Evaluated]] = field(default_factory=dict, init=False)
+    """Evaluated policies in the order of training, by set, arm and seed."""
     effects: dict[tuple[str, str], list[Effect]] = field(default_factory=dict, init=False)
     """Means with intervals that were computed once, by set and sides."""
-    _rows: dict[tuple[str, str, int, Policy], pd.DataFrame] = field(default_factory=dict, init=False)
-    """The table's rows of each policy, sorted by problem."""
-    _values: dict[tuple[str, str, int, Policy], dict[str, Floats]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Read every evaluation, and agree on each set's problems and metrics."""
-        import pandas as pd
-
+        """Read every evaluation; policies whose problems or metrics are not a set's usual ones are left out, noted."""
+        config = (self.arm_runs(self.main) or list(self.runs.values()))[0].config.evaluate if self.runs else None
         for (arm, seed), run in self.runs.items():
             for label, policy, outcomes, files in evaluations(run, self.snapshots):
-                self.files[label, arm, seed, policy] = files
-                self._rows[label, arm, seed, policy] = _rows(outcomes, arm=arm, seed=seed, set=label, policy=policy)
-        self.frame = pd.concat(self._rows.values(), ignore_index=True) if self._rows else pd.DataFrame()
+                ks = [k for k in config.of(label).k if 1 < k <= int(outcomes.n.min())] if config else []
+                found = Evaluated(outcomes, files, problem_values(outcomes, ks))
+                self.evaluated.setdefault((label, arm, seed), {})[policy] = found
         labels = dict.fromkeys(source.label for run in self.runs.values() for source in run.config.evaluate.sets)
-        self.sets = [label for label in labels if any(key[0] == label for key in self.files)]
+        self.sets = [label for label in labels if any(key[0] == label for key in self.evaluated)]
         for label in self.sets:
-            self._settle(label)
+            own = {key: policies for key, policies in self.evaluated.items() if key[0] == label}
+            every = [one for policies in own.values() for one in policies.values()]
+            problems = Counter(one.outcomes.problem_ids for one in every).most_common(1)[0][0]
+            usual = Counter(tuple(one.values) for one in every if one.outcomes.problem_ids == problems)
+            self.problems[label], self.metrics[label] = problems, list(usual.most_common(1)[0][0])
+            for (_, arm, seed), policies in own.items():
+                for policy, one in list(policies.items()):
+                    why = "problems" if one.outcomes.problem_ids != problems else "metrics"
+                    if why == "problems" or list(one.values) != self.metrics[label]:
+                        where = f"{self.runs[arm, seed].name}, {policy.label} on {label}"
+                        self.notes.append(f"{where} has other {why} than most: left out.")
+                        del policies[policy]
 
-    def _settle(self, label: str) -> None:
-        """Agree on a set's problems and metrics; policies that do not fit are left out, with a note."""
-        found: dict[tuple[str, int, Policy], tuple[tuple[str, ...], dict[str, Floats]]] = {}
-        config = (self.arm_runs(self.main) or list(self.runs.values()))[0].config.evaluate
-        for (of_set, arm, seed, policy), rows in self._rows.items():
-            if of_set == label:
-                found[arm, seed, policy] = tuple(rows["problem"]), metric_values(rows, config.of(label).k)
-        problems = Counter(ids for ids, _ in found.values()).most_common(1)[0][0]
-        metrics = Counter(tuple(values) for ids, values in found.values() if ids == problems).most_common(1)[0][0]
-        self.problems[label], self.metrics[label] = problems, list(metrics)
-        for (arm, seed, policy), (ids, values) in found.items():
-            if ids == problems and tuple(values) == metrics:
-                self._values[label, arm, seed, policy] = values
-                self.evaluated.setdefault((label, arm, seed), []).append(policy)
-            else:
-                why = "problems" if ids != problems else "metrics"
-                name = self.runs[arm, seed].name
-                self.notes.append(f"{name}, {policy.label} on {label} has other {why} than most: left out.")
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each arm, seed, set, policy (`step`, `kind`, `policy`) and problem.
+
+        Its counts: `n` samples, `c` correct ones, `truncated` ones, completion `tokens`; and the value of each metric.
+        """
+        import pandas as pd
+
+        tables = [
+            pd.DataFrame(
+                {
+                    "arm": arm, "seed": seed, "set": label, "step": policy.step, "kind": policy.kind,
+                    "policy": policy.label, "problem": one.outcomes.problem_ids, "n": one.outcomes.n,
+                    "c": one.outcomes.c, "truncated": one.outcomes.truncated, "tokens": one.outcomes.tokens,
+                    **one.values,
+                }
+            )
+            for (label, arm, seed), policies in self.evaluated.items()
+            for policy, one in policies.items()
+        ]  # fmt: skip
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     @property
     def pair(self) -> tuple[str, ...]:
@@ -209,18 +219,13 @@ class Results:
 
     def values(self, label: str, side: Side, seeds: Sequence[int]) -> dict[str, Floats]:
         """Return a side's values at some of its seeds by metric, shape [seeds, problems]."""
-        tables = [self._values[label, side.arm, seed, side.policies[seed]] for seed in seeds]
+        tables = [self.evaluated[label, side.arm, seed][side.policies[seed]].values for seed in seeds]
         return {metric: np.stack([table[metric] for table in tables]) for metric in self.metrics[label]}
 
-    def means(self, label: str, arm: str, seed: int, policy: Policy) -> dict[str, float]:
-        """Return one policy's mean values by metric."""
-        return {metric: float(own.mean()) for metric, own in self._values[label, arm, seed, policy].items()}
-
-    def counts(self, label: str, arm: str, seed: int, policies: Sequence[Policy]) -> pd.DataFrame:
-        """Return the table's rows of some policies, in their order, problem by problem."""
-        import pandas as pd
-
-        return pd.concat([self._rows[label, arm, seed, one] for one in policies])
+    def counts(self, label: str, arm: str, seed: int, policies: Sequence[Policy]) -> tuple[Counts, Counts]:
+        """Return samples and correct samples of some policies, shape [policies, problems] each."""
+        found = [self.evaluated[label, arm, seed][policy].outcomes for policy in policies]
+        return np.stack([one.n for one in found]), np.stack([one.c for one in found])
 
     def ends(self, label: str) -> list[str]:
         """Return the metrics of headlines on a set: avg@n, and the pass@k of the greatest k where there is one."""
@@ -231,35 +236,21 @@ class Results:
         return [run for run in self.progress if not run.finished]
 
 
-def metric_values(rows: pd.DataFrame, ks: Sequence[int]) -> dict[str, Floats]:
-    """Return the values of each metric for one policy's problems: avg@n, pass@k with rising k from 2, majority@n.
-
-    Args:
-        rows: The policy's rows of the table, sorted by problem.
-        ks: k of pass@k; those above the samples of a problem are left out.
-    """
-    outcomes = Outcomes.from_counts(rows["problem"].tolist(), rows["n"].to_numpy(), rows["c"].to_numpy())
-    values = problem_values(outcomes, [k for k in ks if 1 < k <= int(outcomes.n.min())])
-    if outcomes.n.max() > 1 and rows["majority"].notna().all():
-        values[outcomes.majority_name] = rows["majority"].to_numpy(dtype=np.float64)
-    return values
-
-
 def evaluations(run: RunRecord, snapshots: bool = True) -> Iterator[tuple[str, Policy, Outcomes, list[Path]]]:
     """Yield set, policy, outcomes and sample files of each evaluated policy, set by set in the order of training.
 
-    Policies whose samples cannot be read, or do not give the stored summary, are left out, with a note.
+    Policies whose samples cannot be read are left out, with a note.
     """
     contents = {i: content for i in (BASE_ITERATION, *run.iterations) if (content := stored_evaluation(run, i))}
     for source in run.config.evaluate.sets:
         unusable: dict[str, list[str]] = {}
         for iteration, content in contents.items():
-            for policy, summary, step in _evaluated(run, iteration, content, source.label):
+            for policy, step in _evaluated(run, iteration, content, source.label):
                 if step is not None and not snapshots:
                     continue
                 files = sample_files(run, iteration, source.label, step)
                 try:
-                    outcomes = _checked(summary, files)
+                    outcomes = problem_outcomes(files)
                 except UNREADABLE as error:
                     unusable.setdefault(str(error), []).append(policy.label)
                 else:
@@ -270,39 +261,15 @@ def evaluations(run: RunRecord, snapshots: bool = True) -> Iterator[tuple[str, P
 
 def _evaluated(
     run: RunRecord, iteration: int, content: Mapping[str, Any], label: str
-) -> Iterator[tuple[Policy, dict[str, Any], int | None]]:
-    """Yield an iteration's snapshots by RL step, then its final policy, each with its summary; None is no snapshot."""
+) -> Iterator[tuple[Policy, int | None]]:
+    """Yield an iteration's snapshots with their RL step, then its final policy with None."""
     phase, vanilla = run.config.explore.steps, run.config.arm == "vanilla-rl"
-    for step, summaries in sorted((int(step), summaries) for step, summaries in content["snapshots"].items()):
+    for step, sets in sorted(content["snapshots"].items()):
         # The endpoint of vanilla RL is its last snapshot, sampled a second time: one policy counts once.
-        if label in summaries and not (vanilla and step == phase):
+        if label in sets and not (vanilla and step == phase):
             total = iteration * phase + step
-            yield Policy(total, KINDS.index("snapshot"), f"step {total}"), summaries[label], step
+            yield Policy(total, KINDS.index("snapshot"), f"step {total}"), step
     if label in content["sets"]:
         kind = "base" if iteration == BASE_ITERATION else "endpoint" if vanilla else "theta"
         name = f"step {phase}" if kind == "endpoint" else run.policy_name(iteration)
-        yield Policy((iteration + 1) * phase, KINDS.index(kind), name), content["sets"][label], None
-
-
-def _checked(summary: Mapping[str, Any], files: Sequence[Path]) -> Outcomes:
-    """Return the samples' outcomes; raise one of `UNREADABLE` if they do not give the stored summary."""
-    outcomes = problem_outcomes(files)
-    stored = summary.get(outcomes.avg_name, {}).get("value")
-    counted = float(avg_at_k(outcomes.n, outcomes.c).mean())
-    if stored is None or abs(stored - counted) > _ROUNDING:
-        claim = "has none" if stored is None else f"says {stored:.4f}"
-        raise ValueError(f"the samples give {outcomes.avg_name} = {counted:.4f} and the stored summary {claim}")
-    return outcomes
-
-
-def _rows(outcomes: Outcomes, *, arm: str, seed: int, set: str, policy: Policy) -> pd.DataFrame:
-    import pandas as pd
-
-    voted = outcomes.wrong is not None and outcomes.n.max() > 1
-    return pd.DataFrame(
-        {
-            "arm": arm, "seed": seed, "set": set, "step": policy.step, "kind": policy.kind, "policy": policy.label,
-            "problem": outcomes.problem_ids, "n": outcomes.n, "c": outcomes.c, "truncated": outcomes.truncated,
-            "tokens": outcomes.tokens, "majority": outcomes.majority() if voted else np.nan,
-        }
-    )  # fmt: skip
+        yield Policy((iteration + 1) * phase, KINDS.index(kind), name), None

@@ -10,7 +10,6 @@ either end: in simulations of 24 kinds of studies it covers about 94 to 96 % (92
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,28 +26,21 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A mean with its 95 % interval.
-
-    Attributes:
-        value: The mean over seeds and problems.
-        low, high: The interval; None where a single seed leaves nothing to compute it from.
-        crossed: The pigeonhole bootstrap alone; None for a quantity that has one value a seed.
-        seeds: Student's t over the seeds alone; None for a single seed.
-        by_seed: Each seed's own value, in the order of the seeds.
-    """
+    """A mean over seeds and problems with its 95 % interval."""
 
     value: float
-    low: float | None
-    high: float | None
-    crossed: Range | None
+    low: float
+    high: float
+    crossed: Range
+    """The pigeonhole bootstrap alone."""
     seeds: Range | None
+    """Student's t over the seeds alone; None for a single seed."""
     by_seed: tuple[float, ...]
+    """Each seed's own value, in the order of the seeds."""
 
     @property
     def sign(self) -> int:
-        """Return 1 if the interval lies above zero, -1 if below, 0 if it holds zero or there is none."""
-        if self.low is None or self.high is None:
-            return 0
+        """Return 1 if the interval lies above zero, -1 if below, 0 if it holds zero."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 
@@ -86,20 +78,6 @@ def crossed_effects(
         low, high = max(min(low for low, _ in both), within[0]), min(max(high for _, high in both), within[1])
         effects.append(Effect(float(by_seed.mean()), low, high, crossed, over_seeds, tuple(by_seed.tolist())))
     return effects
-
-
-def seed_effect(values: Sequence[float]) -> Effect:
-    """Return the mean of one value for each seed with Student's t interval, which takes two seeds.
-
-    Raises:
-        StageError: No seed.
-    """
-    by_seed = np.asarray(values, dtype=np.float64)
-    if not by_seed.size:
-        raise StageError("an effect needs at least one seed", field="study")
-    over_seeds = _student(by_seed)
-    low, high = over_seeds or (None, None)
-    return Effect(float(by_seed.mean()), low, high, None, over_seeds, tuple(by_seed.tolist()))
 
 
 def _student(by_seed: Floats) -> Range | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,21 +14,20 @@ from rloop_core import __version__
 from rloop_core.config.base import Section
 from rloop_core.errors import StoreError
 from rloop_core.printable import visible
-from rloop_core.results import bars, curves, matrices
+from rloop_core.results import curves, matrices
 from rloop_core.results.claims import OUTCOMES
 from rloop_core.results.comparability import config_differences
-from rloop_core.results.compute import compute_cells
-from rloop_core.results.findings import Experts, Report, pair_report, run_report, study_report
-from rloop_core.results.forgetting import PATHS, forgetting_table
+from rloop_core.results.findings import Report, pair_report, run_report, study_report
+from rloop_core.results.forgetting import PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.study_config import StudyConfig
-from rloop_core.results.table import AVERAGE, chosen_on, rows_table, values_table
+from rloop_core.results.table import AVERAGE, rows_table, values_table
 from rloop_core.results.tables import Table, difference_name, duration, points, share, size
 from rloop_core.store import Store, fingerprint
 
 REPORT_FILE, STUDY_FILE = "report.html", "study.html"
-_LARGE_SVG = 250_000
+_PAPER = ("figure-1-reward", "figure-5c-entropy", "figure-6-gradients")
 
 
 def write_report(
@@ -41,7 +37,7 @@ def write_report(
     cache: Path,
     *,
     keep_current: bool = False,
-    **options: Any,
+    force: bool = False,
 ) -> tuple[Path, Report | None]:
     """Report on a run, or on a run against its control.
 
@@ -52,39 +48,34 @@ def write_report(
             if the store is remote.
         cache: Folder for copies of files of remote stores.
         keep_current: Leave a report of one run alone that shows these very artifacts already.
-        options: Of `pair_report`.
+        force: Compare runs that are not comparable.
 
     Returns:
         The page, and the report; None if the page was left alone.
 
     Raises:
-        ConfigError: The two runs are not comparable, or an option is impossible.
+        ConfigError: The two runs are not comparable.
         StoreError: There is no such run, or the folder cannot be written.
     """
     records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
     names = [record.name for record in records]
-    if out is None:
-        local = store.is_local
-        out = store.local_path("/".join([names[0], "-".join(["report", *names[1:]])])) if local else None
-        out = out or Path(".rloop/reports") / "+".join(names)
-    content = content_key(records)
+    if out is None and store.is_local:
+        out = store.local_path("/".join([names[0], "-".join(["report", *names[1:]])]))
+    out = out or Path(".rloop/reports") / "+".join(names)
+    content = _content_key(records)
     if keep_current and _shows(out / REPORT_FILE, content):
         return out / REPORT_FILE, None
-    report = run_report(records[0]) if len(records) == 1 else pair_report((records[0], records[1]), **options)
+    report = run_report(records[0]) if len(records) == 1 else pair_report(records[0], records[1], force)
     return write_page(report, out, REPORT_FILE, content), report
 
 
-def write_study(
-    study: StudyConfig, store: Store, out: Path, cache: Path, *, solved: str = "any"
-) -> tuple[Path, Report]:
+def write_study(study: StudyConfig, store: Store, out: Path, cache: Path) -> tuple[Path, Report]:
     """Report on a study's runs, as far as they have come; see `study_report`.
 
     Raises:
-        ConfigError: There is no such rule.
         StoreError: The store cannot be read, or the folder cannot be written.
     """
-    with _writable_folder(out):
-        report = study_report(study, store, cache, solved)
+    report = study_report(study, store, cache)
     return write_page(report, out, STUDY_FILE), report
 
 
@@ -94,60 +85,37 @@ def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:
     Raises:
         StoreError: The folder, or a file in it, cannot be written.
     """
-    with _writable_folder(out):
-        pictures = draw(report)
-        for picture in (one for group in pictures.values() for one in group):
-            picture.write(out)
-        for table in tables_of(report):
+    pictures = draw(report)
+    drawn = [one for group in pictures.values() for one in group]
+    text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for picture in drawn:
+            (out / f"{picture.name}.png").write_bytes(picture.png)
+        for table in [*tables_of(report), *(picture.table for picture in drawn)]:
             (out / f"{table.name}.csv").write_text(table.to_csv(), encoding="utf-8")
-        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (out / name).with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
         (out / name).write_text(render(report, pictures, content), encoding="utf-8")
+    except OSError as error:
+        fix = "name a writable folder with --out"
+        raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
     return out / name
 
 
-def content_key(runs: Sequence[RunRecord]) -> str:
-    """Return a hash of everything that a report of these runs is made from."""
-    parts = [
-        {
-            "run": run.name,
-            "config": run.config.model_dump(mode="json"),
-            "notes": run.notes,
-            "artifacts": [[made.folder, made.digest, made.fingerprint, made.created_at]
-                          for made in run.manifests.values()],
-        }
-        for run in runs
-    ]  # fmt: skip
-    return fingerprint({"rloop": __version__, "runs": parts})
-
-
 def draw(report: Report) -> dict[str, list[Picture]]:
-    """Draw every figure that there are numbers for, by section of the page; a study has those of all its seeds."""
-    results, steps, table = report.results, report.steps, report.table
-    snapshots = results.reference or any(policy.kind == "snapshot" for *_, policy in results.files)
-    more = ("figure-5c-entropy", "figure-6-gradients") if results.reference else ("health",)
-    if report.study:
-        reference = results.titles[str(results.reference)]
-        found: dict[str, list[Picture | None]] = {
-            "curves": [
-                curves.curves(results, steps),
-                bars.differences(results, table.differences, "differences", f"Against {reference}"),
-                curves.step_curves(results, "figure-1-reward"),
-            ],
-            "ablations": [
-                bars.differences(results, table.ablations, "ablations", f"Against {results.titles[results.main]}")
-            ],
-        }
-    else:
-        found = {
-            "curves": [curves.by_iteration(results, steps), curves.curves(results, steps) if snapshots else None],
-            "training": [
-                curves.overfitting(results, steps),
-                *(curves.step_curves(results, name) for name in ("figure-1-reward", *more)),
-            ],
-            "forgetting": [one for index, label in enumerate(report.moved) for one in _of_set(report, index, label)],
-            "experts": [one for index, own in enumerate(report.experts) for one in _experts(own, index)],
-        }
+    """Draw every figure that there are numbers for, by section of the page."""
+    results, steps = report.results, report.steps
+    snapshots = results.reference or any(one.kind == "snapshot" for own in results.evaluated.values() for one in own)
+    training = _PAPER if results.reference else ("training",)
+    found: dict[str, list[Picture | None]] = {
+        "curves": [
+            None if report.study else curves.policy_curves(results, steps, iterations=True),
+            curves.policy_curves(results, steps) if snapshots else None,
+        ],
+        "training": [curves.step_curves(results, name) for name in training],
+        "forgetting": [one for index, label in enumerate(report.moved) for one in _of_set(report, index, label)],
+        "experts": [curves.success_rate_figure(*own) for own in report.success_rates],
+    }
     return {section: [one for one in pictures if one] for section, pictures in found.items()}
 
 
@@ -162,13 +130,6 @@ def _of_set(report: Report, index: int, label: str) -> list[Picture | None]:
     ]
 
 
-def _experts(own: Experts, index: int) -> list[Picture | None]:
-    """Draw the filter's ledgers and the success rates of a run; a second run's have names of their own."""
-    drawn = (bars.funnel(own.ledgers), bars.success_rates(own.success_rates, own.threshold))
-    prefix = f"arm-{index:02d}-" if index else ""
-    return [one and replace(one, name=f"{prefix}{one.name}", title=f"{one.title}: {own.run}") for one in drawn]
-
-
 def tables_of(report: Report) -> list[Table]:
     """Return the tables that lie beside the page; those without rows are left out."""
     results = report.results
@@ -179,18 +140,19 @@ def tables_of(report: Report) -> list[Table]:
         values_table(results),
         forgetting_table(results.titles, report.forgetting),
         report.compute,
-        artifact_table(results.runs.values()),
+        Table("filter", ("run", "iteration", "step", "trajectories", "problems"), tuple(report.ledger)),
+        _artifact_table(report),
     )
     return [table for table in tables if table.rows]
 
 
-def artifact_table(runs: Iterable[RunRecord]) -> Table:
+def _artifact_table(report: Report) -> Table:
     """Return one row an artifact: its digests, what it was made from, its time and size."""
     rows = [
         (run.name, iteration, stage, made.digest, made.fingerprint,
          " ".join(entry.digest[:12] for entry in made.inputs), made.seed, made.seconds,
          sum(file.bytes for file in made.files), made.created_at, made.reason)
-        for run in runs
+        for run in report.results.runs.values()
         for (iteration, stage), made in run.manifests.items()
     ]  # fmt: skip
     columns = ("run", "iteration", "stage", "digest", "fingerprint", "inputs", "seed", "seconds", "bytes", "created_at",
@@ -204,6 +166,12 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
     runs = list(results.runs.values())
     made = [manifest.created_at for run in runs for manifest in run.manifests.values()]
     last = max((datetime.fromisoformat(one).astimezone(UTC) for one in made), default=None)
+    forgetting: dict[tuple[str, str], list[Forgetting]] = {}
+    for row in report.forgetting:
+        forgetting.setdefault((row.set, row.path), []).append(row)
+    configs: dict[str, Section] = (
+        {report.title: report.study} if report.study else {run.name: run.config for run in runs}
+    )
     return fill_template(
         "page.html.j2",
         report=report,
@@ -214,18 +182,16 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         reference=results.titles[results.reference] if results.reference else "",
         main=results.titles[results.main],
         blocks=[_block(report, label) for label in table.policies if table.policies[label]],
-        hindsight=any(row.kind == "hindsight" for row in table.rows()) and chosen_on(results)[2],
         one_seed=max((len(row.seeds) for row in table.rows()), default=0) == 1,
         updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
         progress={(run.arm, run.seed): run.state for run in results.progress} if results.missing() else {},
         pictures=pictures,
         outcomes=[(name, [one for one in report.claims if one.outcome == name]) for name in OUTCOMES],
-        forgetting=_forgetting(report),
-        compute=compute_cells(report.compute),
+        forgetting=forgetting,
+        paths=PATHS,
         differing=config_differences(runs[0], runs[1]) if report.study is None and len(runs) == 2 else [],
-        artifacts=artifact_table(runs).to_dicts(),
-        sampled_by=[(run.name, run.sampled_by) for run in runs if run.sampled_by],
-        configs=_configs(report),
+        artifacts=_artifact_table(report).to_dicts(),
+        configs=[(name, _as_yaml(config)) for name, config in configs.items()],
     )
 
 
@@ -239,25 +205,9 @@ def _block(report: Report, label: str) -> dict[str, Any]:
     return {"label": label, "metrics": metrics, "rows": rows, "problems": rows[0].problems, "average": label == AVERAGE}
 
 
-def _forgetting(report: Report) -> list[dict[str, Any]]:
-    """Return a block a set and path, with a row an arm."""
-    blocks: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in report.forgetting:
-        empty = {"path": row.path, "about": PATHS[row.path], "set": row.set, "rows": [], "steps": row.steps}
-        blocks.setdefault((row.set, row.path), empty)["rows"].append(row)
-    return list(blocks.values())
-
-
-def _configs(report: Report) -> list[tuple[str, str]]:
-    """Return the study's config, or each run's, as YAML."""
-    runs = report.results.runs.values()
-    configs: dict[str, Section] = {run.name: run.config for run in runs}
-    if report.study:
-        configs = {report.title: report.study}
-    return [
-        (name, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
-        for name, config in configs.items()
-    ]
+def _as_yaml(config: Section) -> str:
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return text
 
 
 def fill_template(name: str, **values: Any) -> str:
@@ -272,14 +222,7 @@ def fill_template(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "capitalised": lambda text: text[:1].upper() + text[1:],
-        "share": share,
-        "points": points,
-        "seconds": duration,
-        "size": size,
-        "image_uri": image_uri,
-    }
+    environment.filters |= {"share": share, "points": points, "seconds": duration, "size": size}
     page: str = environment.get_template(name).render(version=__version__, **values)
     return page
 
@@ -289,28 +232,14 @@ def _visible(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def image_uri(figure: Picture) -> str:
-    """Return the figure as SVG, or as PNG if that is much smaller: thousands of points make an SVG large."""
-    if len(figure.svg) > _LARGE_SVG and len(figure.svg) > 2 * len(figure.png):
-        kind, content = "png", figure.png
-    else:
-        kind, content = "svg+xml", figure.svg
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-@contextmanager
-def _writable_folder(out: Path) -> Iterator[None]:
-    """Make a folder before the work that fills it, so that a bad one is known at once.
-
-    Raises:
-        StoreError: The folder, or a file in it, cannot be written.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        fix = "name a writable folder with --out"
-        raise StoreError(f"cannot be written: {error.strerror or error}", field=str(out), fix=fix) from error
+def _content_key(runs: Sequence[RunRecord]) -> str:
+    """Return a hash of everything that a report of these runs is made from."""
+    parts = [
+        [run.name, run.config.model_dump(mode="json"), run.notes,
+         [[made.folder, made.digest, made.fingerprint, made.created_at] for made in run.manifests.values()]]
+        for run in runs
+    ]  # fmt: skip
+    return fingerprint({"rloop": __version__, "runs": parts})
 
 
 def _shows(page: Path, content: str) -> bool:

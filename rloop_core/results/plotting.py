@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from rloop_core.results.tables import Table
@@ -36,6 +36,7 @@ _STYLE = {
     "svg.hashsalt": "rloop",
 }
 
+_LARGE_SVG = 250_000
 _lock = threading.RLock()
 
 P = ParamSpec("P")
@@ -71,10 +72,13 @@ class Picture:
         """The PNG, rendered when it is first asked for: the UI shows the SVG alone."""
         return _rendered(self.figure, format="png", dpi=150, metadata={"Software": None})
 
-    def write(self, folder: Path, prefix: str = "") -> None:
-        """Write `<prefix><name>.png` and `.csv`."""
-        (folder / f"{prefix}{self.name}.png").write_bytes(self.png)
-        (folder / f"{prefix}{self.name}.csv").write_text(self.table.to_csv(), encoding="utf-8")
+    @property
+    def uri(self) -> str:
+        """The figure for a page as SVG, or as PNG if that is much smaller: thousands of points make an SVG large."""
+        kind, content = "svg+xml", self.svg
+        if len(self.svg) > _LARGE_SVG and len(self.svg) > 2 * len(self.png):
+            kind, content = "png", self.png
+        return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def panels(
@@ -113,12 +117,6 @@ def _rendered(figure: Any, **options: Any) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, **options)
     return out.getvalue()
-
-
-def add_legend(figure: Any, axis: Any, columns: int = 2) -> None:
-    """Place the legend of one axis above the figure."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
 
 
 def percent_axis(axis: Any, which: str = "y") -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rloop_core.results.run_reader import theta_name
 from rloop_core.results.tables import duration as duration
 from rloop_core.runtime.events import Event
 from rloop_core.stages.registry import STAGES
@@ -52,7 +53,7 @@ class LineWatcher:
         self.say(f"{stage_label(*key)}: started ({note or 'not in the store yet'})")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
-        """Write the position unless the last line is too recent."""
+        """Say the position unless the last line is too recent."""
         now = time.monotonic()
         if now - self._last_line.get(key, 0.0) >= self._seconds:
             self._last_line[key] = now
@@ -65,8 +66,6 @@ class LineWatcher:
 
 def stage_label(stage: str, iteration: int) -> str:
     """Return the name of a stage in lists: "explore 0", "evaluate base", "evaluate theta_1", "preflight"."""
-    from rloop_core.results.run_reader import theta_name
-
     if stage in ("run", "preflight"):
         return stage
     return f"{stage} {theta_name(iteration) if stage == 'evaluate' else iteration}"
@@ -80,18 +79,11 @@ def event_text(status: str, text: str, seconds: float | None) -> str:
 
 def position_text(key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> str:
     """Return a stage's position and the figures of its last step: "RL step 3/20, reward +0.50, accuracy 75%"."""
-    position = f"{done / total:.0%}" if total else ""
-    if key[0] == "explore":
-        position = f"RL step {done:.0f}/{total:.0f}"
-    return ", ".join(part for part in (position, _step_text(metrics)) if part)
-
-
-def _step_text(metrics: Mapping[str, Any]) -> str:
-    """The figures of one RL step or update."""
+    position = f"RL step {done:.0f}/{total:.0f}" if key[0] == "explore" else f"{done / total:.0%}" if total else ""
     columns = (("reward", "{:+.2f}"), ("accuracy", "{:.0%}"), ("entropy", "{:.2f}"), ("loss", "{:.4f}"))
     figures = [f"{name} {form.format(metrics[name])}" for name, form in columns if metrics.get(name) is not None]
     drift = [f"drift {metrics['drift']:.3f}"] if metrics.get("drift") is not None else []
-    return ", ".join((figures if len(figures) < 4 else figures[:3]) + drift)
+    return ", ".join([*filter(None, [position]), *figures[:3], *drift])
 
 
 def result_text(stage: str, metrics: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import stage_name
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
+from rloop_core.training.metrics_log import read_rows
 from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
@@ -49,31 +50,13 @@ class RunRecord:
     _files: dict[tuple[int, str, str], list[Path]] = field(default_factory=dict, repr=False)
 
     @property
-    def versions(self) -> dict[str, set[str]]:
-        """Versions of each package that its artifacts were made with."""
-        versions: dict[str, set[str]] = {}
-        for manifest in self.manifests.values():
-            for name, version in manifest.versions.items():
-                if name != SAMPLED_BY:
-                    versions.setdefault(name, set()).add(version)
-        return versions
-
-    @property
-    def engines(self) -> dict[str, str]:
-        """The engine that sampled each stage's completions, if its manifests name one; several if it has changed."""
-        engines: dict[str, set[str]] = {}
-        for (_, stage), manifest in self.manifests.items():
-            if SAMPLED_BY in manifest.versions:
-                engines.setdefault(stage, set()).add(manifest.versions[SAMPLED_BY])
-        return {stage: " and ".join(sorted(names)) for stage, names in sorted(engines.items())}
-
-    @property
     def sampled_by(self) -> str:
-        """The engines in words: "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"."""
-        stages: dict[str, list[str]] = {}
-        for stage, engine in self.engines.items():
-            stages.setdefault(engine, []).append(stage)
-        return "; ".join(f"{engine} ({', '.join(names)})" for engine, names in stages.items())
+        """The engines of its manifests: "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"."""
+        stages: dict[str, set[str]] = {}
+        for (_, stage), manifest in self.manifests.items():
+            if engine := manifest.versions.get(SAMPLED_BY):
+                stages.setdefault(engine, set()).add(stage)
+        return "; ".join(f"{engine} ({', '.join(sorted(names))})" for engine, names in stages.items())
 
     @property
     def iterations(self) -> list[int]:
@@ -84,10 +67,6 @@ class RunRecord:
     def total_steps(self) -> int:
         """RL steps that the config asks for."""
         return self.config.iterations * self.config.explore.steps
-
-    def manifest(self, iteration: int, stage: str) -> Manifest | None:
-        """Return the stage's manifest, None if there is no artifact."""
-        return self.manifests.get((iteration, stage))
 
     def policy_name(self, iteration: int) -> str:
         """Return the name of an iteration's last policy: "theta_1"; "base" for -1; in vanilla RL "RL step 600"."""
@@ -101,7 +80,7 @@ class RunRecord:
         Only these files are fetched: a report must not move a policy's weights. If one is damaged or cannot be had, the
         list is empty and there is a note.
         """
-        manifest = self.manifest(iteration, stage)
+        manifest = self.manifests.get((iteration, stage))
         if manifest is None:
             return []
         if (iteration, stage, prefix) in self._files:
@@ -118,20 +97,15 @@ class RunRecord:
             self._files[iteration, stage, prefix] = paths
         return paths
 
-    def file(self, iteration: int, stage: str, name: str) -> Path | None:
-        """Return one file as `files` does; None, with a note, if the artifact lacks it."""
-        paths = self.files(iteration, stage, name)
-        manifest = self.manifest(iteration, stage)
-        if manifest and all(entry.path != name for entry in manifest.files):
-            self.note(f"{stage_name(iteration, stage)} holds no {name}.")
-        return paths[0] if paths else None
-
     def parse(self, iteration: int, stage: str, name: str, parser: Callable[[Path], T], default: T) -> T:
         """Return what `parser` makes of one file; `default`, with a note, if the file cannot be had or read."""
-        path = self.file(iteration, stage, name)
-        if path is None:
+        manifest = self.manifests.get((iteration, stage))
+        if manifest and all(entry.path != name for entry in manifest.files):
+            self.note(f"{stage_name(iteration, stage)} holds no {name}.")
+        paths = self.files(iteration, stage, name)
+        if not paths:
             return default
-        return self.read(f"{name} of {stage_name(iteration, stage)}", partial(parser, path), default)
+        return self.read(f"{name} of {stage_name(iteration, stage)}", partial(parser, paths[0]), default)
 
     def read(self, what: str, reader: Callable[[], T], default: T) -> T:
         """Return what `reader` returns; `default`, with a note, if a file is not what it should be."""
@@ -172,22 +146,15 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
         run.incomplete = f"The run is not complete: {', '.join(missing[:6])}{more} not in the store yet."
         run.note(run.incomplete)
-    if sentence := _starved(run):
-        run.note(sentence)
-    return run
-
-
-def _starved(run: RunRecord) -> str | None:
-    """Return a sentence about the iterations whose expert set was too small to move the policy, None without any."""
     short = [
         f"iteration {iteration} made {made.counts['updates']} updates on {made.counts['trajectories']} trajectories"
-        for iteration in run.iterations
-        if (made := run.manifest(iteration, "rft")) and made.counts.get("updates", FEW_UPDATES) < FEW_UPDATES
+        for (iteration, stage), made in run.manifests.items()
+        if stage == "rft" and made.counts.get("updates", FEW_UPDATES) < FEW_UPDATES
     ]
-    if not short:
-        return None
-    fix = "let the threshold widen (filter.on_empty: widen, filter.at_least) or lower rft.batch_trajectories"
-    return f"Fine-tuning was too short to move the policy: {'; '.join(short)}. Fix: {fix}."
+    if short:
+        fix = "let the threshold widen (filter.on_empty: widen, filter.at_least) or lower rft.batch_trajectories"
+        run.note(f"Fine-tuning was too short to move the policy: {'; '.join(short)}. Fix: {fix}.")
+    return run
 
 
 def theta_name(iteration: int) -> str:
@@ -197,7 +164,6 @@ def theta_name(iteration: int) -> str:
 
 def rl_steps(run: RunRecord) -> list[dict[str, Any]]:
     """Return explore's metrics, one row an RL step, with `iteration` and `total_step` (RL steps in all iterations)."""
-    from rloop_core.training.metrics_log import read_rows
 
     def steps(iteration: int, path: Path) -> list[dict[str, Any]]:
         before = iteration * run.config.explore.steps
@@ -207,35 +173,29 @@ def rl_steps(run: RunRecord) -> list[dict[str, Any]]:
     return [row for i in run.iterations for row in run.parse(i, "explore", STEPS_FILE, partial(steps, i), none)]
 
 
-def ledgers(run: RunRecord) -> dict[int, dict[str, Any]]:
-    """Return the filter's report by iteration: status, threshold, ledger of trajectories and problems left."""
+def ledgers(run: RunRecord) -> list[tuple[str, int, str, int, int]]:
+    """Return (run, iteration, step of the filter, trajectories left, problems left) of every iteration."""
 
-    def ledger(path: Path) -> dict[str, Any] | None:
-        content: dict[str, Any] = parse_json(path.read_bytes())
-        rows = [{name: row[name] for name in ("step", "trajectories", "problems")} for row in content["ledger"]]
-        return {**content, "ledger": rows}
+    def ledger(path: Path) -> list[tuple[str, int, int]]:
+        rows = parse_json(path.read_bytes())["ledger"]
+        return [(str(row["step"]), int(row["trajectories"]), int(row["problems"])) for row in rows]
 
-    reports = {iteration: run.parse(iteration, "filter", LEDGER_FILE, ledger, None) for iteration in run.iterations}
-    return {iteration: report for iteration, report in reports.items() if report is not None}
+    none: list[tuple[str, int, int]] = []
+    return [(run.name, i, *row) for i in run.iterations for row in run.parse(i, "filter", LEDGER_FILE, ledger, none)]
 
 
-def success_counts(run: RunRecord, iteration: int) -> dict[str, tuple[int, int]]:
-    """Return correct rollouts and attempts of every training problem over one RL phase, by its id."""
+def success_rates(run: RunRecord) -> dict[int, list[float]]:
+    """Return the success rates of the training problems over each RL phase, by iteration."""
 
-    def counts(path: Path) -> dict[str, tuple[int, int]]:
+    def rates(path: Path) -> list[float]:
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path, columns=["problem_id", "correct", "attempts"])
+        table = pq.read_table(path, columns=["correct", "attempts"])
         rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
-        return {problem: (correct, attempts) for problem, correct, attempts in rows if attempts}
+        return [correct / attempts for correct, attempts in rows if attempts]
 
-    return run.parse(iteration, "harvest", RATES_FILE, counts, {})
-
-
-def success_rate_lists(run: RunRecord) -> dict[int, list[float]]:
-    """Return the success rates of all training problems, by iteration."""
-    by_iteration = {iteration: success_counts(run, iteration).values() for iteration in run.iterations}
-    return {iteration: [correct / attempts for correct, attempts in rows] for iteration, rows in by_iteration.items()}
+    none: list[float] = []
+    return {i: found for i in run.iterations if (found := run.parse(i, "harvest", RATES_FILE, rates, none))}
 
 
 def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
@@ -244,16 +204,10 @@ def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
     ``{"sets": {label: summary}, "folders": {label: folder}, "snapshots": {RL step: {label: summary}}}``
     """
 
-    def summaries(sets: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        return {label: {**summary, "problems": int(summary["problems"])} for label, summary in sets.items()}
-
     def evaluation(path: Path) -> dict[str, Any] | None:
         content = parse_json(path.read_bytes())
-        return {
-            "sets": summaries(content["sets"]),
-            "folders": {label: str(folder) for label, folder in content["folders"].items()},
-            "snapshots": {str(int(step)): summaries(sets) for step, sets in content.get("snapshots", {}).items()},
-        }
+        snapshots = {int(step): dict(sets) for step, sets in content.get("snapshots", {}).items()}
+        return {"sets": dict(content["sets"]), "folders": dict(content["folders"]), "snapshots": snapshots}
 
     return run.parse(iteration, "evaluate", METRICS_FILE, evaluation, None)
 
@@ -261,8 +215,8 @@ def stored_evaluation(run: RunRecord, iteration: int) -> dict[str, Any] | None:
 def sample_files(run: RunRecord, iteration: int, label: str, step: int | None = None) -> list[Path]:
     """Return the parquet files with an evaluation's samples on one set; of explore's snapshot at `step` if given."""
     content = stored_evaluation(run, iteration)
-    folder = content["folders"].get(label) if content else None
-    if not folder:
+    if not content or label not in content["folders"]:
         return []
+    folder = content["folders"][label]
     prefix = f"{folder}/" if step is None else f"step-{step:06d}/{folder}/"
     return [path for path in run.files(iteration, "evaluate", prefix) if path.suffix == ".parquet"]

@@ -8,19 +8,19 @@ from typing import Any
 from rloop_core.errors import RLoopError
 from rloop_core.results.progress import result_text
 from rloop_core.results.run_reader import RunRecord, read_run
-from rloop_core.results.selection import read_selected
 from rloop_core.stages.identity import Standing, judge
 from rloop_core.stages.inputs import Place, RecordedInputs
 from rloop_core.stages.run_record import runs_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store, stage_folder
 from rloop_core.store.lease import holder_in_words, holder_is_gone, holder_is_here, read_holder
+from rloop_core.training.metrics_log import read_rows
 
 STATES = ("done", "running", "interrupted", "changed", "missing")
 
 
 def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
-    """Return each stage with its state, seconds and result, the holder of the run, and the selected checkpoint.
+    """Return each stage with its state, seconds and result, and the holder of the run.
 
     A stage is `done` if the next start with the recorded config finds it by its fingerprint, provided that theta_0 and
     the problem sets are as they were.
@@ -38,7 +38,6 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
     holder, alive = _holder(store, name)
     scratch = StageRunner(run.config, store, None).scratch()
     stages = [_stage(run, place, standing, scratch, alive) for place, standing in standings.items()]
-    chosen = read_selected(run)
     return {
         "run": name,
         "store": store.uri,
@@ -48,8 +47,6 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
         "holder": holder,
         "stages": stages,
         "sampled_by": run.sampled_by,
-        "selected": chosen.to_dict() if chosen else None,
-        "selected_in_words": chosen.sentence() if chosen else "",
         "notes": [note for note in run.notes if note != run.incomplete],
     }
 
@@ -78,27 +75,17 @@ def _stage(run: RunRecord, place: Place, standing: Standing, scratch: Path, aliv
     work = scratch / stage_folder(run.name, iteration, stage)
     started = next((folder for folder in sorted(work.glob("*")) if folder.is_dir()), None) if work.is_dir() else None
     if manifest is not None and standing.state == "done":
-        result = {
-            "metrics": manifest.metrics,
-            "result": result_text(stage, manifest.metrics),
-            "reason": manifest.reason,
-        }
-        return {**row, "state": "done", "seconds": manifest.seconds, "digest": manifest.digest, **result}
+        made = {"seconds": manifest.seconds, "digest": manifest.digest, "metrics": manifest.metrics}
+        result = result_text(stage, manifest.metrics)
+        return {**row, "state": "done", "result": result, "reason": manifest.reason, **made}
     if started is not None:
-        return {**row, "state": "running" if alive else "interrupted", "result": _steps(run, stage, started)}
+        rows = read_rows(started / "metrics.jsonl") if stage == "explore" else []
+        steps = f"RL step {len(rows)} of {run.config.explore.steps}" if stage == "explore" else ""
+        reward = f", reward {rows[-1]['reward']:+.2f}" if rows else ""
+        return {**row, "state": "running" if alive else "interrupted", "result": steps + reward}
     if manifest is not None:
         return {**row, "state": "changed", "digest": manifest.digest, "result": reason}
     return {**row, "state": "missing"}
-
-
-def _steps(run: RunRecord, stage: str, work: Path) -> str:
-    from rloop_core.training.metrics_log import read_rows
-
-    if stage != "explore":
-        return ""
-    rows = read_rows(work / "metrics.jsonl")
-    reward = f", reward {rows[-1]['reward']:+.2f}" if rows else ""
-    return f"RL step {len(rows)} of {run.config.explore.steps}{reward}"
 
 
 def _holder(store: Store, name: str) -> tuple[str, bool | None]:

@@ -16,7 +16,6 @@ from rloop_core.config.loading import assign, make_config, read_mapping, validat
 from rloop_core.errors import ConfigError
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
-_SEED = "{seed}"
 
 
 class ArmConfig(Section):
@@ -102,20 +101,14 @@ def part_of(study: StudyConfig, seeds: Collection[int] = (), arms: Collection[st
     Raises:
         ConfigError: There is no such seed or arm, or a compared arm is left out.
     """
-    for field, asked, known in (("seeds", seeds, study.seeds), ("arms", arms, study.arms)):
-        unknown = [str(name) for name in asked if name not in known]
-        if unknown:
+    for field, asked, known in (("seeds", seeds, study.seeds), ("arms", arms, tuple(study.arms))):
+        if unknown := set(map(str, asked)) - set(map(str, known)):
             fix = f"choose among {', '.join(map(str, known))}"
-            raise ConfigError(f"the study has no {', '.join(unknown)}", field=field, fix=fix)
-    needed = [arm for arm in (study.main, study.reference) if arms and arm not in arms]
-    if needed:
-        raise ConfigError(f"{' and '.join(needed)} cannot be left out", field="arms", fix="add it")
-    return study.model_copy(
-        update={
-            "seeds": tuple(seed for seed in study.seeds if not seeds or seed in seeds),
-            "arms": {name: arm for name, arm in study.arms.items() if not arms or name in arms},
-        }
-    )
+            raise ConfigError(f"the study has no {', '.join(sorted(unknown))}", field=field, fix=fix)
+    if arms and (needed := {study.main, study.reference} - set(arms)):
+        raise ConfigError(f"{' and '.join(sorted(needed))} cannot be left out", field="arms", fix="add it")
+    kept = {name: arm for name, arm in study.arms.items() if not arms or name in arms}
+    return study.model_copy(update={"seeds": tuple(s for s in study.seeds if not seeds or s in seeds), "arms": kept})
 
 
 def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
@@ -134,10 +127,8 @@ def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
 def _config(study: StudyConfig, arm: str, seed: int, store: str | None) -> Config:
     chosen = study.arms[arm]
     data = {**deepcopy(study.run), "seed": seed}
-    for assignment in (*study.per_seed, *chosen.set):
-        assign(data, assignment.replace(_SEED, str(seed)))
-    if store is not None:
-        assign(data, f"placement.store={store}")
+    for assignment in (*study.per_seed, *chosen.set, *([f"placement.store={store}"] if store is not None else [])):
+        assign(data, assignment.replace("{seed}", str(seed)))
     try:
         config = make_config(data)
         config = as_vanilla(config) if chosen.vanilla else config

@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Row:
     name: str
     """"base", an arm's title, or one minus another."""
     kind: str
-    """`policy`, `hindsight` (chosen by its own evaluation), or `difference`."""
+    """`policy` or `difference`."""
     cells: Mapping[str, Effect]
     """By metric: avg@n first, then pass@k with rising k, then majority@n. Shares, as fractions."""
     problems: int
@@ -55,8 +55,6 @@ class Row:
     """Label of the policy; for a difference the first one's."""
     seeds: tuple[int, ...] = ()
     """Seeds that it rests on."""
-    about: str = ""
-    """What a reader should know."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +80,11 @@ class MetricTable:
 
     def to_markdown(self, escape: Callable[[str], str]) -> str:
         """Return Markdown with differences in bold. `escape` makes names harmless."""
-        lines = []
+        lines = [[f"{escape(self.label)}, %", *self.metrics], ["---", *["---:"] * len(self.metrics)]]
         for row in self.rows:
-            about = f" ({escape(row.about)})" if row.about else ""
-            line = [f"{escape(row.name)}{about}", *self._texts(row)]
+            line = [escape(row.name), *self._texts(row)]
             lines.append([f"**{cell}**" if cell else "" for cell in line] if row.kind == DIFFERENCE else line)
-        table = markdown_table([f"{escape(self.label)}, %", *self.metrics], lines, numbers=True)
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         return f"{table}\n\n{self.basis}\n"
 
     def to_terminal(self) -> Any:
@@ -109,32 +106,18 @@ class MetricTable:
         return grid
 
 
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
-    """Return a Markdown table of cells that are Markdown already; `numbers` right-aligns all columns but the first."""
-    rule = ["---", *["---:" if numbers else "---"] * (len(columns) - 1)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows))
-
-
 def markdown_text(value: str) -> str:
     """Escape free text for Markdown and HTML, on one line."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", html.escape(" ".join(value.split()), quote=False))
 
 
-def markdown_code(value: str) -> str:
-    """Return text in a code element that it cannot leave."""
-    escaped = html.escape(" ".join(value.split()))
-    for sign in "|`*_[]~":
-        escaped = escaped.replace(sign, f"&#{ord(sign)};")
-    return f"<code>{escaped}</code>"
-
-
 def percent_interval(cell: Effect, sign: str = "") -> str:
     """Return "31.2 [9.4, 53.1]", in percent; with `+` as `sign` for differences."""
-    ends = ", ".join(f"{100 * end:{sign}.1f}" for end in (cell.low, cell.high) if end is not None)
-    return f"{100 * cell.value:{sign}.1f}{f' [{ends}]' if ends else ''}"
+    value, low, high = (f"{100 * end:{sign}.1f}" for end in ends_of(cell))
+    return f"{value} [{low}, {high}]"
 
 
-def ends_of(cell: Effect) -> tuple[float, Any, Any]:
+def ends_of(cell: Effect) -> tuple[float, float, float]:
     """Return value, low and high."""
     return cell.value, cell.low, cell.high
 

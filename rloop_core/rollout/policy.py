@@ -341,13 +341,6 @@ def copy_policy_files(source: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
 
 
-def belongs_to_model(name: str) -> bool:
-    """Return True for the name of a file that a loader would take for part of the model, were it left in a folder."""
-    is_weights = name.endswith((".safetensors", ".index.json", "_model.h5", "_model.msgpack"))
-    is_torch = name.startswith(("pytorch_model", "adapter_model", "model")) and name.endswith(".bin")
-    return is_weights or is_torch or _NAMED.fullmatch(name) is not None
-
-
 def _policy_files(folder: Path) -> list[Path]:
     """Return a policy's files, without model cards and notes, which describe other weights."""
     return [

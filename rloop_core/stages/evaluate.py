@@ -90,7 +90,7 @@ def _sources(config: Config, iteration: int) -> list[Source]:
 
 def _identity(config: Config) -> dict[str, Any]:
     """How sets are sampled and summarised; a set appears only if it has its own settings."""
-    other = {"base", "sets", "snapshots", "select_on", "select_by"}
+    other = {"base", "sets", "snapshots"}
     evaluation = config.evaluate.model_dump(mode="json", exclude=other)
     by_set = {each.label: each.own for each in config.evaluate.sets if each.own}
     return {

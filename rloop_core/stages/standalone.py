@@ -136,8 +136,7 @@ def evaluate(
         on_batch=lambda number, done, total: on_batch(done, total),
     )
     missing = sum(not shard.exists() for shard in shards)
-    ks, seed = config.evaluate.k, config.seed
-    metrics = {} if missing else summarise(problem_outcomes(shards), ks, seed=seed, majority=ks)
+    metrics = {} if missing else summarise(problem_outcomes(shards), config.evaluate.k, seed=config.seed)
     result = {
         "model": config.policy.path,
         "problem_set": config.problems.source,

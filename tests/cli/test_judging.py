@@ -114,7 +114,7 @@ def test_score_by_hand(tmp_path):
     assert scored["pass@2"]["value"] == pytest.approx((1 - (2 / 4) * (1 / 3)) / 2)
     assert scored["pass@4"]["value"] == 0.5
     # p0: 2 right against 2 times 6, a tie; p1: only wrong answers, one of them cut off.
-    assert scored["majority@4"]["value"] == 0.25 and 0.2 < scored["majority@2"]["value"] < 0.3
+    assert scored["majority@4"]["value"] == 0.25
     assert (scored["problems"], scored["samples"], scored["truncated"]) == (2, 8, 1 / 8)
     assert scored["verdicts"] == {"correct": 2, "wrong": 5, "truncated": 1}
 

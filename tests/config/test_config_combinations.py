@@ -51,14 +51,6 @@ def config(**sections):
             "a k of its own",
         ),
         ({"evaluate": {"sets": [{"source": "aime24", "k": [64]}]}}, "evaluate.sets.0.k", "samples to 64"),
-        ({"evaluate": {"select_on": "aime24"}}, "evaluate.select_on", "evaluate.sets"),
-        ({"evaluate": {"select_on": "a", "sets": [{"source": "aime24"}]}}, "evaluate.select_on", "name one of aime24"),
-        (
-            {"evaluate": {"select_on": "aime24", "select_by": "pass@64", "sets": [{"source": "aime24"}]}},
-            "evaluate.select_by",
-            "one of avg, pass@1, pass@8, pass@16, pass@32",
-        ),
-        ({"evaluate": {"select_by": "avg"}}, "evaluate.select_by", "name the set"),
         (
             {"policy": {"context_tokens": 4096}, "prompt": {"max_tokens": 2049}},
             "prompt.max_tokens",

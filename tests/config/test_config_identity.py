@@ -28,8 +28,6 @@ ELSEWHERE = {
     ("iterations",): "says which artifacts exist",
     ("arm",): "says which artifacts exist",
     ("evaluate", "base"): "says whether theta_0's evaluation exists",
-    ("evaluate", "select_on"): "chooses among what was evaluated",
-    ("evaluate", "select_by"): "chooses among what was evaluated",
     ("policy", "path"): "its content's digest is an input of the stages",
     ("policy", "revision"): "its content's digest is an input of the stages",
     ("explore", "start"): "the digest of the policy that it leads to is an input of the stage",

@@ -19,7 +19,7 @@ OTHER: dict[str, Any] = {
     "filter": {"deduplicate": True, "on_empty": "widen", "at_least": 8},
     "rft": {"interpolation": 0.5, "start": "rl-endpoint"},
     "lora": {"rank": 8, "dropout": 0.1},
-    "evaluate": {"sets": [{"source": "aime24", "samples": 64}], "snapshots": True, "select_on": "aime24"},
+    "evaluate": {"sets": [{"source": "aime24", "samples": 64}], "snapshots": True},
 }
 PARTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "defaults": (SMALL, ("e591fc842213", "0a91df8db8b2", "fdcb4c17af60", "b55ad308eea4", "dc3392173534")),

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.evaluation import bootstrap
 from rloop_core.evaluation.bootstrap import Interval, intervals
 
 
@@ -27,14 +26,6 @@ def test_the_interval_holds_the_mean_and_a_seed_fixes_it(values: np.ndarray, see
     assert interval(values, seed=seed) == result
 
 
-@settings(max_examples=20)
-@given(seed=st.integers(0, 1000), problems=st.integers(20, 60))
-def test_the_interval_shrinks_with_the_root_of_the_number_of_problems(seed: int, problems: int) -> None:
-    values = np.random.default_rng(seed).random(problems)
-    few, many = interval(values), interval(np.tile(values, 16))
-    assert (many.high - many.low) == pytest.approx((few.high - few.low) / 4, rel=0.25, abs=0.01)
-
-
 def test_it_is_the_normal_interval_if_that_holds() -> None:
     values = np.random.default_rng(1).normal(size=2000)
     result = interval(values)
@@ -52,12 +43,6 @@ def test_pairing_removes_what_the_problems_have_in_common() -> None:
 def test_metrics_share_their_resamples() -> None:
     values = np.random.default_rng(2).random((3, 40))
     assert intervals(values, seed=7) == [interval(row, seed=7) for row in values]
-
-
-def test_many_problems_are_resampled_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "RESAMPLES", 300)
-    result = interval(np.arange(50_000) % 2)
-    assert result.low < 0.5 < result.high
 
 
 def test_the_mean_over_sets_weighs_every_set_alike_and_resamples_each_separately() -> None:

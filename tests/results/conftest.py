@@ -178,11 +178,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return arms
 
 
-def compare_runs(store: Store, run: str, control: str, cache: Path, **options: Any) -> Any:
+def compare_runs(store: Store, run: str, control: str, cache: Path, **options: bool) -> Any:
     """The report of a run against its control, with nothing drawn."""
     from rloop_core.results.findings import pair_report
 
-    return pair_report((read_run(store, run, cache), read_run(store, control, cache)), **options)
+    return pair_report(read_run(store, run, cache), read_run(store, control, cache), **options)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,6 @@ import pytest
 from rloop_core.config import as_vanilla
 from rloop_core.errors import ConfigError
 from rloop_core.results.comparability import config_differences
-from rloop_core.results.curves import overfitting
-from rloop_core.results.page import draw
 from rloop_core.stages.run_record import write_run_record
 from tests.results.conftest import compare_runs
 from tests.results.paired import changed, make_pair, pair_config
@@ -24,18 +22,14 @@ NOT_COMPARABLE = {
     "the RL steps differ: 4 against 6": changed(CONTROL, "explore", steps=6),
     "verifier.tolerance differs": changed(CONTROL, "verifier", tolerance=0.01),
     "evaluate.samples differs: 4 against 5": changed(CONTROL, "evaluate", samples=5),
-    'evaluate.sets.held-out <b> differs: null against {"temperature": 0.6}': changed(
+    "evaluate.sets.held-out <b>.temperature differs: null against 0.6": changed(
         CONTROL,
         "evaluate",
         sets=(CONTROL.evaluate.sets[0].model_copy(update={"temperature": 0.6}), *CONTROL.evaluate.sets[1:]),
     ),
     "evaluate.temperature differs": changed(CONTROL, "evaluate", temperature=0.6),
     "evaluate.max_completion_tokens differs": changed(CONTROL, "evaluate", max_completion_tokens=99),
-    "the training problem set differs": changed(CONTROL, "problems", source="other.jsonl"),
-    "the base policy differs": changed(CONTROL, "policy", path="elsewhere"),
-    "the evaluation set 'harder $x$' is used by tiny alone": changed(
-        CONTROL, "evaluate", sets=CONTROL.evaluate.sets[:1]
-    ),
+    "evaluate.sets.harder $x$ differs: {} against null": changed(CONTROL, "evaluate", sets=CONTROL.evaluate.sets[:1]),
     "the RL steps differ: 4 against 2": changed(pair_config(), "explore", steps=1).model_copy(update={"name": "other"}),
 }
 ABLATIONS = {
@@ -99,35 +93,10 @@ def test_rloop_runs_that_differ_in_the_method_alone_are_compared(tmp_path, field
     found = compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
     results = found.results
     assert results.not_comparable == [] and results.pair == ("tiny", "ablated")
-    assert [(name, remark) for name, _, _, remark in config_differences(*results.runs.values())] == [
-        *([] if field > "name" else [(field, "the method: what is compared")]),
-        ("name", "by design"),
-        *([(field, "the method: what is compared")] if field > "name" else []),
-    ]
+    assert {name for name, *_ in config_differences(*results.runs.values())} == {field, "name"}
     assert results.restarts("ablated") is (field != "explore.start")
     assert found.table.difference("held-out <b>", "tiny", "ablated").kind == "difference"
-    assert overfitting(results, found.steps) is None  # the paper's figure 1 is of vanilla RL
     assert not any("falls" in claim.claim for claim in found.claims)
-
-
-@pytest.mark.process
-def test_an_ablation_has_every_figure_of_the_paper_but_that_of_vanilla_rl(tmp_path):
-    other = changed(pair_config(1), "rft", start="rl-endpoint").model_copy(update={"name": "ablated"})
-    arms = make_pair(tmp_path, pair_config(1), other)
-    for arm in arms:
-        arm.finish()
-    drawn = draw(compare_runs(arms[0].store, "tiny", "ablated", tmp_path))
-    names = {one.name.split("figure-")[-1] for pictures in drawn.values() for one in pictures}
-    assert names >= {"3-iterations", "4-curves", "5c-entropy", "6-gradients", "2-transitions", "5a-differential",
-                     "5b-similarity"}  # fmt: skip
-    assert "1-overfitting" not in names
-
-
-def test_ablations_that_differ_in_more_than_the_method_are_refused(tmp_path):
-    other = changed(pair_config(1), "filter", active_learning=False).model_copy(update={"name": "ablated", "seed": 3})
-    arms = make_pair(tmp_path, pair_config(1), other)
-    with pytest.raises(ConfigError, match="seed differs: 0 against 3"):
-        compare_runs(arms[0].store, "tiny", "ablated", tmp_path)
 
 
 def test_forced_arms_with_other_numbers_of_samples_are_not_compared_and_it_is_said(tmp_path):
@@ -138,9 +107,3 @@ def test_forced_arms_with_other_numbers_of_samples_are_not_compared_and_it_is_sa
     found = compare_runs(arms[0].store, *NAMES, tmp_path, force=True)
     assert "tiny-vanilla-rl, step 4 on held-out <b> has other metrics than most: left out." in found.results.notes
     assert found.table.difference("held-out <b>", "RLoop", "RL") is None
-
-
-def test_equal_methods_are_noted_as_chance(tmp_path):
-    arms = make_pair(tmp_path, pair_config(1), pair_config(1).model_copy(update={"name": "again"}))
-    notes = compare_runs(arms[0].store, "tiny", "again", tmp_path).results.notes
-    assert any("differ in nothing but the name" in note for note in notes)

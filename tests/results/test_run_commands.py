@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -154,63 +153,25 @@ def test_export_writes_the_last_policy_and_a_card(finished, tmp_path):
     assert "held-out <b>" not in card and "held\\-out &lt;b&gt;" in card
 
 
-def test_export_refuses_a_folder_in_use_unless_forced(finished, tmp_path):
-    target, store = tmp_path / "theta", finished.root / "store"
-    target.mkdir()
-    (target / "mine.txt").write_text("keep")
-    (target / "old.safetensors").write_text("stale")
-    refused = rloop("export", "tiny", "--to", target, "--store", store)
-    assert isinstance(refused.exception, StoreError) and "--force" in str(refused.exception)
-    assert sorted(path.name for path in target.iterdir()) == ["mine.txt", "old.safetensors"]
-    assert rloop("export", "tiny", "--to", target, "--store", store, "--iteration", "0", "--force").exit_code == 0
-    names = {path.name for path in target.iterdir()}
-    assert {"mine.txt", "model.safetensors", "README.md"} <= names and "old.safetensors" not in names
-
-
-@pytest.mark.parametrize("folder", ["tiny/iteration-000/rft", "tiny/iteration-001/rft", "tiny"])
-def test_a_forced_export_never_goes_into_the_store_that_it_reads(finished, tmp_path, folder):
+def test_export_refuses_a_folder_in_use_and_the_store_that_it_reads(finished, tmp_path):
     store = finished.root / "store"
     (tmp_path / "link").symlink_to(store)
-    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-    weights = next((store / folder).rglob("*.safetensors")).parent.relative_to(store)
-    for target in (store / weights, tmp_path / "link" / weights, store / folder):
-        refused = rloop("export", "tiny", "--to", target, "--store", store, "--force")
-        assert isinstance(refused.exception, StoreError)
-        assert refused.exception.what == "is in the store that is read"
-    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
-
-
-OF_OLDER_MODELS = (
-    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "added_tokens.json", "merges.txt"),
-    *("chat_template.jinja", "generation_config.json", "model-00001-of-00002.safetensors", "pytorch_model.bin"),
-    *("model.safetensors.index.json", "pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"),
-    *("special_tokens_map.json", "tf_model.h5", "tokenizer.model", "vocab.json"),
-)
-OF_THE_USER = ("mine.txt", "training_args.bin", "data.json", "run.py", "model.gguf", "onnx/model.safetensors")
-
-
-def _older_model(target: Path) -> None:
-    for name in (*OF_OLDER_MODELS, *OF_THE_USER, "config.json"):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text("stale")
-
-
-def test_a_forced_export_leaves_no_file_of_an_older_model_and_all_of_the_user(finished, tmp_path):
-    target, store = tmp_path / "theta", finished.root / "store"
-    _older_model(target)
-    (tmp_path / "outside").write_text("not mine to write")
-    (target / "README.md").symlink_to(tmp_path / "outside")
-    done = rloop("export", "tiny", "--to", target, "--store", store, "--force", "--json")
-    assert json.loads(done.output)["removed"] == sorted(OF_OLDER_MODELS)
-    left = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
-    assert left == {*OF_THE_USER, "README.md", "config.json", "model.safetensors"}
-    assert {(target / name).read_text() for name in OF_THE_USER} == {"stale"}
-    assert (tmp_path / "outside").read_text() == "not mine to write"
+    (tmp_path / "theta").mkdir()
+    (tmp_path / "theta" / "mine.txt").write_text("keep")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for target, why in (
+        (tmp_path / "theta", "is not empty"),
+        (tmp_path / "theta" / "mine.txt", "is a file"),
+        (store / "tiny" / "new", "is in the store that is read"),
+        (tmp_path / "link" / "new", "is in the store that is read"),
+    ):
+        refused = rloop("export", "tiny", "--to", target, "--store", store)
+        assert isinstance(refused.exception, StoreError) and refused.exception.what == why
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("older", ["adapter", "torch", "sharded", "tokenizer"])
-def test_a_forced_export_loads_as_the_policy_itself(fake_run, tmp_path, older):
+def test_an_export_loads_as_the_policy_itself(fake_run, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -221,43 +182,12 @@ def test_a_forced_export_loads_as_the_policy_itself(fake_run, tmp_path, older):
         return {}
 
     fake_run.publish(0, "rft", real)
-    plain, target = tmp_path / "plain", tmp_path / "theta"
-    assert rloop("export", "tiny", "--to", plain, "--store", fake_run.store.uri).exit_code == 0
-    shutil.copytree(plain, target)
-    model = AutoModelForCausalLM.from_pretrained(plain)
-    if older == "adapter":
-        peft = pytest.importorskip("peft")
-        peft.get_peft_model(model, peft.LoraConfig(r=2)).save_pretrained(target)
-    elif older == "torch":
-        torch.save({}, target / "pytorch_model.bin")
-    elif older == "sharded":
-        model.save_pretrained(target, max_shard_size="100KB")
-    else:
-        (target / "chat_template.jinja").write_text("{{ nothing }}")
-        (target / "special_tokens_map.json").write_text('{"eos_token": "x"}')
-    done = rloop("export", "tiny", "--to", target, "--store", fake_run.store.uri, "--force")
-    assert done.exit_code == 0, done.exception
-    assert {path.name for path in target.iterdir()} == {path.name for path in plain.iterdir()}
-    again = AutoModelForCausalLM.from_pretrained(target).state_dict()
-    assert all(
-        torch.equal(value, again[name])
-        for name, value in AutoModelForCausalLM.from_pretrained(plain).state_dict().items()
-    )
-    one, other = (AutoTokenizer.from_pretrained(folder) for folder in (plain, target))
+    assert rloop("export", "tiny", "--to", tmp_path / "theta", "--store", fake_run.store.uri).exit_code == 0
+    folders = (bundled_policy_path(), tmp_path / "theta")
+    first, second = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in folders)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    one, other = (AutoTokenizer.from_pretrained(folder) for folder in folders)
     assert (one.eos_token, one.chat_template, one("12 + 3")) == (other.eos_token, other.chat_template, other("12 + 3"))
-
-
-def test_a_forced_export_that_fails_leaves_the_older_model(finished, tmp_path, monkeypatch):
-    _older_model(target := tmp_path / "theta")
-
-    def full(*paths, **rest):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("shutil.copyfile", full)
-    failed = rloop("export", "tiny", "--to", target, "--store", finished.root / "store", "--force")
-    assert isinstance(failed.exception, StoreError) and "No space left" in str(failed.exception)
-    left = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
-    assert left == {*OF_OLDER_MODELS, *OF_THE_USER, "config.json"}
 
 
 def test_an_export_holds_what_the_manifest_names_and_nothing_through_links(finished, tmp_path):
@@ -282,30 +212,6 @@ def test_an_export_holds_what_the_manifest_names_and_nothing_through_links(finis
         assert not (tmp_path / "linked").exists()
 
 
-def test_the_hub_gets_the_manifests_files_and_loses_those_of_an_older_model(finished, tmp_path, monkeypatch):
-    (finished.store.local_path("tiny/iteration-001/rft/policy") / "id_rsa").write_text("s3cret")
-    sent = {}
-
-    class Hub:
-        def create_repo(self, repository, **rest):
-            return f"https://hub/{repository}"
-
-        def list_repo_files(self, repository):
-            return [".gitattributes", *OF_OLDER_MODELS, *OF_THE_USER, "config.json"]
-
-        def upload_folder(self, folder_path, delete_patterns, **rest):
-            files = [path for path in Path(folder_path).rglob("*") if path.is_file()]
-            sent["files"] = {path.relative_to(folder_path).as_posix() for path in files}
-            sent["deleted"] = set(delete_patterns)
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hf_token")
-    done = rloop("export", "tiny", "--to", "hub:me/x", "--store", finished.root / "store")
-    assert done.exit_code == 0 and "https://hub/me/x" in done.output
-    assert sent["files"] == {"README.md", "config.json", "model.safetensors"}
-    assert sent["deleted"] == {*OF_OLDER_MODELS, "config.json"}
-
-
 def test_export_of_what_is_not_there_or_damaged(finished, tmp_path):
     store = finished.root / "store"
     absent = rloop("export", "tiny", "--to", tmp_path / "a", "--store", store, "--iteration", "5")
@@ -313,14 +219,3 @@ def test_export_of_what_is_not_there_or_damaged(finished, tmp_path):
     finished.store.local_path("tiny/iteration-001/rft/policy/model.safetensors").write_bytes(b"other!!")
     damaged = rloop("export", "tiny", "--to", tmp_path / "b", "--store", store)
     assert isinstance(damaged.exception, ArtifactDamaged) and not (tmp_path / "b").exists()
-
-
-def test_export_to_the_hub_needs_a_name_and_a_token(finished, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
-    store = finished.root / "store"
-    assert "owner/name" in str(rloop("export", "tiny", "--to", "hub:x", "--store", store).exception)
-    refused = rloop("export", "tiny", "--to", "hub:me/x", "--store", store)
-    assert isinstance(refused.exception, ConfigError) and "HF_TOKEN" in str(refused.exception)

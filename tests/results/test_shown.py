@@ -33,20 +33,15 @@ def session(complete: Any) -> RunSession:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("stage", ["explore", "harvest", "filter", "evaluate"])
+@pytest.mark.parametrize("stage", ["explore", "harvest", "evaluate"])
 def test_stages_leave_a_figure_that_the_ui_can_show(session: RunSession, stage: str) -> None:
     drawn = figure_of(session, session.manifests[1, stage])
     assert isinstance(drawn, Picture) and drawn.table.rows
+    if stage == "evaluate":
+        assert {row[4] for row in drawn.table.rows} == {"base", "theta_2"}
     text = figure_markdown(drawn)
     assert len(text) < 200_000
     assert re.search(r"!\[.+\]\(data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]+\)", text)
-
-
-@pytest.mark.process
-def test_an_evaluation_is_shown_beside_the_base(session: RunSession) -> None:
-    drawn = figure_of(session, session.manifests[1, "evaluate"])
-    assert drawn and {row[4] for row in drawn.table.rows} == {"base", "theta_2"}
-    assert figure_of(session, session.manifests[1, "rft"]) is None
 
 
 def test_the_result_is_one_sentence(complete: Any, tmp_path: Path) -> None:

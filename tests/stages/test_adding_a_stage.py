@@ -71,7 +71,7 @@ def test_a_stage_in_the_list_is_computed_found_again_judged_and_shown(
     write_run_record(store, config)
     assert (0, "audit") in _run(config, store) and producers(config, "audit", 0) == [(0, "filter")]
     assert _run(config, store) == []
-    manifest = read_run(store, config.name, tmp_path / "cache").manifest(0, "audit")
+    manifest = read_run(store, config.name, tmp_path / "cache").manifests.get((0, "audit"))
     assert manifest is not None and manifest.counts == {"files": 1} and manifest.metrics["device"] == "cpu"
     assert "verifier" not in manifest.identity and [ref.uri.split("/")[-1] for ref in manifest.inputs] == ["filter"]
     rows = {row["stage"]: row for row in run_status(store, config.name, tmp_path / "cache")["stages"]}

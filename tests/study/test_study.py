@@ -55,13 +55,6 @@ def _manifests(study: Path) -> dict[str, dict[str, Any]]:
     return {path.relative_to(study / "store").as_posix(): json.loads(path.read_text()) for path in found}
 
 
-@pytest.fixture(scope="module")
-def finished(study: Path) -> Path:
-    """The study, done, with what it found in `findings.json`."""
-    (study / "findings.json").write_text(run_rloop(*_command(study, "--json")).stdout)
-    return study
-
-
 @pytest.mark.long
 def test_killed_with_9_it_leaves_no_process_and_computes_nothing_twice(study: Path, tmp_path: Path) -> None:
     shutil.copy(study / "study.yaml", tmp_path)
@@ -83,40 +76,20 @@ def test_killed_with_9_it_leaves_no_process_and_computes_nothing_twice(study: Pa
 
 
 @pytest.mark.long
-def test_all_runs_of_the_seed_are_whole_and_no_other_was_started(finished: Path) -> None:
-    stages = {run: sum(name.startswith(f"{run}/") for name in _manifests(finished)) for run in RUNS}
+def test_the_runs_of_a_seed_are_whole_reported_and_not_computed_twice(study: Path) -> None:
+    report = Path(json.loads(run_rloop(*_command(study, "--json")).stdout)["report"])
+    found = _manifests(study)
+    stages = {run: sum(name.startswith(f"{run}/") for name in found) for run in RUNS}
     assert stages == {"tiny-rloop-1": 6, "tiny-vanilla-rl-1": 3, "tiny-all-1": 6}
-    assert {path.name for path in (finished / "store").glob("tiny-*")} == set(RUNS)
-
-
-@pytest.mark.long
-def test_the_first_phase_of_an_ablation_is_the_main_arm_s(finished: Path) -> None:
-    found = _manifests(finished)
+    assert {path.name for path in (study / "store").glob("tiny-*")} == set(RUNS) and report.is_file()
     for stage in ("base/evaluate", "iteration-000/explore", "iteration-000/harvest"):
         ours, theirs = (found[f"{run}/{stage}/manifest.json"] for run in ("tiny-all-1", "tiny-rloop-1"))
         assert ours["digest"] == theirs["digest"]
         assert ours["seconds"] == theirs["seconds"], "copied, not computed"
-
-
-@pytest.mark.long
-def test_it_reports_and_says_that_one_seed_is_no_spread_over_seeds(finished: Path) -> None:
-    found = json.loads((finished / "findings.json").read_text())
-    assert Path(found["report"]).is_file()
-    assert "seed" in Path(found["report"]).read_text()
-
-
-@pytest.mark.long
-def test_a_second_start_computes_nothing(finished: Path) -> None:
-    before = _manifests(finished)
-    run_rloop(*_command(finished))
-    assert _manifests(finished) == before
-
-
-@pytest.mark.long
-def test_a_run_s_config_can_be_run_by_hand(finished: Path) -> None:
-    config = finished / "out/configs/tiny-all-1.yaml"
-    status = run_rloop("plan", "--config", str(config), "--json")
-    assert json.loads(status.stdout)["config"]["name"] == "tiny-all-1"
+    run_rloop(*_command(study))
+    assert _manifests(study) == found
+    plan = run_rloop("plan", "--config", str(study / "out/configs/tiny-all-1.yaml"), "--json")
+    assert json.loads(plan.stdout)["config"]["name"] == "tiny-all-1"
 
 
 @pytest.mark.long
