@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import click
@@ -59,14 +58,6 @@ def seconds(value: str | float) -> float:
     if not 0 < number < math.inf:
         raise click.BadParameter(f"{value!r} is not a time of more than 0 s")
     return number
-
-
-def age(value: str) -> float:
-    """Convert a time span such as `90s`, `30m`, `24h` or `7d` to seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value.strip())
-    if not match:
-        raise click.BadParameter(f"{value!r} is not a time span such as 24h; units are s, m, h and d")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 def share(value: str | tuple[int, int]) -> tuple[int, int]:

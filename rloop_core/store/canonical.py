@@ -68,14 +68,7 @@ def content_digest(files: Iterable[tuple[str, str]]) -> str:
 def dump_checksummed(
     content: Mapping[str, Any], *, section: str | None = None, key: str = CHECKSUM_KEY, indent: int | None = None
 ) -> bytes:
-    """Write plain values as JSON with the checksum of everything else.
-
-    Args:
-        content: Plain values.
-        section: Name of the object in `content` that carries the checksum; None = the top level.
-        key: Name of the checksum there.
-        indent: As in `json.dumps`.
-    """
+    """Write plain values as JSON with the checksum of everything else, which is `key` of their object `section`."""
     plain = json.loads(json.dumps(content))
     carrier = plain if section is None else plain[section]
     carrier[key] = _checksum(plain)

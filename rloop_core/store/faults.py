@@ -23,6 +23,7 @@ _TRANSIENT_CLASSES = {
     "ConnectionError", "CredentialRetrievalError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
     "MetadataRetrievalError", "ResponseParserError",
     "ClientError",  # aiohttp: truncated payload, lost connection
+    "TimeoutError",
 }  # fmt: skip
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "fsspec", "urllib3")
 _READING = ("read", "look up", "list", "delete")
@@ -32,27 +33,20 @@ def is_transient(error: BaseException) -> bool:
     """Return True if a retry may help: the remote store is overloaded or restarts, or the connection broke."""
     if (status := status_of(error)) is not None:
         return _code(error) in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
-    if isinstance(error, OSError) and not _is_of_a_library(error):
-        unreachable = (errno.EHOSTUNREACH, errno.ENETUNREACH)
-        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in unreachable
-    kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith(_LIBRARIES)}
-    return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, OSError))
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    unreachable = getattr(error, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+    return "SSLError" not in kinds and (unreachable or not kinds.isdisjoint(_TRANSIENT_CLASSES))
 
 
 def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[str], None]) -> T:
     """Call until it succeeds, with growing pauses, while its failures are transient; return its result.
 
     Neither botocore nor s3fs retries for a given time, says that it waits, or checks a lease before each attempt; s3fs
-    retries no refused connection and no answer 500.
-
-    Args:
-        call: Function that may be repeated.
-        patience: Seconds after which to give up; 0 = no retry.
-        name: Name of the object, for errors.
-        note: Called with one line when the wait exceeds a second, and when it is over.
+    retries no refused connection and no answer 500. `note` is called with one line when the wait exceeds a second, and
+    when it is over.
 
     Raises:
-        StoreUnavailable: It failed for longer than the patience.
+        StoreUnavailable: It failed for longer than `patience` seconds; the error has the object's name.
     """
     began, noted = time.monotonic(), False
     for attempt in itertools.count():
@@ -80,14 +74,7 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
 
 
 def explain(error: Exception, action: str, name: str, bucket: str | None) -> StoreError | None:
-    """Return the one-line error for a permanent failure; None for a bug in rloop.
-
-    Args:
-        error: Exception of a library or the system.
-        action: The operation that failed, in words.
-        name: URI of the object or the store.
-        bucket: Bucket of a store on S3.
-    """
+    """Return the one-line error for a permanent failure of an action on an object; None for a bug in rloop."""
     code, field = _code(error), name
     refused = isinstance(error, PermissionError) or code in _REFUSED_TOKENS or type(error).__name__ in _NO_CREDENTIALS
     if code == "NoSuchBucket" and action not in _READING:

@@ -30,13 +30,13 @@ from rloop_core.errors import (
 from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
 from rloop_core.store.canonical import ChecksumError, content_digest, dump_checksummed, file_sha256, load_checksummed
-from rloop_core.store.local import replace_bytes
+from rloop_core.store.local import write
 from rloop_core.store.objects import Store
 
 SCHEMA_VERSION: Literal[2] = 2
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
-_MOST_UPLOADS = 3
+_MOST_UPLOADS = 5
 _CONCURRENT_READS = 8
 _CHECKED = ".checked.json"
 _RERUN = "the stage is run again"
@@ -244,11 +244,10 @@ def publish(
     key = f"{target}/manifest.json"
     store.delete(key)
     with contextlib.suppress(StoreError):  # leftovers only cost space
-        store.prune(target, ())
+        store.prune(target)
     for file in files:
-        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    # A repeated request finds our own manifest when only its first answer was lost.
-    if not store.create_bytes(key, text) and store.find_bytes(key) != text:
+        _upload(store, folder / file.path, f"{target}/{file.path}")
+    if not store.create_bytes(key, text):
         raise LeaseError("was published by another process meanwhile", field=store.uri_of(key), fix=RESUMES)
     return manifest
 
@@ -281,19 +280,13 @@ def discard(store: Store, run: str, iteration: int, stage: str) -> None:
     store.delete(manifest_key(run, iteration, stage))
 
 
-def _store_whole(store: Store, source: Path, key: str, sha256: str) -> None:
-    """Upload a file where there is none, again if the store then holds other bytes.
-
-    Raises:
-        StoreError: It does each time.
-    """
+def _upload(store: Store, source: Path, key: str) -> None:
+    """Upload a file where there is none; what an overtaken process or a lost answer left there is deleted first."""
     for _ in range(_MOST_UPLOADS):
-        store.upload(source, key, replace=False)
-        if store.holds(key, source, sha256):
+        if store.create_file(source, key):
             return
         store.delete(key)
-    what = f"was not stored whole, {_MOST_UPLOADS} times"
-    raise StoreError(what, field=store.uri_of(key), fix="check the store, then start the same command again")
+    raise StoreError("is written by another process as well", field=store.uri_of(key), fix=RESUMES)
 
 
 def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> Path:
@@ -322,7 +315,7 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
             raise _damaged(store, manifest, file, flaw)
     if not store.is_local and fetched_files:
         all_checked[store.uri_of(manifest.folder)] = checked | {path: tag for path, tag in tags.items() if tag}
-        replace_bytes(folder / _CHECKED, json.dumps(all_checked).encode())
+        write(folder / _CHECKED, json.dumps(all_checked).encode())
     return folder
 
 

@@ -50,13 +50,9 @@ def refuse_ambiguous(uri: str) -> None:
     scheme, separator, path = uri.rpartition("://")
     if not separator or scheme in ("file", "local", "memory"):
         return
-    if "?" in path:
-        fix = "take the ? and the rest out of it: a store is a folder, not a version of an object"
-        raise ConfigError("a store's URI has no query", field="placement.store", fix=fix)
-    parts = path.rstrip("/").split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        fix = f"write {scheme}://{'/'.join(part for part in parts if part.strip('.')) or 'bucket/prefix'}"
-        raise ConfigError(f"{uri!r} has an empty part", field="placement.store", fix=fix)
+    if "?" in path or {"", ".", ".."} & set(path.rstrip("/").split("/")):
+        what = f"{uri!r} has a query, or an empty part"
+        raise ConfigError(what, field="placement.store", fix=f"write it as {scheme}://bucket/prefix")
 
 
 def refuse_endpoint_credentials() -> None:

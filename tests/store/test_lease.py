@@ -223,8 +223,8 @@ def test_what_is_guarded_is_checked_at_each_change(store, tmp_path):
         lambda: guarded.create_bytes("run/b", b"new"),
         lambda: guarded.upload(tmp_path / "file", "run/b"),
         lambda: guarded.delete("run/a"),
-        lambda: guarded.delete_entries(store.entries("run")),
-        lambda: guarded.prune("run", ()),
+        lambda: guarded.create_file(tmp_path / "file", "run/b"),
+        lambda: guarded.prune("run"),
         lambda: guarded.guarded(lambda: None).without_retries(9.0).delete("run/a"),
     ):
         with pytest.raises(LeaseError):
