@@ -12,7 +12,6 @@ import pytest
 from rloop_core.errors import ConfigError
 from tasks.credentials import BLOCK, VARIABLES, _checked
 from tests.flows.server import prefect_server
-from tests.swift import Swift
 
 pytestmark = pytest.mark.process
 
@@ -25,18 +24,18 @@ Secret(value={"AWS_ACCESS_KEY_ID": sys.argv[1], "AWS_SECRET_ACCESS_KEY": sys.arg
 
 @pytest.mark.long
 def test_a_worker_without_keys_takes_them_from_the_block_that_its_deployment_names(
-    swift: Swift, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [swift.environment[variable] for variable in VARIABLES[:2]]
+    keys = ["a-key-of-nobody", "a-secret-of-nobody"]
     for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
-    place = {name: value for name, value in swift.environment.items() if name not in VARIABLES}
+    place = {name: os.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION", "NO_PROXY", "no_proxy")}
     place["AWS_SHARED_CREDENTIALS_FILE"] = place["AWS_CONFIG_FILE"] = os.devnull
     with prefect_server(tmp_path) as server:
         server.deploy()
         subprocess.run([sys.executable, "-c", _SAVE, *keys], env=server.environment(), check=True, timeout=120)
         with server.worker("rloop-cpu", **place):
-            asked = {"config_file": "smoke", "overrides": ["policy.path=/none"], "store": f"{swift.uri}/none"}
+            asked = {"config_file": "smoke", "overrides": ["policy.path=/none"], "store": f"{s3_server}/none"}
             without = server.wait(server.start("rloop/iterate-cpu", **asked))
             deployment = server.get("/deployments/name/rloop/iterate-cpu")
             server.patch(f"/deployments/{deployment['id']}", {"job_variables": {"env": {BLOCK: "store-keys"}}})

@@ -117,7 +117,7 @@ def _try_each(plain: Path, wrongs: Sequence[Wrong], tier: str, jobs: int, rows: 
     def attempt(number: int, wrong: Wrong) -> Row:
         home = plain.with_name(str(number))
         shutil.copytree(plain / "project", home / "project", ignore=shutil.ignore_patterns(".rloop", ".hypothesis"))
-        _link_beside(home, plain / "project")
+        _link_beside(home)
         _plant(wrong, home / "project")
         before = rows[wrong.name].seconds if wrong.name in rows else 0.0
         row = _play(home, wrong, tier, before)
@@ -143,17 +143,13 @@ def _copy_project(home: Path) -> None:
             target = home / "project" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
-    _link_beside(home, ROOT)
+    _link_beside(home)
 
 
-def _link_beside(home: Path, source: Path) -> None:
-    """Link the folder of data beside the project, and the S3 server that its tests installed."""
+def _link_beside(home: Path) -> None:
+    """Link the folder of data beside the project."""
     if (ROOT.parent / "shared").is_dir():
         (home / "shared").symlink_to((ROOT.parent / "shared").resolve())
-    (home / "project/.rloop").mkdir()
-    for installed in (source / ".rloop").glob("swift-*/installed"):
-        server = installed.parent.resolve()
-        (home / "project/.rloop" / server.name).symlink_to(server)
 
 
 def _plant(wrong: Wrong, project: Path) -> None:
