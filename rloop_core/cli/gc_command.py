@@ -17,45 +17,35 @@ if TYPE_CHECKING:
 @click.command("gc")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @store_option
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@click.option("--yes", is_flag=True, help="Delete without asking; required where stdin is no terminal.")
+@click.option("--yes", is_flag=True, help="Delete them; without this they are only shown.")
 @json_option
-def command(runs: tuple[str, ...], store: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Delete the files of the named runs, or of all runs, that no manifest names.
+def command(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None:
+    """Show the files of the named runs, or of all runs, that no manifest names; with --yes, delete them.
 
     These are files of artifacts that were superseded or never finished, and temporary files of killed writes. Records,
-    problem sets and everything unknown are kept. A run that a process is working on is skipped. Deleting cannot be
-    undone: the command lists what it would delete and asks first.
+    problem sets and everything unknown are kept. A run that a process is working on is skipped.
 
     \b
     Examples:
-      rloop gc --store s3://bucket/rloop --dry-run
+      rloop gc --store s3://bucket/rloop
       rloop gc demo --yes
     """
-    import sys
-
     from rloop_core.stages.garbage import delete_garbage, find_garbage
     from rloop_core.store import Store
 
-    asks = not dry_run and not yes
-    if asks and (as_json or not sys.stdin.isatty()):
-        raise click.UsageError("stdin is no terminal to ask on: give --yes to delete, or --dry-run to look")
     object_store = Store(store)
     found = find_garbage(object_store, runs)
-    if not as_json:
-        _show(found, "would be deleted" if dry_run else "to delete")
-    if not dry_run and any(one.entries for one in found) and (yes or click.confirm("Delete this?", default=False)):
-        deleted = {one.run: one for one in delete_garbage(object_store, found)}
-        found = [deleted.get(one.run, one) for one in found]
-        if not as_json:
-            _show(found, "deleted")
+    if yes:
+        found = delete_garbage(object_store, found)
     if as_json:
         by_run = [
-            {"run": one.run, "bytes": one.bytes, "keys": [entry.key for entry in one.entries], "skipped": one.skipped,
-             "notes": one.notes}
+            {"run": one.run, "keys": [entry.key for entry in one.entries], "bytes": one.bytes}
+            | {"skipped": one.skipped, "notes": one.notes}
             for one in found
-        ]  # fmt: skip
-        print_json({"store": object_store.uri, "deleted": not dry_run, "runs": by_run})
+        ]
+        print_json({"store": object_store.uri, "deleted": yes, "runs": by_run})
+    else:
+        _show(found, "deleted" if yes else "to delete, with --yes")
 
 
 def _show(found: Sequence[Garbage], what: str) -> None:

@@ -59,13 +59,12 @@ def find_garbage(store: Store, runs: Sequence[str], patience: float = PATIENCE_S
 
 
 def delete_garbage(store: Store, found: Sequence[Garbage], patience: float = PATIENCE_SECONDS) -> list[Garbage]:
-    """Delete what was found and still is garbage, each run's under its lease; return what was deleted.
-
-    Raises:
-        StoreError: The store refuses; what was deleted before was garbage.
-    """
+    """Delete what was found and still is garbage, each run's under its lease; return what was deleted."""
     deleted = []
-    for planned in (garbage for garbage in found if garbage.entries):
+    for planned in found:
+        if not planned.entries:
+            deleted.append(planned)
+            continue
         try:
             with Lease(store, planned.run, patience=patience) as lease:
                 now = _of_run(store, planned.run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import random
 import time
 from collections.abc import Callable
@@ -48,8 +47,8 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
     Raises:
         StoreUnavailable: It failed for longer than `patience` seconds; the error has the object's name.
     """
-    began, noted = time.monotonic(), False
-    for attempt in itertools.count():
+    began, noted, attempt = time.monotonic(), False, 0
+    while True:
         try:
             result = call()
         except Exception as error:
@@ -66,11 +65,11 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
                 note(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
                 noted = True
             time.sleep(pause)
+            attempt += 1
         else:
             if noted:
                 note(f"the store answers again, after {time.monotonic() - began:.0f} s")
             return result
-    raise AssertionError("counting never ends")
 
 
 def explain(error: Exception, action: str, name: str, bucket: str | None) -> StoreError | None:

@@ -86,21 +86,12 @@ class Lease:
         return self._lost is not None
 
     def living_holder(self) -> str | None:
-        """Describe the process that holds the run now; None when no living process does. Nothing is taken.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
+        """Describe the process that holds the run now; None when no living process does. Nothing is taken."""
         holder = read_holder(self._store, self._key)
         return None if holder is None or self._is_dead(holder) else holder_in_words(holder)
 
     def ensure_held(self, store: Store | None = None) -> None:
-        """Check that this process still holds the lease; called before anything is written or deleted.
-
-        Raises:
-            LeaseError: The lease was lost.
-            StoreError: The store cannot be read.
-        """
+        """Raise LeaseError if this process has lost the lease; called before anything is written or deleted."""
         self._ensure_awake()
         holder = read_holder(store or self._store, self._key)
         if holder is None:
@@ -231,11 +222,7 @@ class Lease:
 
 
 def read_holder(store: Store, key: str) -> dict[str, Any] | None:
-    """Return the holder that a lease names: None if nobody holds it, `token` None when it cannot be parsed.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return the holder that a lease names: None if nobody holds it, `token` None when it cannot be parsed."""
     lease = _read_lease(store, key)
     return None if lease is None or lease.get("released") else lease
 

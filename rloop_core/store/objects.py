@@ -139,11 +139,7 @@ class Store:
             return True
 
     def read_bytes(self, key: str, most: int = MOST_BYTES) -> bytes:
-        """Return the content of an object.
-
-        Raises:
-            ObjectTooLarge: It has more than `most` bytes.
-        """
+        """Return the content of an object; raise ObjectTooLarge if it has more than `most` bytes."""
         return self._ask("read", key, partial(self._read, key, most))
 
     def find_bytes(self, key: str, most: int = MOST_BYTES) -> bytes | None:
@@ -189,16 +185,31 @@ class Store:
 
         return self._change("create", key, create)
 
-    def upload(self, source: Path, key: str) -> None:
-        """Copy a local file into the store, whole or not at all, in place of what is there."""
-        self._change("write", key, partial(self._send, source, key, replace=True))
+    def upload(self, source: Path, key: str, *, replace: bool = True) -> bool:
+        """Copy a local file into the store, whole or not at all.
 
-    def create_file(self, source: Path, key: str) -> bool:
-        """Copy a local file into the store if there is none, whole or not at all; return False when there is one.
-
-        Disks and S3 keep what is there, which may be ours if an answer was lost; other stores replace it.
+        Without `replace`, disks and S3 keep what is there, which may be ours if an answer was lost; it returns False.
         """
-        return self._change("write", key, partial(self._send, source, key, replace=False))
+        path = self._path(key)
+
+        def send() -> bool:
+            if self.is_local:
+                return local.write(Path(path), source, self._check, replace=replace)
+            if not self.is_s3:
+                self._fs.put_file(str(source), path)
+                return True
+            how = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE, **self._timeout(source.stat().st_size)}
+            try:
+                self._fs.put_file(str(source), path, mode="overwrite" if replace else "create", **how)
+            except OSError as error:
+                if is_refused_creation(error):
+                    return False
+                if status_of(error) != 501:
+                    raise
+                self._fs.put_file(str(source), path, **how)  # the server makes no object of parts on condition
+            return True
+
+        return self._change("write", key, send)
 
     def download(self, key: str, target: Path) -> None:
         """Copy an object to a local file, whole or not at all."""
@@ -249,11 +260,7 @@ class Store:
                 self.delete(entry.key)
 
     def check_writable(self) -> None:
-        """Write, read and delete a small object.
-
-        Raises:
-            StoreError: The store is read-only, full or unreachable.
-        """
+        """Write, read and delete a small object; raise StoreError if the store is read-only, full or unreachable."""
         key = f".rloop-write-check-{uuid.uuid4().hex}"
         self.write_bytes(key, b"ok")
         if self.read_bytes(key) != b"ok":
@@ -286,24 +293,6 @@ class Store:
             what = f"has more than the {most:,} bytes that are read whole"
             raise ObjectTooLarge(what, field=self.uri_of(key), fix="delete it: rloop writes no object like it here")
         return content
-
-    def _send(self, source: Path, key: str, *, replace: bool) -> bool:
-        path = self._path(key)
-        if self.is_local:
-            return local.write(Path(path), source, self._check, replace=replace)
-        if not self.is_s3:
-            self._fs.put_file(str(source), path)
-            return True
-        how = {"chunksize": PART_BYTES, "max_concurrency": PARTS_AT_ONCE, **self._timeout(source.stat().st_size)}
-        try:
-            self._fs.put_file(str(source), path, mode="overwrite" if replace else "create", **how)
-        except OSError as error:
-            if is_refused_creation(error):
-                return False
-            if status_of(error) != 501:
-                raise
-            self._fs.put_file(str(source), path, **how)  # the server makes no object of parts on condition
-        return True
 
     def _path(self, key: str) -> str:
         if not key:

@@ -1,11 +1,8 @@
-"""`rloop gc` lists the garbage, asks, deletes it, and reports what it deleted."""
+"""`rloop gc` shows the garbage and deletes it on request."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from click.testing import CliRunner, Result
 from rloop_core.cli.entry import group
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
-from tests.conftest import ROOT, small_config
+from tests.conftest import small_config
 
 pytestmark = pytest.mark.process
 
@@ -35,27 +32,19 @@ def gc(store: Store, *arguments: str) -> Result:
     return CliRunner().invoke(group, ["gc", "--store", store.uri, *arguments])
 
 
-def test_a_dry_run_shows_and_deletes_nothing_and_yes_deletes(store):
-    said = gc(store, "--dry-run")
+def test_it_shows_what_it_would_delete_and_deletes_with_yes(store):
+    said = gc(store)
     assert said.exit_code == 0
-    assert "would be deleted: 2 files, 3.0 kB" in said.output
+    assert "to delete, with --yes: 2 files, 3.0 kB" in said.output
     assert store.exists(HALF)
     assert "\ndeleted: 2 files, 3.0 kB" in gc(store, "--yes").output
     assert not store.exists(HALF)
     assert store.exists("run/run.json")
-    assert "to delete: 0 files, 0 B" in gc(store, "--yes").output
-
-
-def test_where_nobody_can_be_asked_it_says_which_flag_is_missing(store):
-    for arguments in ((), ("--json",)):
-        said = gc(store, *arguments)
-        assert said.exit_code == 2
-        assert "--yes" in said.output and "--dry-run" in said.output
-    assert store.exists(HALF)
+    assert "to delete, with --yes: 0 files, 0 B" in gc(store).output
 
 
 def test_json_tells_keys_and_bytes(store):
-    planned = json.loads(gc(store, "run", "--dry-run", "--json").output)
+    planned = json.loads(gc(store, "run", "--json").output)
     run = {"run": "run", "bytes": 1500, "keys": [HALF], "skipped": None, "notes": []}
     assert planned == {"store": store.uri, "deleted": False, "runs": [run]}
     assert json.loads(gc(store, "run", "--yes", "--json").output) == planned | {"deleted": True}
@@ -65,18 +54,3 @@ def test_json_tells_keys_and_bytes(store):
 
 def test_an_unknown_run_is_an_error_that_names_the_known(store):
     assert "it holds other, run" in str(gc(store, "runn", "--yes").exception)
-
-
-@pytest.mark.parametrize(("answer", "kept"), [("n", True), ("", True), ("y", False)])
-def test_at_a_terminal_it_asks_and_no_is_the_default(store, answer, kept):
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "rloop_core", "gc", "run", "--store", store.uri]
-    started = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    os.write(ours, f"{answer}\n".encode())
-    said, _ = started.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert "to delete: 1 files, 1.5 kB" in said
-    assert "Delete this? [y/N]" in said
-    assert started.returncode == 0
-    assert store.exists(HALF) == kept

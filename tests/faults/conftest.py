@@ -27,13 +27,12 @@ def undisturbed(finished_smoke: Path) -> dict[str, str]:
 class Disturbed:
     """A smoke run in a process of its own, on a store that outlives it.
 
-    `options` are more of its command's, `before` is a command that starts it, `environment` is added to its own.
+    `options` are more of its command's, `environment` is added to its own.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
         folder.mkdir(exist_ok=True)
         self.options = options
-        self.before: tuple[str, ...] = ()
         self.environment: dict[str, str] = {}
         self.store = folder / "store"
         self.home = folder / "home"
@@ -44,16 +43,7 @@ class Disturbed:
         """Start, or start again, the same command."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [
-                    *self.before,
-                    sys.executable,
-                    "-m",
-                    "rloop_core",
-                    *SMOKE_RUN,
-                    "--store",
-                    str(self.store),
-                    *self.options,
-                ],
+                [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options],
                 cwd=ROOT,
                 env=command_environment(self.home) | self.environment,
                 stdout=log,

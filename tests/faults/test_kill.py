@@ -6,7 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.conftest import left_over_environment, manifest_digests, run_rloop
@@ -55,40 +54,6 @@ def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
 
 
 @pytest.mark.long
-def test_a_killed_stage_process_is_started_again_by_the_same_command(
-    disturbed: Disturbed, undisturbed: dict[str, str]
-) -> None:
-    command = disturbed.start()
-    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
-    victims = [
-        process
-        for process in command.children(recursive=True)
-        if any(file.path.endswith("explore") or "/explore/" in file.path for file in _open_files(process))
-    ]
-    assert victims, "the stage's own process writes its log"
-    for process in victims:
-        os.kill(process.pid, signal.SIGKILL)
-    assert disturbed.finish() == 0, disturbed.log.read_text()
-    assert manifest_digests(disturbed.store, "smoke") == undisturbed
-
-
-@pytest.mark.long
-def test_a_checkpoint_that_is_damaged_after_the_kill_is_passed_over_with_a_note(
-    disturbed: Disturbed, undisturbed: dict[str, str]
-) -> None:
-    disturbed.start()
-    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
-    disturbed.kill()
-    markers = disturbed.scratch("iteration-000/explore").rglob("rloop-complete.json")
-    newest = max(markers, key=lambda marker: marker.stat().st_mtime_ns).parent
-    (newest / "optimizer.pt").write_bytes(b"")
-    disturbed.start()
-    assert disturbed.finish() == 0, disturbed.log.read_text()
-    assert "optimizer.pt has 0 of" in disturbed.log.read_text()
-    assert manifest_digests(disturbed.store, "smoke") == undisturbed
-
-
-@pytest.mark.long
 def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbed, undisturbed: dict[str, str]) -> None:
     command = disturbed.start()
     wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
@@ -99,10 +64,3 @@ def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbe
     disturbed.start()
     assert disturbed.finish() == 0, disturbed.log.read_text()
     assert manifest_digests(disturbed.store, "smoke") == undisturbed
-
-
-def _open_files(process: psutil.Process) -> list[psutil._common.popenfile]:
-    try:
-        return list(process.open_files())
-    except psutil.Error:
-        return []

@@ -19,15 +19,10 @@ from rloop_core.store import Store
 from tests.chaos.flow import FINISHED, REFUSED
 from tests.chaos.short_stages import short_config
 from tests.conftest import ROOT
-from tests.faults.conftest import Disturbed, wait_until
+from tests.faults.conftest import wait_until
 from tests.processes import descendants
 
 pytestmark = pytest.mark.process
-
-OTHER = "explore.steps=7"
-"""A parameter of the run that overtakes; its artifacts are others'."""
-REPLACE: tuple[str, ...] = ()
-"""Further arguments of a start that may replace finished artifacts."""
 
 ON_DISK = ["at a step of exploration", "before a copied file appears", "before a file is copied"]
 ON_DISK += ["before the manifest appears"]
@@ -87,27 +82,3 @@ def test_a_run_frozen_and_overtaken_changes_nothing(
     said = first.communicate(timeout=180)[0]
     assert content(store) == finished, said
     assert first.returncode == REFUSED, said
-
-
-@pytest.mark.long
-def test_the_command_frozen_while_it_explores_and_overtaken_says_so_in_one_line(
-    disturbed: Disturbed, tmp_path: Path
-) -> None:
-    disturbed.options = ("--iterations", "1")
-    first = disturbed.start()
-    wait_until(lambda: any(disturbed.scratch("iteration-000/explore").rglob("rloop-complete.json")), "a checkpoint")
-    frozen = [first.pid, *descendants(first.pid)]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    later = Disturbed(tmp_path / "second", "--iterations", "1", "--set", OTHER, *REPLACE)
-    later.store, later.before = disturbed.store, ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-    later.start()
-    assert later.finish(300) == 0, later.log.read_text()
-    store = Store(str(disturbed.store))
-    finished = content(store)
-    for pid in frozen:
-        os.kill(pid, signal.SIGCONT)
-    assert disturbed.finish(180) == 5, disturbed.log.read_text()
-    assert content(store) == finished
-    last = disturbed.log.read_text().splitlines()[-1]
-    assert "smoke/lease.json" in last and "(fix: " in last

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -144,29 +143,6 @@ def test_what_changed_after_the_search_stays(local, tmp_path):
     local.write_bytes("run/iteration-000/rft/manifest.json", text)
     assert keys(delete_garbage(local, found)) == set()
     assert {f"{manifest.folder}/{file.path}" for file in manifest.files} <= set(local.list("run"))
-
-
-def test_a_concurrent_publisher_under_the_lease_loses_no_file(local, tmp_path):
-    begun(local)
-    stop = threading.Event()
-    artifacts: list[Manifest] = []
-
-    def work() -> None:
-        with Lease(local, "run"):
-            while not stop.is_set():
-                artifacts.append(made(local, tmp_path / "work", "run", len(artifacts) % 3, "explore"))
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        for _ in range(8):
-            delete_garbage(local, find_garbage(local, []))
-    finally:
-        stop.set()
-        worker.join()
-    for manifest in {one.iteration: one for one in artifacts}.values():
-        for file in manifest.files:
-            assert len(local.read_bytes(f"{manifest.folder}/{file.path}")) == file.bytes
 
 
 def test_only_named_runs_are_searched(local):

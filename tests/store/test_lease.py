@@ -106,13 +106,6 @@ def test_a_lease_is_released_at_the_end_and_on_errors_and_each_holder_raises_the
         lease.ensure_held()
 
 
-def test_a_killed_holders_lease_is_taken_over_at_once(local, start_holder):
-    killed(start_holder(local))
-    with Lease(local, "run", patience=3600.0) as lease:  # which it does not wait out
-        lease.ensure_held()
-        assert local.list("") == [KEY]
-
-
 def test_a_process_id_in_use_again_is_another_process(local):
     with Lease(local, "run"):
         content = lease_of(local)
@@ -215,7 +208,7 @@ def test_what_is_guarded_is_checked_at_each_change(store, tmp_path):
         lambda: guarded.create_bytes("run/b", b"new"),
         lambda: guarded.upload(tmp_path / "file", "run/b"),
         lambda: guarded.delete("run/a"),
-        lambda: guarded.create_file(tmp_path / "file", "run/b"),
+        lambda: guarded.upload(tmp_path / "file", "run/b", replace=False),
         lambda: guarded.prune("run"),
         lambda: guarded.guarded(lambda: None).without_retries(9.0).delete("run/a"),
     ):

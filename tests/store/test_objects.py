@@ -65,8 +65,8 @@ def test_files_go_up_and_come_down_unchanged(store, tmp_path):
     store.upload(source, "run/files/one")
     assert len(store.read_bytes("run/files/one")) == 3_000_000
     source.write_bytes(b"other")
-    assert store.uri.startswith("memory") or not store.create_file(source, "run/files/one")
-    assert store.create_file(source, "run/files/two") and store.read_bytes("run/files/two") == b"other"
+    assert store.uri.startswith("memory") or not store.upload(source, "run/files/one", replace=False)
+    assert store.upload(source, "run/files/two", replace=False) and store.read_bytes("run/files/two") == b"other"
     store.download("run/files/one", target)
     assert target.read_bytes() == content
     assert [path.name for path in target.parent.iterdir()] == ["target"]
