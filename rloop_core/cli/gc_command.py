@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import click
 
 from rloop_core.cli.options import json_option, store_option
-from rloop_core.cli.output import console, plain_table, print_json
-
-if TYPE_CHECKING:
-    from rloop_core.stages.garbage import Garbage
+from rloop_core.cli.output import console, print_json
 
 
 @click.command("gc")
@@ -30,6 +24,9 @@ def command(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None
       rloop gc --store s3://bucket/rloop
       rloop gc demo --yes
     """
+    from rich.text import Text
+
+    from rloop_core.results.tables import size
     from rloop_core.stages.garbage import delete_garbage, find_garbage
     from rloop_core.store import Store
 
@@ -45,21 +42,7 @@ def command(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None
         ]
         print_json({"store": object_store.uri, "deleted": yes, "runs": by_run})
     else:
-        _show(found, "deleted" if yes else "to delete, with --yes")
-
-
-def _show(found: Sequence[Garbage], what: str) -> None:
-    """Print a line for each run, the notes and the sum."""
-    from rich.text import Text
-
-    from rloop_core.results.tables import size
-
-    table, out = plain_table("run", "files", "size", right=("files", "size")), console()
-    for garbage in found:
-        table.add_row(Text(garbage.run), f"{len(garbage.entries):,}", size(garbage.bytes))
-    out.print(table)
-    for garbage in found:
-        for note in garbage.notes if garbage.skipped is None else (f"left alone, {garbage.skipped}",):
-            out.print(Text(f"{garbage.run}: {note}"))
-    total = sum(len(garbage.entries) for garbage in found)
-    out.print(f"{what}: {total:,} files, {size(sum(garbage.bytes for garbage in found))}")
+        done = "deleted" if yes else "to delete, with --yes"
+        for garbage in found:
+            what = garbage.skipped or f"{len(garbage.entries):,} files, {size(garbage.bytes)} {done}"
+            console().print(Text("\n".join(f"{garbage.run}: {line}" for line in (what, *garbage.notes))))

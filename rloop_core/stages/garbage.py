@@ -39,15 +39,9 @@ class Garbage:
 
 
 def find_garbage(store: Store, runs: Sequence[str], patience: float = PATIENCE_SECONDS) -> list[Garbage]:
-    """Return what could be deleted; change nothing.
+    """Return what could be deleted of the named runs, or of all; change nothing. Raises StoreError for an unknown run.
 
-    Args:
-        store: The object store.
-        runs: Names; none for all runs.
-        patience: Seconds without a heartbeat after which a run's holder on another machine is taken for dead.
-
-    Raises:
-        StoreError: There is no such run, or the store cannot be read.
+    A run's holder on another machine without a heartbeat for `patience` seconds is taken for dead.
     """
     for run in runs:
         read_run_config(store, run)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from rloop_core.errors import ObjectTooLarge, RLoopError, StoreError
 from rloop_core.store import local
-from rloop_core.store.faults import explain, is_refused_creation, persist, status_of
+from rloop_core.store.faults import answer_of, explain, is_refused_creation, persist
 from rloop_core.store.uri import refuse_ambiguous, refuse_credentials, refuse_endpoint_credentials
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ class Store:
             except OSError as error:
                 if is_refused_creation(error):
                     return False
-                if status_of(error) != 501:
+                if answer_of(error)[0] != 501:
                     raise
                 self._fs.put_file(str(source), path, **how)  # the server makes no object of parts on condition
             return True
@@ -286,7 +286,7 @@ class Store:
         try:
             content = bytes(self._fs.cat_file(self._path(key), start=0, end=most + 1, **self._timeout()))
         except OSError as error:
-            if status_of(error) != 416:  # it is empty
+            if answer_of(error)[0] != 416:  # it is empty
                 raise
             content = b""
         if len(content) > most:

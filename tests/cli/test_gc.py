@@ -35,12 +35,12 @@ def gc(store: Store, *arguments: str) -> Result:
 def test_it_shows_what_it_would_delete_and_deletes_with_yes(store):
     said = gc(store)
     assert said.exit_code == 0
-    assert "to delete, with --yes: 2 files, 3.0 kB" in said.output
+    assert said.output.splitlines() == [f"{run}: 1 files, 1.5 kB to delete, with --yes" for run in ("other", "run")]
     assert store.exists(HALF)
-    assert "\ndeleted: 2 files, 3.0 kB" in gc(store, "--yes").output
+    assert "run: 1 files, 1.5 kB deleted" in gc(store, "--yes").output
     assert not store.exists(HALF)
     assert store.exists("run/run.json")
-    assert "to delete, with --yes: 0 files, 0 B" in gc(store).output
+    assert "run: 0 files, 0 B to delete" in gc(store).output
 
 
 def test_json_tells_keys_and_bytes(store):
