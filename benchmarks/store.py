@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.measure import Result, measured, peak_mib
 
-SIZE_MIB = 256
+SIZE_MIB = 512
 _MIB = 1 << 20
 _ROUNDS = 3
 

@@ -25,7 +25,7 @@ _TRANSIENT_CLASSES = {
     "TimeoutError",
 }  # fmt: skip
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "fsspec", "urllib3")
-_READING = ("read", "look up", "list", "delete")
+_READING = ("read", "list", "delete")
 
 
 def is_transient(error: BaseException) -> bool:
