@@ -79,7 +79,7 @@ vllm-test: $(VLLM)/.installed ## The vLLM engine on the community's CPU build, i
 
 N ?= 200
 SEED ?= 0
-chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on lose nothing; WITH=--real: unshortened stages, --swift: on S3 too
+chaos: $(VENV)/.dev ## N (200) random fault schedules from SEED (0) on lose nothing; WITH=--real: unshortened stages, "--where s3": on S3
 	$(BIN)/python -m tests.chaos --count $(N) --seed $(SEED) --players 4 $(WITH)
 
 docs: $(VENV)/.dev ## Write the reference pages of docs/reference anew from the code

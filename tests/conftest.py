@@ -33,7 +33,7 @@ from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.store import content_digest, file_sha256
 from rloop_core.training.settings import TrainingJob
 from rloop_core.verifier import Verifier
-from tests.swift import Swift, swift_server
+from tests import s3
 
 ROOT = Path(__file__).parent.parent
 SMOKE = ROOT / "deployments/configs/smoke.yaml"
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         kind = item.callspec.params.get("store") if hasattr(item, "callspec") else None
-        if STARTERS & {*getattr(item, "fixturenames", ())} or kind in ("s3", "swift"):
+        if STARTERS & {*getattr(item, "fixturenames", ())} or kind == "s3":
             item.add_marker(pytest.mark.process)
     if config.args == config.getini("testpaths"):
         items.sort(key=_place)
@@ -200,39 +200,18 @@ def verifier() -> Any:
 
 
 @pytest.fixture(scope="session")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
-    """A real S3 server of this test process's own; a test reaches it through `swift.environment`."""
-    with swift_server(tmp_path_factory.mktemp("swift")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """URI of a bucket on an S3 server of its own on loopback, found through the environment alone."""
-    import boto3
-    from moto.server import ThreadedMotoServer
     from s3fs import S3FileSystem
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    names = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-    }
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    S3FileSystem.clear_instance_cache()
-    boto3.client("s3").create_bucket(Bucket="rloop-test")
-    yield "s3://rloop-test"
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
-    S3FileSystem.clear_instance_cache()
-    server.stop()
+    with s3.s3_server() as names:
+        before = {name: os.environ.get(name) for name in names}
+        os.environ.update(names)
+        S3FileSystem.clear_instance_cache()
+        yield f"s3://{s3.BUCKET}"
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        S3FileSystem.clear_instance_cache()
 
 
 @pytest.fixture(scope="session")

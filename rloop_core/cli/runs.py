@@ -18,7 +18,6 @@ from rloop_core.cli.output import console, plain_table, print_json
 if TYPE_CHECKING:
     from rloop_core.config import Config
     from rloop_core.results.tables import MetricTable
-    from rloop_core.stages.garbage import Garbage
 
 _GPUS = ("h100", "h200", "a100", "l40s", "rtx4090", "cpu")
 _STYLES = {"done": "green", "running": "bold cyan", "interrupted": "yellow", "changed": "yellow", "missing": "dim"}
@@ -286,56 +285,41 @@ def _show_status(found: Mapping[str, Any]) -> None:
 @click.command("gc")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @store_option
-@click.option("--yes", is_flag=True, help="Delete it; this cannot be undone.")
-@click.option(
-    "--older-than", type=click.FloatRange(0), default=24.0, show_default=True, metavar="HOURS",
-    help="Keep what is younger, by the store's own clock: another process may be about to publish it.",
-)  # fmt: skip
+@click.option("--yes", is_flag=True, help="Delete them; without this they are only shown.")
 @json_option
-def gc(runs: tuple[str, ...], store: str, yes: bool, older_than: float, as_json: bool) -> None:
-    """List what nothing in a store refers to; --yes deletes it.
+def gc(runs: tuple[str, ...], store: str, yes: bool, as_json: bool) -> None:
+    """Show the files that no manifest of a run names; --yes deletes them.
 
-    Garbage of the named runs, or of all, is: files of artifacts that were superseded or never finished, scratch of
-    finished stages (local stores), incomplete multipart uploads (S3), and temporary files of killed writes. Everything
-    that a manifest names is kept, and so are records, problem sets and everything unknown. A run that a process is
-    working on is skipped.
+    Of the named runs, or of all. These are files of artifacts that were superseded or never finished, and temporary
+    files of killed writes. Records, problem sets and everything unknown are kept. A run that a process is working on is
+    skipped.
 
     \b
     Examples:
       rloop gc --store s3://bucket/rloop
-      rloop gc demo --older-than 168 --yes
+      rloop gc demo --yes
     """
+    from rloop_core.results.tables import size
     from rloop_core.stages.garbage import delete_garbage, find_garbage
     from rloop_core.store import Store
 
-    opened, seconds = Store(store), 3600 * older_than
-    found = find_garbage(opened, runs, seconds)
+    opened = Store(store)
+    found = find_garbage(opened, runs)
     if yes:
-        found = delete_garbage(opened, found, seconds)
+        found = delete_garbage(opened, found)
     if as_json:
-        total = sum(one.bytes for one in found)
-        print_json({"store": opened.uri, "deleted": yes, "bytes": total, "runs": [asdict(one) for one in found]})
-    else:
-        _show_garbage(found, "deleted" if yes else "garbage, which --yes deletes")
-
-
-def _show_garbage(found: Sequence[Garbage], what: str) -> None:
-    """Print a line for each run and reason, the notes and the sum."""
-    from rloop_core.results.tables import size
-
-    out, table = console(), plain_table("run", "items", "size", "why", right=("items", "size"))
-    for one in found:
-        for why in sorted({item.why for item in one.items}):
-            sizes = [item.entry.bytes for item in one.items if item.why == why]
-            table.add_row(one.run, f"{len(sizes):,}", size(sum(sizes)), why)
-    if table.rows:
-        out.print(table)
-    for one in found:
-        for note in [*([f"left alone, {one.skipped}"] if one.skipped else []), *one.notes]:
-            out.print(f"{one.run}: {note}")
-    items, young = sum(len(one.items) for one in found), sum(one.younger for one in found)
-    kept = f"; {young:,} more are too young" if young else ""
-    out.print(f"{what}: {items:,} items, {size(sum(one.bytes for one in found))}{kept}")
+        by_run = [
+            {"run": one.run, "keys": [entry.key for entry in one.entries], "bytes": one.bytes}
+            | {"skipped": one.skipped, "notes": one.notes}
+            for one in found
+        ]
+        print_json({"store": opened.uri, "deleted": yes, "runs": by_run})
+        return
+    done = "deleted" if yes else "to delete, with --yes"
+    for garbage in found:
+        what = garbage.skipped or f"{len(garbage.entries):,} files, {size(garbage.bytes)} {done}"
+        for line in (what, *garbage.notes):
+            console().print(f"{garbage.run}: {line}", markup=False)
 
 
 @click.command("deploy")

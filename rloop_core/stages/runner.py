@@ -201,21 +201,26 @@ class StageRunner:
                 return None, reason
             with fetched(self.store, manifest, self._cache()):
                 pass
-            self._remove_strangers(manifest)
+            self._remove_leftovers(wanted, manifest)
         except ArtifactDamaged as damage:
             discard(self.store, self.config.name, *place)
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
 
-    def _remove_strangers(self, manifest: Manifest) -> None:
-        """Delete files that a killed publishing left in a local artifact's folder, where stages would read them."""
-        if self._lease and self.store.is_local:
-            named = {f"{manifest.folder}/{name}" for name in ("manifest.json", *(file.path for file in manifest.files))}
-            strangers = [entry for entry in self.store.entries(manifest.folder) if entry.key not in named]
-            self.store.delete_entries(strangers)
+    def _remove_leftovers(self, wanted: _Wanted, manifest: Manifest) -> None:
+        """Delete what a killed publishing left: scratch, and files in a local artifact's folder, which stages read."""
+        if self._lease:
+            shutil.rmtree(self._work(wanted), ignore_errors=True)
+            if self.store.is_local:
+                named = ("manifest.json", *(file.path for file in manifest.files))
+                self.store.prune(manifest.folder, {f"{manifest.folder}/{name}" for name in named})
+
+    def _work(self, wanted: _Wanted) -> Path:
+        """Return the folder of a stage's unfinished work."""
+        return self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
 
     def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
-        work = self.scratch() / stage_folder(self.config.name, wanted.iteration, wanted.stage) / wanted.fingerprint[:16]
+        work = self._work(wanted)
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
         outcome = read_outcome(job)
         if outcome is None:

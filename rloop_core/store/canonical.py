@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,28 +21,12 @@ class ChecksumError(ValueError):
 def canonical_json(value: Any) -> bytes:
     """Return the one JSON form of a plain value: sorted keys, no spaces, UTF-8.
 
-    Raises:
-        TypeError: The value holds something that JSON cannot carry unchanged (tuple, set, object, non-string key).
-        ValueError: It holds NaN or infinity.
+    Raises TypeError or ValueError for what JSON cannot carry unchanged: tuples, objects, NaN, keys that are no strings.
     """
-    _require_plain(value, "value")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def _require_plain(value: Any, where: str) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{where}: key {key!r} is not a string")
-            _require_plain(item, f"{where}.{key}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _require_plain(item, f"{where}[{index}]")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where}: {value} has no JSON form")
-    elif value is not None and not isinstance(value, (str, int)):
-        raise TypeError(f"{where}: a {type(value).__name__} has no canonical form")
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    if json.loads(text) != value:
+        raise TypeError("a tuple, or a key that is no string, has no canonical form")
+    return text.encode()
 
 
 def fingerprint(identity: Mapping[str, Any]) -> str:
@@ -58,24 +41,14 @@ def file_sha256(path: str | Path) -> str:
 
 
 def content_digest(files: Iterable[tuple[str, str]]) -> str:
-    """Return an artifact's digest from its files' (relative path, SHA-256) pairs, in any order.
-
-    Only the contents and their names inside the artifact enter: not the run, the store, time or machine.
-    """
+    """Return an artifact's digest from its files' (relative path, SHA-256) pairs, in any order."""
     return hashlib.sha256(canonical_json([[path, sha] for path, sha in sorted(files)])).hexdigest()
 
 
 def dump_checksummed(
     content: Mapping[str, Any], *, section: str | None = None, key: str = CHECKSUM_KEY, indent: int | None = None
 ) -> bytes:
-    """Write plain values as JSON with the checksum of everything else.
-
-    Args:
-        content: Plain values.
-        section: Name of the object in `content` that carries the checksum; None = the top level.
-        key: Name of the checksum there.
-        indent: As in `json.dumps`.
-    """
+    """Write plain values as JSON with the checksum of everything else, which is `key` of their object `section`."""
     plain = json.loads(json.dumps(content))
     carrier = plain if section is None else plain[section]
     carrier[key] = _checksum(plain)
@@ -87,9 +60,7 @@ def load_checksummed(
 ) -> dict[str, Any]:
     """Read what `dump_checksummed` wrote, without the checksum. Files of older releases carry none and are accepted.
 
-    Raises:
-        ChecksumError: The file was altered.
-        ValueError: It is not a JSON object; with `finite`, also when it holds NaN or infinity.
+    Raises ChecksumError if it was altered, ValueError if it is no JSON object, or with `finite` holds NaN or infinity.
     """
     content = parse_json(text, finite=finite)
     if not isinstance(content, dict):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import random
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rloop_core.errors import RLoopError, StoreError, StoreUnavailable
 
@@ -23,39 +22,34 @@ _TRANSIENT_CLASSES = {
     "ConnectionError", "CredentialRetrievalError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
     "MetadataRetrievalError", "ResponseParserError",
     "ClientError",  # aiohttp: truncated payload, lost connection
+    "TimeoutError",
 }  # fmt: skip
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "fsspec", "urllib3")
-_READING = ("read", "look up", "list", "delete")
+_READING = ("read", "list", "delete")
 
 
 def is_transient(error: BaseException) -> bool:
     """Return True if a retry may help: the remote store is overloaded or restarts, or the connection broke."""
-    if (status := status_of(error)) is not None:
-        return _code(error) in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
-    if isinstance(error, OSError) and not _is_of_a_library(error):
-        unreachable = (errno.EHOSTUNREACH, errno.ENETUNREACH)
-        return isinstance(error, (TimeoutError, ConnectionError)) or error.errno in unreachable
-    kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith(_LIBRARIES)}
-    return "SSLError" not in kinds and bool(kinds & _TRANSIENT_CLASSES or isinstance(error, OSError))
+    status, code = answer_of(error)
+    if status is not None:
+        return code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    unreachable = getattr(error, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+    return "SSLError" not in kinds and (unreachable or not kinds.isdisjoint(_TRANSIENT_CLASSES))
 
 
 def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[str], None]) -> T:
     """Call until it succeeds, with growing pauses, while its failures are transient; return its result.
 
     Neither botocore nor s3fs retries for a given time, says that it waits, or checks a lease before each attempt; s3fs
-    retries no refused connection and no answer 500.
-
-    Args:
-        call: Function that may be repeated.
-        patience: Seconds after which to give up; 0 = no retry.
-        name: Name of the object, for errors.
-        note: Called with one line when the wait exceeds a second, and when it is over.
+    retries no refused connection and no answer 500. `note` is called with one line when the wait exceeds a second, and
+    when it is over.
 
     Raises:
-        StoreUnavailable: It failed for longer than the patience.
+        StoreUnavailable: It failed for longer than `patience` seconds; the error has the object's name.
     """
-    began, noted = time.monotonic(), False
-    for attempt in itertools.count():
+    began, noted, attempt = time.monotonic(), False, 0
+    while True:
         try:
             result = call()
         except Exception as error:
@@ -72,23 +66,16 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
                 note(f"the store does not answer ({reason(error)}); trying again for up to {patience:.0f} s")
                 noted = True
             time.sleep(pause)
+            attempt += 1
         else:
             if noted:
                 note(f"the store answers again, after {time.monotonic() - began:.0f} s")
             return result
-    raise AssertionError("counting never ends")
 
 
 def explain(error: Exception, action: str, name: str, bucket: str | None) -> StoreError | None:
-    """Return the one-line error for a permanent failure; None for a bug in rloop.
-
-    Args:
-        error: Exception of a library or the system.
-        action: The operation that failed, in words.
-        name: URI of the object or the store.
-        bucket: Bucket of a store on S3.
-    """
-    code, field = _code(error), name
+    """Return the one-line error for a permanent failure of an action on an object; None for a bug in rloop."""
+    code, field = answer_of(error)[1], name
     refused = isinstance(error, PermissionError) or code in _REFUSED_TOKENS or type(error).__name__ in _NO_CREDENTIALS
     if code == "NoSuchBucket" and action not in _READING:
         what, fix = f"bucket {bucket!r} does not exist", _CREATE
@@ -118,7 +105,7 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
 
 def is_refused_creation(error: BaseException) -> bool:
     """Return True if the server did not create an object because there is one, or another one is being written."""
-    return isinstance(error, FileExistsError) or status_of(error) in (409, 412)
+    return isinstance(error, FileExistsError) or answer_of(error)[0] in (409, 412)
 
 
 def reason(error: BaseException) -> str:
@@ -129,10 +116,14 @@ def reason(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status of an S3 server's error response, None for other errors."""
-    response = _response(error)
-    return None if response is None else int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+def answer_of(error: BaseException) -> tuple[int | None, str]:
+    """Return HTTP status and code of an S3 server's error, from botocore's or s3fs's; None and "" for other errors."""
+    for candidate in (error, error.__cause__):
+        response = getattr(candidate, "response", None)
+        if isinstance(response, dict):
+            status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            return status, str(response.get("Error", {}).get("Code", ""))
+    return None, ""
 
 
 _CREATE = "create it, or name another store with --store"
@@ -143,20 +134,6 @@ _CREDENTIALS = (
 _REFUSED_TOKENS = {"ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError"}
 _OTHER_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
-
-
-def _response(error: BaseException) -> dict[str, Any] | None:
-    """Return the S3 server's response from a botocore error, or from the cause of s3fs's translation of one."""
-    for candidate in (error, error.__cause__):
-        response = getattr(candidate, "response", None)
-        if isinstance(response, dict):
-            return response
-    return None
-
-
-def _code(error: BaseException) -> str:
-    """Return the code of an S3 server's error response, "" for other errors."""
-    return str((_response(error) or {}).get("Error", {}).get("Code", ""))
 
 
 def _is_of_a_library(error: BaseException) -> bool:

@@ -35,15 +35,9 @@ class Lease:
     """Exclusive right to write one run; a context manager.
 
     At the end the lease stays in the store, marked as released. A holder that finds another one's lease or none, or
-    that did not run for longer than the patience (frozen, or on a suspended machine), has lost it for good.
-
-    Args:
-        store: Store of the run.
-        run: Name of the run.
-        heartbeat: Seconds between heartbeats.
-        patience: Seconds without a heartbeat after which a holder on another machine counts as dead.
-        note: Called with one line when this process waits for a silent holder, its heartbeat fails, or it lost the
-            lease.
+    that did not run for longer than `patience` seconds (frozen, or on a suspended machine), has lost it for good. A
+    holder on another machine without a heartbeat for so long counts as dead. `note` is called with one line when this
+    process waits for a silent holder, its heartbeat fails, or it lost the lease.
     """
 
     def __init__(
@@ -92,26 +86,14 @@ class Lease:
         return self._lost is not None
 
     def living_holder(self) -> str | None:
-        """Describe the process that holds the run now; None when no living process does. Nothing is taken.
-
-        Raises:
-            StoreError: The store cannot be read.
-        """
+        """Describe the process that holds the run now; None when no living process does. Nothing is taken."""
         holder = read_holder(self._store, self._key)
         return None if holder is None or self._is_dead(holder) else holder_in_words(holder)
 
-    def ensure_held(self) -> None:
-        """Check that this process still holds the lease; called before anything is written or deleted.
-
-        Raises:
-            LeaseError: The lease was lost.
-            StoreError: The store cannot be read.
-        """
-        self._ensure_held(self._store)
-
-    def _ensure_held(self, store: Store) -> None:
+    def ensure_held(self, store: Store | None = None) -> None:
+        """Raise LeaseError if this process has lost the lease; called before anything is written or deleted."""
         self._ensure_awake()
-        holder = read_holder(store, self._key)
+        holder = read_holder(store or self._store, self._key)
         if holder is None:
             self._lost = self._lost or "is gone: it was deleted, or another process has used and released it"
         elif (holder.get("token"), holder.get("epoch")) != (self._token, self._epoch):
@@ -140,8 +122,6 @@ class Lease:
             if holder is None:
                 time.sleep(_POLL_SECONDS)
                 continue
-            if holder.get("token") == self._token:
-                return  # our own write: the request was repeated because its answer was lost
             if not holder.get("released") and not self._is_dead(holder):
                 what = f"run {self._run!r} is being written by {holder_in_words(holder)}"
                 raise LeaseError(what, field=self._store.uri_of(self._key), fix=_FIX)
@@ -157,7 +137,7 @@ class Lease:
         """
         prefix = f"{self._run}/lease-takeover-{holder.get('token')}"
         number = 0
-        while not self._claim(f"{prefix}-{number}"):
+        while not self._store.create_bytes(f"{prefix}-{number}", self._content()):
             time.sleep(_POLL_SECONDS)
             if _read_lease(self._store, self._key) != holder:
                 return False
@@ -173,13 +153,6 @@ class Lease:
         for older in range(number, -1, -1):
             self._store.delete(f"{prefix}-{older}")
         return True
-
-    def _claim(self, claim: str) -> bool:
-        """Create a claim. It is ours, too, when our first request succeeded but its answer was lost."""
-        if self._store.create_bytes(claim, self._content()):
-            return True
-        claimant = _read_lease(self._store, claim)
-        return claimant is not None and claimant.get("token") == self._token
 
     def _claimant_is_dead(self, claim: str, holder: dict[str, Any]) -> bool:
         claimant = _read_lease(self._store, claim)
@@ -231,7 +204,7 @@ class Lease:
 
     def _write(self, *, released: bool = False) -> None:
         """Write the lease again, if it is still ours: a lost one is never written."""
-        self._ensure_held(self._quick_store)
+        self.ensure_held(self._quick_store)
         self._quick_store.guarded(self._ensure_awake).write_bytes(self._key, self._content(released=released))
 
     def _content(self, *, released: bool = False) -> bytes:
@@ -249,11 +222,7 @@ class Lease:
 
 
 def read_holder(store: Store, key: str) -> dict[str, Any] | None:
-    """Return the holder that a lease names: None if nobody holds it, `token` None when it cannot be parsed.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return the holder that a lease names: None if nobody holds it, `token` None when it cannot be parsed."""
     lease = _read_lease(store, key)
     return None if lease is None or lease.get("released") else lease
 

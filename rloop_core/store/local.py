@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import uuid
@@ -21,62 +20,35 @@ def is_unfinished(key: str) -> bool:
 
 @contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a temporary file in the target's folder; it is renamed to the target when the block succeeds."""
-    temporary = _new_file_next_to(target)
+    """Yield the path of a new file in the target's folder, to be moved to the target; it is deleted at the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     try:
         yield temporary
-        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def replace_bytes(target: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Write a file; readers see the old content or the new. `check` is called directly before the new one appears."""
+def write(
+    target: Path, content: bytes | Path, check: Callable[[], None] = lambda: None, *, replace: bool = True
+) -> bool:
+    """Write bytes, or a copy of a file, and sync it to disk; readers see the old content or the new.
+
+    Without `replace` a file that is there stays, atomically among processes, and the result is False. `check` is called
+    directly before the new one appears.
+    """
     with temporary_file(target) as temporary:
-        _write_synced(temporary, data)
-        check()
-
-
-def create_bytes(target: Path, data: bytes) -> bool:
-    """Write a file if there is none, atomically among processes; return False when there is one."""
-    temporary = _new_file_next_to(target)
-    try:
-        _write_synced(temporary, data)
-        os.link(temporary, target)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    return True
-
-
-def copy_file(source: Path, target: Path, check: Callable[[], None] = lambda: None, *, replace: bool = True) -> None:
-    """Copy a file and sync it to disk; without `replace`, a file that is there stays. `check`: see `replace_bytes`."""
-    temporary = _new_file_next_to(target)
-    try:
-        with open(source, "rb") as reader, open(temporary, "wb") as writer:
-            shutil.copyfileobj(reader, writer, 1 << 20)
+        with open(temporary, "xb") as writer:
+            if isinstance(content, bytes):
+                writer.write(content)
+            else:
+                with open(content, "rb") as reader:
+                    shutil.copyfileobj(reader, writer, 1 << 20)
             writer.flush()
             os.fsync(writer.fileno())
         check()
-        if replace:
-            temporary.replace(target)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _new_file_next_to(target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the umask, which mkstemp ignores
-    return path
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with open(path, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+        try:
+            temporary.replace(target) if replace else os.link(temporary, target)
+        except FileExistsError:
+            return False
+    return True

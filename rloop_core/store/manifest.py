@@ -27,18 +27,22 @@ from rloop_core.errors import (
     StoreError,
     StoreUnavailable,
 )
-from rloop_core.json_text import parse_json
 from rloop_core.store.cache import Cache
-from rloop_core.store.canonical import ChecksumError, content_digest, dump_checksummed, file_sha256, load_checksummed
-from rloop_core.store.local import replace_bytes
+from rloop_core.store.canonical import (
+    ChecksumError,
+    content_digest,
+    dump_checksummed,
+    file_sha256,
+    fingerprint,
+    load_checksummed,
+)
 from rloop_core.store.objects import Store
 
 SCHEMA_VERSION: Literal[2] = 2
 BASE_ITERATION = -1
 """Iteration number under which the evaluation of theta_0 is kept (folder `base`)."""
-_MOST_UPLOADS = 3
+_MOST_UPLOADS = 5
 _CONCURRENT_READS = 8
-_CHECKED = ".checked.json"
 _RERUN = "the stage is run again"
 _CHECKSUM = {"section": "versions", "key": "manifest.json"}
 """The checksum of a manifest's file is one of its versions, because its other keys are a contract."""
@@ -175,18 +179,12 @@ def read_manifests(
 
 
 def ensure_unchanged(store: Store, run: str, known: Mapping[tuple[int, str], Manifest]) -> None:
-    """Check that the store still holds every artifact of a run that `known` has by (iteration, stage).
-
-    Raises:
-        StageError: Some were replaced or deleted.
-        StoreUnavailable: The store does not answer.
-    """
+    """Raise StageError unless the store still holds every artifact of a run that `known` has by (iteration, stage)."""
     found = read_manifests(store, run, known)
     for error in found.values():
         if isinstance(error, StoreUnavailable):
             raise error
-    digests = {key: manifest.digest for key, manifest in found.items() if isinstance(manifest, Manifest)}
-    changed = [manifest.folder for key, manifest in known.items() if digests.get(key) != manifest.digest]
+    changed = [one.folder for key, one in known.items() if getattr(found[key], "digest", None) != one.digest]
     if changed:
         what = f"replaced or deleted while this run went on: {', '.join(changed)}"
         raise StageError(what, field=store.uri, fix=RESUMES)
@@ -207,11 +205,7 @@ def publish(
 
     The stage's older manifest is removed first, so that its files are never taken for the new ones, then its files.
     Nothing is replaced after that: a process that was frozen in here and overtaken finds what the other one published.
-    `record` holds the manifest's other fields: fingerprint, inputs, identity, counts, metrics, versions,
-    seed and reason.
-
-    Args:
-        store: A store that is `guarded` by the lease.
+    `record` holds the manifest's other fields. The store is `guarded` by the lease.
 
     Raises:
         LeaseError: Another process publishes the same artifact.
@@ -244,11 +238,10 @@ def publish(
     key = f"{target}/manifest.json"
     store.delete(key)
     with contextlib.suppress(StoreError):  # leftovers only cost space
-        store.prune(target, ())
+        store.prune(target)
     for file in files:
-        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    # A repeated request finds our own manifest when only its first answer was lost.
-    if not store.create_bytes(key, text) and store.find_bytes(key) != text:
+        _upload(store, folder / file.path, f"{target}/{file.path}")
+    if not store.create_bytes(key, text):
         raise LeaseError("was published by another process meanwhile", field=store.uri_of(key), fix=RESUMES)
     return manifest
 
@@ -257,10 +250,7 @@ def fetch(store: Store, manifest: Manifest, cache: Cache) -> Path:
     """Return a local folder with the artifact's files, each checked against its SHA-256.
 
     Files of a local store are read in place; others are downloaded once into `cache/<digest>` and stay there while this
-    process lives.
-
-    Raises:
-        ArtifactDamaged: A file is missing, truncated or altered; the error names it.
+    process lives. Raises ArtifactDamaged with the name of a file that is missing, truncated or altered.
     """
     folder = store.local_path(manifest.folder) if store.is_local else cache.keep(manifest.digest)
     return _complete(store, manifest, cache, folder)
@@ -281,19 +271,13 @@ def discard(store: Store, run: str, iteration: int, stage: str) -> None:
     store.delete(manifest_key(run, iteration, stage))
 
 
-def _store_whole(store: Store, source: Path, key: str, sha256: str) -> None:
-    """Upload a file where there is none, again if the store then holds other bytes.
-
-    Raises:
-        StoreError: It does each time.
-    """
+def _upload(store: Store, source: Path, key: str) -> None:
+    """Upload a file where there is none; what an overtaken process or a lost answer left there is deleted first."""
     for _ in range(_MOST_UPLOADS):
-        store.upload(source, key, replace=False)
-        if store.holds(key, source, sha256):
+        if store.upload(source, key, replace=False):
             return
         store.delete(key)
-    what = f"was not stored whole, {_MOST_UPLOADS} times"
-    raise StoreError(what, field=store.uri_of(key), fix="check the store, then start the same command again")
+    raise StoreError("is written by another process as well", field=store.uri_of(key), fix=RESUMES)
 
 
 def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> Path:
@@ -302,37 +286,22 @@ def _complete(store: Store, manifest: Manifest, cache: Cache, folder: Path) -> P
     An intact copy does not prove that the store still has the object, which the next machine needs: an object that is
     gone, or has another tag than when its content was checked, is downloaded again.
     """
-    fetched_files = manifest.files
+    files = manifest.files
     if not store.is_local:
-        listed = {entry.key: f"{entry.bytes} {entry.tag}" for entry in store.entries(manifest.folder)}
-        tags = {file.path: listed.get(f"{manifest.folder}/{file.path}") for file in manifest.files}
-        all_checked = _read_checked(folder)
-        checked = all_checked.get(store.uri_of(manifest.folder), {})
-        fetched_files = tuple(
-            file
-            for file in manifest.files
-            if tags[file.path] is None or tags[file.path] != checked.get(file.path) or _flaw(folder / file.path, file)
-        )
-        if fetched_files:
-            cache.make_room(sum(file.bytes for file in fetched_files))
-        for file in fetched_files:
+        listed = {entry.key: [entry.bytes, entry.tag] for entry in store.entries(manifest.folder)}
+        stored = {file.path: listed.get(f"{manifest.folder}/{file.path}") for file in files}
+        checked = folder / f".checked-{fingerprint({store.uri_of(manifest.folder): stored})}"
+        if checked.exists():
+            files = tuple(file for file in files if _flaw(folder / file.path, file))
+        cache.make_room(sum(file.bytes for file in files))
+        for file in files:
             _download(store, manifest, file, cache, folder / file.path)
-    for file in fetched_files:
+    for file in files:
         if flaw := _flaw(folder / file.path, file):
             raise _damaged(store, manifest, file, flaw)
-    if not store.is_local and fetched_files:
-        all_checked[store.uri_of(manifest.folder)] = checked | {path: tag for path, tag in tags.items() if tag}
-        replace_bytes(folder / _CHECKED, json.dumps(all_checked).encode())
+    if not store.is_local:
+        checked.touch()
     return folder
-
-
-def _read_checked(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the tags of objects whose content was checked, by artifact and file; empty when they cannot be read."""
-    try:
-        content = parse_json((folder / _CHECKED).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _download(store: Store, manifest: Manifest, file: FileEntry, cache: Cache, target: Path) -> None:

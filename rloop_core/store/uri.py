@@ -32,39 +32,23 @@ def holds_credentials(uri: str) -> bool:
 
 
 def refuse_credentials(uri: str) -> None:
-    """Refuse a URI that would carry a secret into configs, logs and manifests.
-
-    Raises:
-        ConfigError: The URI holds credentials; the error does not repeat them.
-    """
+    """Raise ConfigError, which does not repeat them, for credentials in a URI that configs, logs and manifests hold."""
     if holds_credentials(uri):
         raise ConfigError("credentials do not belong into a store's URI", field="placement.store", fix=FIX)
 
 
 def refuse_ambiguous(uri: str) -> None:
-    """Refuse a remote URI that libraries read in different ways: listings and requests would meet different objects.
-
-    Raises:
-        ConfigError: It has a query, or an empty part.
-    """
+    """Raise ConfigError for a remote URI that libraries read in different ways: it has a query, or an empty part."""
     scheme, separator, path = uri.rpartition("://")
     if not separator or scheme in ("file", "local", "memory"):
         return
-    if "?" in path:
-        fix = "take the ? and the rest out of it: a store is a folder, not a version of an object"
-        raise ConfigError("a store's URI has no query", field="placement.store", fix=fix)
-    parts = path.rstrip("/").split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        fix = f"write {scheme}://{'/'.join(part for part in parts if part.strip('.')) or 'bucket/prefix'}"
-        raise ConfigError(f"{uri!r} has an empty part", field="placement.store", fix=fix)
+    if "?" in path or {"", ".", ".."} & set(path.rstrip("/").split("/")):
+        what = f"{uri!r} has a query, or an empty part"
+        raise ConfigError(what, field="placement.store", fix=f"write it as {scheme}://bucket/prefix")
 
 
 def refuse_endpoint_credentials() -> None:
-    """Refuse an S3 endpoint that holds more than an address: errors quote it, and S3 takes no credentials there.
-
-    Raises:
-        ConfigError: It does; the error does not repeat it.
-    """
+    """Raise ConfigError for an S3 endpoint with more than an address: errors quote it, and S3 takes nothing there."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if set("@?") & set(os.environ.get(name, "")):
             raise ConfigError("an endpoint is an address alone, without credentials", field=name, fix=FIX)

@@ -55,9 +55,6 @@ def _leftovers(store: Store, run: str) -> str:
     """Write what killed processes leave behind."""
     folder = f"{run}/iteration-000/explore"
     store.write_bytes(f"{folder}/shards/step-000099.rank-00.parquet", b"half a shard")
-    if store.is_s3:
-        bucket, _, prefix = store.uri.removeprefix("s3://").partition("/")
-        store._fs.call_s3("create_multipart_upload", Bucket=bucket, Key=f"{prefix}/{folder}/policy/half.safetensors")
-    else:
+    if not store.is_s3:
         store.write_bytes(f"{folder}/policy/{TEMPORARY}half", b"half a file")
     return "leftovers"

@@ -23,7 +23,7 @@ from tests.chaos.kills import Kill, arm
 from tests.chaos.processes import fork_the_fork_server
 
 FINISHED, FAILED, REFUSED = 0, 1, 5
-HEARTBEAT, PATIENCE = 0.5, 1.5
+HEARTBEAT, PATIENCE = 0.5, 4.0
 
 
 def run_flow(config: Config, report: int, kill: Kill | None = None, tally: Path | None = None) -> int:

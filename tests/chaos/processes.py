@@ -63,26 +63,10 @@ _spawn = util.spawnv_passfds
 
 
 def preload(real_stages: bool) -> None:
-    """Import what a run and its stages import, and read the S3 client's tables once."""
+    """Import what a run and its stages import."""
     for name in _ALWAYS + (_FOR_REAL_STAGES if real_stages else ()):
         import_module(name)
     sys.modules.setdefault("rloop_core.stages.preload", ModuleType("rloop_core.stages.preload"))
-    from botocore import loaders
-
-    read: dict[str, object] = {}
-    load = loaders.JSONFileLoader.load_file
-
-    def load_once(self: loaders.JSONFileLoader, path: str) -> object:
-        if path not in read:
-            read[path] = load(self, path)
-        return read[path]
-
-    loaders.JSONFileLoader.load_file = load_once
-    loader = loaders.Loader()
-    for service, name in (("s3", "service-2"), ("s3", "endpoint-rule-set-1"), ("s3", "paginators-1")):
-        loader.load_service_model(service, name)
-    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
-        loader.load_data(name)
     gc.collect()
     gc.freeze()
 

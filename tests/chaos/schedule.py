@@ -84,24 +84,15 @@ class Schedule:
 
     seed: int
     """Its seed."""
-    where: Where
-    """Place of its store."""
     starts: tuple[Start, ...]
     """The starts."""
 
 
 def draw_schedule(seed: int, where: Where, seconds: float, moments: Sequence[Moments]) -> Schedule:
-    """Draw the schedule of a seed.
-
-    Args:
-        seed: The same seed gives the same schedule.
-        where: Place of the store.
-        seconds: Duration of the undisturbed run; faults come at any time within.
-        moments: Countable moments of the undisturbed run.
-    """
+    """Draw the schedule of a seed for a run that takes so many seconds and has these moments when undisturbed."""
     draw = random.Random(f"{seed} {where}")
     starts = range(draw.randint(1, 3))
-    return Schedule(seed, where, tuple(_start(draw, where, seconds, moments, number) for number in starts))
+    return Schedule(seed, tuple(_start(draw, where, seconds, moments, number) for number in starts))
 
 
 def _start(draw: random.Random, where: Where, seconds: float, moments: Sequence[Moments], number: int) -> Start:

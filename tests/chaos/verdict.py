@@ -12,8 +12,6 @@ from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Cache, Manifest, Store, fetch, read_manifest
 
 _IDENTITY = ("step", "rank", "group_id", "sample", "attempt", "problem_id", "completion_ids", "verdict")
-_CLOCKS = 5.0
-"""Seconds by which a server may round its dates."""
 
 
 def what_it_is(config: Config, store: Store, cache: Path) -> dict[str, Any]:
@@ -40,13 +38,11 @@ def what_is_wrong(config: Config, store: Store, cache: Path, undisturbed: dict[s
             wrong.append(f"{name}: {lost} trajectories lost, {more} that are none of its own, {doubled} doubled")
         if run["digests"].get(name) != undisturbed["digests"].get(name):
             wrong.append(f"{name}: another digest")
-    garbage = find_garbage(store, [], older_than=-_CLOCKS)
-    notes = [note for deleted in delete_garbage(store, garbage, older_than=-_CLOCKS) for note in deleted.notes]
+    notes = [note for deleted in delete_garbage(store, find_garbage(store, [])) for note in deleted.notes]
     named = {f"{config.name}/{name}" for name in ("run.json", "lease.json")}
     named |= {f"{manifest.folder}/{path}" for manifest in _manifests(config, store) for path in _paths(manifest)}
     left = [entry.key for entry in store.entries(config.name) if entry.key not in named]
     left = [key for key in left if not key.startswith(f"{config.name}/problems/")]
-    left += [f"upload of {entry.key}" for entry in store.uploads(config.name)]
     return wrong + notes + [f"{key}: left behind, and no garbage to rloop gc" for key in left]
 
 

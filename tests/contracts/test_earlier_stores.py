@@ -78,4 +78,4 @@ def test_the_report_has_the_figures_of_the_manifests(store: Store, tmp_path: Pat
     stored = [manifest.metrics["held-out"]["avg@4"]["value"] for manifest in manifests if manifest]
     assert [shown[name] for name in ("base", "theta_1", "theta_2")] == stored
     assert write_report(store, [RUN], tmp_path / "report", tmp_path / "cache")[0].exists()
-    assert find_garbage(store, [RUN], older_than=0.0)[0].items == []
+    assert find_garbage(store, [RUN])[0].entries == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -42,10 +41,14 @@ class Disturbed:
 
     def start(self) -> psutil.Process:
         """Start, or start again, the same command."""
-        command = [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options]
-        environment = command_environment(self.home) | self.environment
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rloop_core", *SMOKE_RUN, "--store", str(self.store), *self.options],
+                cwd=ROOT,
+                env=command_environment(self.home) | self.environment,
+                stdout=log,
+                stderr=log,
+            )
         return psutil.Process(self.process.pid)
 
     def finish(self, timeout: float = 120) -> int:
@@ -77,9 +80,15 @@ def disturbed(tmp_path: Path) -> Iterator[Disturbed]:
     yield run
     if run.process and run.process.poll() is None:
         for process in [*psutil.Process(run.process.pid).children(recursive=True), run.process]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+            _kill(process.pid)
         run.process.wait()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout: float = 180, every: float = 0.01) -> None:

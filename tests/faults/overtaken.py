@@ -17,7 +17,7 @@ from typing import Any
 from s3fs import S3FileSystem
 
 from rloop_core.config import Config, make_config
-from rloop_core.store import lease, local
+from rloop_core.store import lease
 from tests.chaos import flow, short_stages
 
 _FROZEN = "/explore/"
@@ -69,7 +69,7 @@ MOMENTS: dict[str, Callable[[], None]] = {
     "at a step of exploration": _freeze_at_a_step,
     "before a file is copied": lambda: _freeze_in(shutil, "copyfileobj", lambda reader, *_: reader.name),
     "before a copied file appears": lambda: _freeze_in(os, "link", lambda _, target: target),
-    "before the manifest appears": lambda: _freeze_in(local, "create_bytes", lambda path, _: _is_manifest(path)),
+    "before the manifest appears": lambda: _freeze_in(os, "link", lambda _, target: _is_manifest(target)),
     "before a file's PUT": lambda: _freeze_in(S3FileSystem, "_call_s3", _key_of_put),
     "before the manifest's PUT": lambda: _freeze_in(
         S3FileSystem, "_call_s3", lambda *request, **named: _is_manifest(_key_of_put(*request, **named))

@@ -1,4 +1,4 @@
-"""The smoke run with its store on a real S3 server, and everything between them failing: the undisturbed digests."""
+"""The smoke run with its store on S3, and everything between them failing: the undisturbed digests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,12 +20,10 @@ from rloop_core.errors import StoreError
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store, discard
-from tests.clocks import skewed_clock
 from tests.conftest import ROOT, SMOKE, command_environment
 from tests.disks import small_disk
 from tests.faults.conftest import SMOKE_RUN, wait_until
 from tests.store.faulty_s3 import ALL_FAULTS, FaultyS3
-from tests.swift import Swift
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 GONE_SECONDS = float(os.environ.get("RLOOP_TEST_STORE_GONE_SECONDS", 4))
@@ -44,14 +43,14 @@ class Finished:
 
 
 @pytest.fixture(scope="module")
-def finished(swift: Swift, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """The smoke run with a clock that is an hour fast, while one request in ten fails and the server goes away."""
+def finished(s3_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """The smoke run, while one request in ten fails and the server goes away."""
     folder = tmp_path_factory.mktemp("s3")
-    proxy = FaultyS3(swift.host, swift.port, seed=3)
+    address = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+    proxy = FaultyS3(str(address.hostname), int(address.port or 0), seed=3)
     proxy.rate, proxy.faults, proxy.stale = 0.1, ALL_FAULTS, 0.5
-    uri, log = f"{swift.uri}/faults", folder / "log.txt"
-    environment = command_environment(folder / "home") | swift.environment
-    environment |= {"AWS_ENDPOINT_URL": proxy.url, **(skewed_clock(folder, 3600) or {})}
+    uri, log = f"{s3_server}/faults", folder / "log.txt"
+    environment = command_environment(folder / "home") | {"AWS_ENDPOINT_URL": proxy.url}
     command = [*SMOKE_RUN, "--store", uri, "--set", f"placement.scratch={folder / 'scratch'}"]
     with open(log, "wb") as output:
         process = subprocess.Popen(
@@ -59,10 +58,10 @@ def finished(swift: Swift, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         )
     try:
         wait_until(lambda: "harvest 0: started" in _alive(process, log), "the middle of the run", 300, 0.05)
-        swift.stop()
+        proxy.gone.set()
         wait_until(lambda: "does not answer" in _alive(process, log), "the run to notice", 120, 0.05)
         time.sleep(GONE_SECONDS)
-        swift.start()
+        proxy.gone.clear()
         assert process.wait(600) == 0, log.read_text()
         yield Finished(uri, log.read_text(), proxy)
     finally:
@@ -72,16 +71,10 @@ def finished(swift: Swift, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def store(finished: Finished, swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(finished: Finished) -> Store:
     """The finished run's store, without the proxy."""
-    from s3fs import S3FileSystem
-
-    for name, value in swift.environment.items():
-        monkeypatch.setenv(name, value)
-    S3FileSystem.clear_instance_cache()
     forkserver._forkserver._stop()  # type: ignore[attr-defined] # one that another test started has no credentials
-    yield Store(finished.uri)
-    S3FileSystem.clear_instance_cache()
+    return Store(finished.uri)
 
 
 def test_one_request_in_ten_fails_the_server_goes_away_and_nothing_is_lost(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.flows.server import Server, prefect_server
-from tests.swift import Swift, swift_server
+from tests.s3 import BUCKET, s3_server
 
 POOL, DEPLOYMENT = "rloop-cpu", "rloop/iterate-cpu"
 OTHER_POOL, OTHER_DEPLOYMENT = "rloop-gpu", "rloop/iterate"
@@ -33,8 +33,8 @@ class Team:
 
     server: Server
     """The Prefect server."""
-    swift: Swift
-    """The S3 server."""
+    s3: dict[str, str]
+    """What the S3 server's clients have in their environment; any keys open it."""
     store: str
     """The runs' object store, in a bucket of the S3 server."""
     folder: Path
@@ -47,19 +47,17 @@ class Team:
 
     def environment(self) -> dict[str, str]:
         """Return a worker's environment: the store's credentials, and other secrets that such a machine may have."""
-        return self.swift.environment | {"OMP_NUM_THREADS": "1"} | SECRETS
+        return self.s3 | {"OMP_NUM_THREADS": "1"} | SECRETS
 
 
 @contextmanager
 def running_team(folder: Path) -> Iterator[Team]:
     """Start and deploy everything; end it after the block."""
-    (folder / "swift").mkdir()
     (folder / "prefect").mkdir()
-    key, secret = SECRETS["AWS_ACCESS_KEY_ID"], SECRETS["AWS_SECRET_ACCESS_KEY"]
     with (
-        swift_server(folder / "swift", key, secret) as swift,
+        s3_server() as s3,
         prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server,
     ):
-        team = Team(server, swift, f"{swift.uri}/runs", folder)
+        team = Team(server, s3, f"s3://{BUCKET}/runs", folder)
         server.deploy("--store", team.store)
         yield team

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from rloop_core.store import Manifest, Store
 from tests.conftest import ROOT, manifest_digests, start_rloop
 from tests.flows.team import DEPLOYMENT, OTHER_DEPLOYMENT, OTHER_POOL, POOL, SECRETS, Team, running_team
 from tests.secrets.search import Search
+from tests.store.faulty_s3 import FaultyS3
 
 pytestmark = pytest.mark.long
 CONFIG = os.environ.get("RLOOP_REHEARSAL", "smoke")
@@ -34,7 +36,7 @@ WORDS = {
 }
 """Secrets where they do not belong, or that open nothing."""
 WRONG: list[tuple[dict[str, str], str]] = [
-    ({"AWS_SECRET_ACCESS_KEY": WORDS["wrong key"]}, "refuses these credentials"),
+    ({"AWS_SECRET_ACCESS_KEY": WORDS["wrong key"]}, "refuses these credentials"),  # at a proxy that does
     ({"AWS_ENDPOINT_URL": "http://storage.example.invalid", "HTTP_PROXY": f"http://id:{WORDS['proxy']}@127.0.0.1:1"},
      "does not answer"),
 ]  # fmt: skip
@@ -82,8 +84,11 @@ def test_no_secret_is_left_anywhere_whether_runs_succeed_fail_or_crash(
         name="crashed",
         overrides=[*overrides, "explore.steps=500", "placement.stage_retries=0"],
     )
+    address = urlsplit(team.s3["AWS_ENDPOINT_URL"])
+    refusing = FaultyS3(str(address.hostname), int(address.port or 0))
+    refusing.rate, refusing.faults = 1.0, ("SignatureDoesNotMatch",)
     for variables, said in WRONG:
-        with team.server.worker(OTHER_POOL, **team.environment() | variables):
+        with team.server.worker(OTHER_POOL, **team.environment() | {"AWS_ENDPOINT_URL": refusing.url} | variables):
             failed = team.server.wait(
                 team.server.start(OTHER_DEPLOYMENT, config_file="smoke", name="failed", overrides=overrides)
             )
@@ -103,7 +108,7 @@ def test_no_secret_is_left_anywhere_whether_runs_succeed_fail_or_crash(
 
     search, marks = Search(SECRETS | WORDS), Search({"a run's name": "crashed"})
     for one in (search, marks):
-        one.look_at_files(team.folder, without=lambda path: team.folder / "swift" in path.parents)
+        one.look_at_files(team.folder)
         one.look_at_store(_store(team, monkeypatch))
         one.look_at_api(team.server.answer)
     assert not search.found, "\n".join(sorted(map(str, search.found)))
@@ -111,7 +116,7 @@ def test_no_secret_is_left_anywhere_whether_runs_succeed_fail_or_crash(
 
 
 def _store(team: Team, monkeypatch: pytest.MonkeyPatch) -> Store:
-    for name, value in team.swift.environment.items():
+    for name, value in team.environment().items():
         monkeypatch.setenv(name, value)
     S3FileSystem.clear_instance_cache()  # else one that another test opened answers for another server
     return Store(team.store)

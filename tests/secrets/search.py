@@ -47,11 +47,11 @@ class Search:
         elif data.startswith(_PARQUET):
             self._look_at_columns(place, data)
 
-    def look_at_files(self, folder: Path, without: Callable[[Path], bool] = lambda path: False) -> None:
+    def look_at_files(self, folder: Path) -> None:
         """Every file below a folder, every file's name, and every row of a database."""
         for path in sorted(folder.rglob("*")):
             self.look(f"{folder.name} (names)", path.name.encode())
-            if not path.is_file() or path.is_symlink() or without(path):
+            if not path.is_file() or path.is_symlink():
                 continue
             with contextlib.suppress(FileNotFoundError):  # what runs beside may remove it
                 place, data = str(path.relative_to(folder.parent)), path.read_bytes()

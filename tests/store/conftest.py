@@ -14,7 +14,6 @@ import pytest
 from rloop_core.store import Manifest, Store, publish
 from tests.disks import small_disk
 from tests.store.faulty_s3 import FaultyS3
-from tests.swift import Swift
 
 
 def published(store: Store, folder: Path, **changes: Any) -> Manifest:
@@ -40,27 +39,14 @@ def faulty(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3
     proxy.stop()
 
 
-@pytest.fixture
-def swift_here(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> Iterator[Swift]:
-    """The real S3 server, which everything that is opened meanwhile talks to."""
-    from s3fs import S3FileSystem
-
-    for name, value in swift.environment.items():
-        monkeypatch.setenv(name, value)
-    S3FileSystem.clear_instance_cache()
-    yield swift
-    S3FileSystem.clear_instance_cache()
-
-
-@pytest.fixture(params=["file", "memory", "s3", pytest.param("swift", marks=pytest.mark.long)])
+@pytest.fixture(params=["file", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A fresh store of each kind; on a plain path, it is `local`."""
     if request.param == "file":
         return Store(f"file://{tmp_path}/store")
     if request.param == "memory":
         return Store(f"memory://{uuid.uuid4().hex}")
-    bucket = request.getfixturevalue("swift_here").uri if request.param == "swift" else None
-    return Store(f"{bucket or request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
+    return Store(f"{request.getfixturevalue('s3_server')}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -46,16 +46,14 @@ class FaultyS3:
         faults: Which; of those that suit a request, the one that was used least.
         stale: Share of listings that are stale besides: there are few of them.
         gone: While set, every connection is broken at once.
-        keep_of_uploads: Share of an uploaded body that reaches the server, which then reports success.
         lenient: Create an object for everybody who asks at the same time, as Swift does.
         unconditional: Answer 501 to whoever would make an object of parts only where there is none, as some servers do.
-        flip: Alter one bit of uploads of at least so many bytes; 0 for none.
         seen: Requests by method, and faults by name.
         most: The most requests that were under way at a time.
     """
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
-        self.rate, self.faults, self.stale, self.keep_of_uploads, self.flip = 0.0, FAULTS, 0.0, 1.0, 0
+        self.rate, self.faults, self.stale = 0.0, FAULTS, 0.0
         self.lenient, self.unconditional, self.gone = False, False, threading.Event()
         self.seen: Counter[str] = Counter()
         self.most = self._now = 0
@@ -157,13 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask(self, body: bytes) -> Answer:
         left_out = ("expect", "if-none-match") if self.proxy.lenient else ("expect",)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
-        spoilt = self._spoilt(body) if self.command == "PUT" and len(body) > 100 else body
-        if spoilt != body:
-            headers = {name: value for name, value in headers.items() if not _is_sum(name)}
-            headers["Content-Length"] = str(len(spoilt))
         connection = HTTPConnection(*self.server_at, timeout=60)
         try:
-            connection.request(self.command, self.path, spoilt, headers)
+            connection.request(self.command, self.path, body, headers)
             response = connection.getresponse()
             skip = ("transfer-encoding", "connection") + (() if self.command == "HEAD" else ("content-length",))
             kept = [
@@ -189,11 +183,6 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             return
 
-    def _spoilt(self, body: bytes) -> bytes:
-        if self.proxy.flip and len(body) >= self.proxy.flip:
-            body = bytes([body[0] ^ 1]) + body[1:]
-        return body[: int(len(body) * self.proxy.keep_of_uploads)]
-
     def _refuse(self, status: int, code: str, message: str) -> None:
         content = _XML.format(code, message).encode()
         self.send_response(status)
@@ -211,7 +200,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _is_listing(path: str) -> bool:
     return "list-type" in parse_qs(urlsplit(path).query)
-
-
-def _is_sum(name: str) -> bool:
-    return name.lower() == "content-md5" or name.lower().startswith(("x-amz-checksum-", "x-amz-content-sha256"))

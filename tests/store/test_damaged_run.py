@@ -15,7 +15,7 @@ from rloop_core.errors import RLoopError
 from rloop_core.results.status import run_status
 from rloop_core.stages.execute import execute
 from rloop_core.stages.job import StageJob, StageOutcome
-from rloop_core.store import Store
+from rloop_core.store import Store, read_manifest
 from tests.chaos import short_stages
 from tests.chaos.damage import spoil
 from tests.chaos.flow import run
@@ -77,8 +77,12 @@ def test_leftovers_of_a_killed_publication_are_not_read_by_the_next_stage(short:
     finished = FinishedRun(tmp_path, str(tmp_path / "store"))
     finished.store.write_bytes("smoke/iteration-000/explore/shards/step-000099.rank-00.parquet", b"half a shard")
     finished.store.delete("smoke/iteration-000/harvest/manifest.json")
+    manifest = read_manifest(finished.store, "smoke", 0, "filter")
+    work = tmp_path / "scratch/smoke/iteration-000/filter" / str(manifest and manifest.fingerprint[:16])
+    work.mkdir(parents=True)
     finished.start()
     assert finished.wrong() == []
+    assert not work.exists()
 
 
 @pytest.mark.parametrize(

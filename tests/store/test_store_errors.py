@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rloop_core.errors import ConfigError, StoreError
-from rloop_core.store import Store, objects, s3
+from rloop_core.store import Store, objects
 from rloop_core.store.uri import CREDENTIALS
 from tests.conftest import read_only, small_config
 
@@ -87,7 +87,7 @@ def endpoint(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 def test_an_unreachable_endpoint_is_an_error_and_never_an_absent_object(endpoint, monkeypatch):
-    monkeypatch.setitem(s3.CONFIG, "retries", {"max_attempts": 1, "mode": "standard"})
+    monkeypatch.setitem(objects.S3_CLIENT, "retries", {"max_attempts": 1, "mode": "standard"})
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -141,22 +141,16 @@ def test_uris_without_credentials_are_accepted(uri):
 
 
 @pytest.mark.parametrize(
-    ("uri", "fix"),
+    "uri",
     [
-        ("s3://bucket//prefix", "write s3://bucket/prefix"),
-        ("s3://bucket/a//b/", "write s3://bucket/a/b"),
-        ("s3://bucket/./a", "write s3://bucket/a"),
-        ("s3://bucket/a/..", "write s3://bucket/a"),
-        ("s3:///prefix", "write s3://prefix"),
-        ("gs://bucket//prefix", "write gs://bucket/prefix"),
-        ("s3://bucket/prefix?versionId=3", "not a version"),
-        ("s3a://bucket?versionId=3", "not a version"),
+        *("s3://bucket//prefix", "s3://bucket/a//b/", "s3://bucket/./a", "s3://bucket/a/..", "s3:///prefix"),
+        *("gs://bucket//prefix", "s3://bucket/prefix?versionId=3", "s3a://bucket?versionId=3"),
     ],
 )
-def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri, fix):
+def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri):
     with pytest.raises(ConfigError) as caught:
         Store(uri)
-    assert caught.value.field == "placement.store" and fix in str(caught.value.fix)
+    assert caught.value.field == "placement.store" and "://bucket/prefix" in str(caught.value.fix)
 
 
 @pytest.mark.parametrize("endpoint", ["http://id:hunter2@host:9000", "id:hunter2@host", "http://host/?token=hunter2"])

@@ -82,10 +82,6 @@ def _copy_project(home: Path) -> None:
             shutil.copy2(ROOT / name, target)
     if (ROOT.parent / "shared").is_dir():
         (home / "shared").symlink_to((ROOT.parent / "shared").resolve())
-    (home / "project/.rloop").mkdir()
-    for installed in (ROOT / ".rloop").glob("swift-*/installed"):
-        server = installed.parent.resolve()
-        (home / "project/.rloop" / server.name).symlink_to(server)
     code = "import rloop_core, tasks, flows, tests; print(rloop_core.__file__, tasks.__file__, flows.__file__)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=home, env=_environment(home), check=True, capture_output=True, text=True)

@@ -27,13 +27,12 @@ _STORE = (
         "rloop_core/store/manifest.py",
         """\
     for file in files:
-        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
-    # A repeated request finds our own manifest when only its first answer was lost.
+        _upload(store, folder / file.path, f"{target}/{file.path}")
 """,
         """\
     store.write_bytes(key, text)
     for file in files:
-        _store_whole(store, folder / file.path, f"{target}/{file.path}", file.sha256)
+        _upload(store, folder / file.path, f"{target}/{file.path}")
 """,
         "A run killed while it publishes leaves an artifact that exists and is not whole.",
     ),
@@ -43,7 +42,7 @@ _STORE = (
         """\
     store.delete(key)
     with contextlib.suppress(StoreError):  # leftovers only cost space
-        store.prune(target, ())
+        store.prune(target)
 """,
         """\
     with contextlib.suppress(StoreError):  # leftovers only cost space
@@ -100,9 +99,16 @@ _STORE = (
     Wrong(
         "manifest-replaced",
         "rloop_core/store/manifest.py",
-        "    if not store.create_bytes(key, text) and store.find_bytes(key) != text:\n",
+        "    if not store.create_bytes(key, text):\n",
         "    store.write_bytes(key, text)\n    if store.find_bytes(key) != text:\n",
         "A process that is frozen just before it writes its manifest replaces another one's when it wakes.",
+    ),
+    Wrong(
+        "records-of-any-size",
+        "rloop_core/store/objects.py",
+        "start=0, end=most + 1, ",
+        "",
+        "One object of gigabytes takes the memory of everybody who looks at the store.",
     ),
     Wrong(
         "done-without-files",
