@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -170,7 +171,7 @@ def _lines(source: str, skip_malformed: bool) -> Iterator[_Row | None]:
     """Yield the rows of a JSON-lines file, and None for a skipped line."""
     try:
         with click.open_file(source, "rb") as stream:
-            for number, line in chain.from_iterable(read_batches(cast("BinaryIO", stream))):
+            for number, line in chain.from_iterable(read_batches(cast("BufferedIOBase", stream))):
                 try:
                     yield _row(parse_object(number, line), f"{source} line {number}")
                 except ValueError as error:

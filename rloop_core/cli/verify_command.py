@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import click
 
@@ -53,7 +54,7 @@ def command(source: str, target: Path, workers: int, timeout: float, memory_mb: 
             Verifier(workers, timeout, memory_mb, policies) as verifier,
             progress_bar("verify", "lines") as show,
         ):
-            for batch in read_batches(cast("BinaryIO", lines)):
+            for batch in read_batches(cast("BufferedIOBase", lines)):
                 rows = verify_batch(batch, verifier)
                 counts.update(row["verdict"] for row in rows)
                 output.write(b"".join(map(encode_row, rows)))

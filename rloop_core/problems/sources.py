@@ -13,7 +13,6 @@ from rloop_core.errors import ProblemsError
 from rloop_core.json_text import check_text, parse_json
 from rloop_core.problems.registry import GOLD_COLUMNS, PROBLEM_COLUMNS
 from rloop_core.problems.templates import DAPO_AFTER, DAPO_BEFORE
-from rloop_core.verifier import Policies
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import gold_text
 
@@ -24,7 +23,6 @@ MOST_CHARACTERS = 200_000
 """Limit of a problem, a gold answer and a worked solution."""
 _WORKED_COLUMNS = ("solution",)
 """Columns with a worked solution, whose gold is in its last box or after GSM8K's `####`."""
-_ALL_BOXES = Policies(boxes="agreeing")
 _PARQUET_BATCH = 1024
 _BATCH_BYTES = 2**29
 _MOST_PACKED = 1000
@@ -305,7 +303,7 @@ def _one(value: object, column: str) -> tuple[str, tuple[str, ...]]:
     """Return one gold, of a worked solution its last box or what follows the last `####`, and the answers before it."""
     if not isinstance(value, str):
         return gold_text(value), ()
-    answer, boxes, _, others = extract(value, _ALL_BOXES)
+    answer, boxes, _, others = extract(value)
     if column in _WORKED_COLUMNS:
         if boxes and answer is not None:
             return gold_text(answer), others

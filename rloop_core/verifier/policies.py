@@ -12,8 +12,8 @@ class Policies(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    boxes: Literal["last", "agreeing", "single"] = "last"
-    """Several boxed answers: `last` decides, `agreeing` refuses boxes that differ, `single` refuses more than one."""
+    boxes: Literal["last", "single"] = "last"
+    """Several boxed answers: `last` decides, `single` refuses more than one."""
     text_after: Literal["allow", "refuse"] = "allow"
     """Words after the final answer: `allow` ignores them, `refuse` makes such a completion wrong."""
     units: Literal["compare", "ignore", "require"] = "compare"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
 from collections.abc import Iterator
-from typing import Any, BinaryIO, TypeAlias
+from io import BufferedIOBase
+from typing import Any, TypeAlias
 
 from rloop_core.verifier.types import Gold, Judgement, Verdict
 from rloop_core.verifier.verifier import Verifier
 
 MAX_LINE_BYTES = 64 * 2**20
 BATCH_BYTES = 2 * 2**20
-_READ_BYTES = 2**20
 _MAX_INTEGER_DIGITS = 4000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -22,39 +19,23 @@ Batch: TypeAlias = list[tuple[int, bytes]]
 """(line number from 1, line) pairs; lines are cut after MAX_LINE_BYTES + 1 bytes."""
 
 
-def read_batches(stream: BinaryIO) -> Iterator[Batch]:
-    """Yield the lines that are not blank in batches of about BATCH_BYTES; a batch ends early when the input pauses.
-
-    Args:
-        stream: A pipe, terminal or file; a stream without a file descriptor is read as if it never paused.
-    """
-    batch: Batch = []
-    line, number, held = bytearray(), 0, 0
-    poll, descriptor = select.poll(), None
-    with contextlib.suppress(OSError, AttributeError):
-        descriptor = stream.fileno()
-        poll.register(descriptor, select.POLLIN)
-    while True:
-        if batch and (held >= BATCH_BYTES or (descriptor is not None and not poll.poll(0))):
-            yield batch
-            batch, held = [], 0
-        # os.read returns what is available and does not wait for more.
-        chunk = stream.read(_READ_BYTES) if descriptor is None else os.read(descriptor, _READ_BYTES)
+def read_batches(stream: BufferedIOBase) -> Iterator[Batch]:
+    """Yield the lines that are not blank, in batches: what a pause of the input or BATCH_BYTES ends is one."""
+    line, number = bytearray(), 0
+    while chunk := stream.read1(BATCH_BYTES):  # returns what is available and does not wait for more
         *complete, rest = chunk.split(b"\n")
-        if not chunk and line:
-            complete = [b""]
+        batch: Batch = []
         for piece in complete:
             line += piece[: MAX_LINE_BYTES + 1 - len(line)]
             number += 1
             if line.strip():
                 batch.append((number, bytes(line)))
-                held += len(line)
             line.clear()
-        if not chunk:
-            break
         line += rest[: MAX_LINE_BYTES + 1 - len(line)]
-    if batch:
-        yield batch
+        if batch:
+            yield batch
+    if line.strip():
+        yield [(number + 1, bytes(line))]
 
 
 def verify_batch(batch: Batch, verifier: Verifier) -> list[dict[str, Any]]:

@@ -23,10 +23,8 @@ from rloop_core.verifier.workers.pool import Failed, WorkerPool
 _ENGINE = "rloop_core.verifier.engine.compare:worker_compare"
 _CACHE_SIZE = 200_000
 _DIGITS = re.compile("[0-9]+")
-_ANY_EQUAL = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
-"""One equal gold suffices; `wrong` needs all golds to be decided."""
-_ALL_EQUAL = (Verdict.wrong, Verdict.timeout, Verdict.error, Verdict.correct)
-"""One wrong answer of several makes the completion wrong."""
+_BEST = (Verdict.correct, Verdict.timeout, Verdict.error, Verdict.wrong)
+"""One equal gold of several suffices; `wrong` needs all golds to be decided."""
 
 
 class Verifier:
@@ -62,21 +60,21 @@ class Verifier:
         finished=False (no end-of-sequence within the token budget) is always `truncated`; the answer is still recorded.
         """
         judgements: list[Judgement] = []
-        undecided: dict[int, tuple[tuple[str, ...], Gold]] = {}
+        undecided: dict[int, tuple[str, Gold]] = {}
         for index, (completion, gold, finished) in enumerate(items):
-            answer, boxes, reason, others = extract(completion, self.policies)
+            answer, boxes, reason, _ = extract(completion, self.policies)
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:
                 verdict = Verdict.truncated
             elif reason is not None:
                 verdict = Verdict.wrong
-            elif type(gold) is str and not others and _DIGITS.fullmatch(answer) and _DIGITS.fullmatch(gold):
+            elif type(gold) is str and _DIGITS.fullmatch(answer) and _DIGITS.fullmatch(gold):
                 # Compared as text, which is fast for a million digits too; leading zeros (AIME's 025) do not count.
                 verdict = Verdict.correct if answer.lstrip("0") == gold.lstrip("0") else Verdict.wrong
             else:
                 verdict = Verdict.wrong  # until it is decided below
-                undecided[index] = (answer, *others), gold
+                undecided[index] = answer, gold
             reason = reason if verdict is Verdict.wrong else None
             judgements.append(Judgement(verdict, answer and answer[:MAX_CHARS], boxes, reason))
         for index, outcome in zip(undecided, self._decide(list(undecided.values())), strict=True):
@@ -89,23 +87,22 @@ class Verifier:
 
     def compare_many(self, pairs: Sequence[tuple[str, Gold]]) -> list[Verdict]:
         """Return one verdict for each (extracted answer, gold) pair, order kept; equal pairs are compared once."""
-        return [outcome.verdict for outcome in self._decide([((answer,), gold) for answer, gold in pairs])]
+        return [outcome.verdict for outcome in self._decide(pairs)]
 
-    def _decide(self, comparisons: Sequence[tuple[tuple[str, ...], Gold]]) -> list[Outcome]:
-        """Return one outcome for each (answers, gold): all of the answers must equal one of the acceptable golds."""
-        plans: list[list[list[tuple[str, str]]] | Outcome] = []
+    def _decide(self, comparisons: Sequence[tuple[str, Gold]]) -> list[Outcome]:
+        """Return one outcome for each (answer, gold)."""
+        plans: list[list[tuple[str, str]] | Outcome] = []
         known: dict[tuple[str, str], Outcome] = {}
         undecided: list[tuple[str, str]] = []
-        for answers, gold in comparisons:
+        for answer, gold in comparisons:
             try:
                 golds = acceptable_golds(gold)
             except ValueError as error:
                 plans.append(Outcome(Verdict.error, str(error)[:200]))
                 continue
-            # A damaged gold is repaired and an answer is not; still every text equals itself.
-            plan = [[(answer, answer if answer == gold else text) for answer in answers] for text in golds]
+            plan = [(answer, answer if answer == gold else text) for text in golds]  # every text equals itself
             plans.append(plan)
-            for pair in (pair for pairs in plan for pair in pairs):
+            for pair in plan:
                 if pair not in known:
                     outcome = self._without_engine(*pair)
                     known[pair] = outcome or WRONG
@@ -120,7 +117,7 @@ class Verifier:
                     verdict = Verdict.timeout if result.timeout else Verdict.error
                     known[pair] = Outcome(verdict, f"the comparison {result.reason}")
                 self._remember(pair, known[pair])
-        return [plan if isinstance(plan, Outcome) else _combined(plan, known) for plan in plans]
+        return [plan if isinstance(plan, Outcome) else _best([known[pair] for pair in plan]) for plan in plans]
 
     def _without_engine(self, answer: str, gold: str) -> Outcome | None:
         """Decide by the cache, the limits or exact comparison; None when the engine must decide."""
@@ -170,17 +167,8 @@ class Verifier:
         self.close()
 
 
-def _combined(plan: list[list[tuple[str, str]]], known: dict[tuple[str, str], Outcome]) -> Outcome:
-    """Combine the outcomes of every acceptable gold, for one answer or several that must agree."""
-    outcome = _first([_first([known[pair] for pair in pairs], _ALL_EQUAL) for pairs in plan], _ANY_EQUAL)
-    last_alone = _first([known[pairs[0]] for pairs in plan], _ANY_EQUAL)
-    if outcome.verdict is Verdict.wrong and last_alone.verdict is Verdict.correct:
-        return Outcome(Verdict.wrong, "boxed answers that differ")
-    return outcome
-
-
-def _first(outcomes: Sequence[Outcome], order: tuple[Verdict, ...]) -> Outcome:
-    return min(outcomes, key=lambda outcome: order.index(outcome.verdict))
+def _best(outcomes: Sequence[Outcome]) -> Outcome:
+    return min(outcomes, key=lambda outcome: _BEST.index(outcome.verdict))
 
 
 @lru_cache(maxsize=1)

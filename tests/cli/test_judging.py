@@ -89,7 +89,7 @@ def test_policies_reach_the_verdicts_of_verify_and_score(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("boxes=first", "boxes is last or agreeing or single, not 'first'"),
+        ("boxes=first", "boxes is last or single, not 'first'"),
         ("tolerance=2", "tolerance is a number of at least 0 and below 1, not '2'"),
         ("box=last", "with one of the names boxes, text_after, units"),
         ("boxes", "'boxes' is not NAME=VALUE"),

@@ -142,7 +142,7 @@ TOKENS = [
     '"', "x-amz-credential=", "^\\circ ", "\\cdot ",
 ]  # fmt: skip
 ENDS = [("", ""), ("", "\n\x00"), ("7", "."), ("\\boxed{", "}")]
-STRICT = Policies(boxes="agreeing", text_after="refuse")
+STRICT = Policies(text_after="refuse")
 READERS: dict[str, Callable[[str], object]] = {
     "extract": lambda text: extract(text, STRICT),
     "answer line": lambda text: extract(f"Answer: {text}", STRICT),

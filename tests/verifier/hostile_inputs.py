@@ -1,4 +1,4 @@
-"""Inputs made to fool, hang or crash a verifier, and good inputs, each with its acceptable verdicts."""
+"""Inputs made to fool, hang or crash a verifier, each with its acceptable verdicts."""
 
 from __future__ import annotations
 
@@ -124,45 +124,12 @@ def hostile_cases(count: int) -> list[Case]:
         cases.append(Case("\\boxed{7}", gold, frozenset({"error"})))
         cases.append(Case("\\boxed{}", gold, frozenset({"no_answer"})))
     wrappings = [
-        "\\boxed{%s}",
-        "so $\\boxed{ %s }$.",
-        "Answer: %s",
-        "**Answer:** $%s$",
-        "\\boxed{%s + 0}",
-        "\\boxed{x = %s}",
-    ]
+        "\\boxed{%s}", "so $\\boxed{ %s }$.", "Answer: %s", "**Answer:** $%s$", "\\boxed{%s + 0}", "\\boxed{x = %s}",
+    ]  # fmt: skip
     while len(cases) < count:
         formula = FORMULAS[len(cases) % len(FORMULAS)]
         if draw.random() < 0.3:
             cases.append(Case("\\boxed{7}", formula, NEVER_CORRECT))
         else:
             cases.append(Case(draw.choice(wrappings).replace("%s", formula), "7", NEVER_CORRECT))
-    return cases
-
-
-def good_cases(count: int, engine_share: float) -> list[Case]:
-    """Return ordinary completions, half of them wrong; `engine_share` of them need the engine."""
-    draw = random.Random(4)
-    cases = []
-    for i in range(count):
-        right = i % 2 == 0
-        if draw.random() < engine_share:
-            a, b = draw.randrange(2, 400), draw.randrange(2, 400)
-            answer, gold = f"{a}\\sin^2 x+{a}\\cos^2 x+{b}", f"{a + b if right else a + b + 1}"
-        else:
-            n, d = draw.randrange(-9999, 9999), draw.randrange(2, 99)
-            answer, gold = draw.choice(
-                [
-                    (f"{n}", f"{n}"),
-                    (f"{n}.50", f"{2 * n + (1 if n >= 0 else -1)}/2"),
-                    (f"\\frac{{{n}}}{{{d}}}", f"{n}/{d}"),
-                    (f"{n:,}", f"{n}"),
-                    (f"({n}, {d})", f"\\left({n},{d}\\right)"),
-                ]
-            )
-            if not right:
-                gold = f"{n + 1}" if draw.random() < 0.5 else f"{n}/{d + 100}"
-                right = False
-        text = f"Let me see. With {i} of them we get this.\nThe answer is $\\boxed{{{answer}}}$."
-        cases.append(Case(text, gold, frozenset({"correct" if right else "wrong"})))
     return cases

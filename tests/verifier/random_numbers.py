@@ -14,14 +14,10 @@ def some_fraction(draw: random.Random, bound: int = 60) -> Fraction:
 def neighbour(draw: random.Random, value: Fraction) -> Fraction:
     """Return another fraction: a close one, or the result of a common mistake."""
     candidates = [
-        value + 1,
-        value - 1,
-        -value,
-        Fraction(value.numerator + 1, value.denominator),
-        Fraction(value.numerator, value.denominator + 1),
-        value + Fraction(1, 10**6),
+        value + 1, value - 1, -value, Fraction(value.numerator + 1, value.denominator),
+        Fraction(value.numerator, value.denominator + 1), value + Fraction(1, 10**6),
         Fraction(round(value * 1000), 1000),
-    ]
+    ]  # fmt: skip
     candidates += [1 / value] if value else []
     # A hundredfold is no slip by default: 50% is 0.5 and 50.
     return draw.choice([other for other in candidates if other not in (value, 100 * value, value / 100)])
@@ -153,20 +149,6 @@ def multiples_of_pi(draw: random.Random, equal: bool) -> tuple[str, str]:
     other = value if equal else draw.choice([v for v in (value + 1, -value, 1 / value, value * 2) if v != value])
     answer, gold = written(other), written(value)
     return answer, gold
-
-
-def approximations(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """Exact values against themselves, or against their truncated decimals."""
-    gold, digits = draw.choice([
-        ("\\pi", "3.14159265358979323846"),
-        ("\\sqrt{2}", "1.41421356237309504880"),
-        ("\\frac{1}{3}", "0.33333333333333333333"),
-        ("\\frac{\\pi}{4}", "0.78539816339744830961"),
-        ("e", "2.71828182845904523536"),
-        ("\\ln 2", "0.69314718055994530941"),
-        ("\\frac{22}{7}", "3.14285714285714285714"),
-    ])  # fmt: skip
-    return (f"\\left({gold}\\right)", gold) if equal else (digits[: draw.randint(4, len(digits))], gold)
 
 
 def counts(draw: random.Random, equal: bool) -> tuple[str, str]:

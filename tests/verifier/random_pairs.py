@@ -10,11 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from math import factorial
 from typing import NamedTuple
 
 from tests.verifier.random_numbers import (
-    approximations,
     counts,
     fractions,
     integers,
@@ -199,28 +197,6 @@ def polynomials(draw: random.Random, equal: bool) -> tuple[str, str]:
     ), gold
 
 
-def identities(draw: random.Random, equal: bool) -> tuple[str, str]:
-    k = draw.randint(2, 9)
-    left, right, wrong = draw.choice([
-        (f"2^{{n+{k}}}", f"{2**k} \\cdot 2^n", f"2^{{n}}+{2**k}"),
-        (f"\\sin^2 {k}x + \\cos^2 {k}x", "1", f"{k}"),
-        (f"\\frac{{x^2-{k * k}}}{{x-{k}}}", f"x+{k}", f"x-{k}"),
-        (f"\\ln(x^{k})", f"{k}\\ln x", f"\\ln {k}x"),
-        (f"e^{{{k}x}}", f"(e^x)^{{{k}}}", f"e^{{x^{k}}}"),
-        (f"\\sqrt{{{k * k}x^2}}", f"{k}|x|", f"{k}x"),
-        (f"\\frac{{{k}}}{{x}}+\\frac{{1}}{{y}}", f"\\frac{{{k}y+x}}{{xy}}", f"\\frac{{{k}x+y}}{{xy}}"),
-        ("\\frac{n(n+1)}{2}", "\\binom{n+1}{2}", "\\binom{n}{2}"),
-        (f"{k}!\\cdot n", f"{factorial(k)}n", f"{factorial(k)}n+1"),
-        (f"(a+{k})(b+1)", f"ab+a+{k}b+{k}", f"ab+b+{k}a+{k}"),
-        (f"\\sin {k}0^\\circ", f"\\sin \\frac{{{k}\\pi}}{{18}}", f"\\sin {k}0"),
-        (f"\\cos(-{k}x)", f"\\cos {k}x", f"-\\cos {k}x"),
-        (f"\\frac{{1}}{{x^{k}}}", f"x^{{-{k}}}", f"-x^{{{k}}}"),
-        (f"\\sqrt[3]{{x^{{{3 * k}}}}}", f"x^{{{k}}}", f"x^{{{3 * k}}}"),
-    ])  # fmt: skip
-    answer, gold = (left, right) if draw.random() < 0.5 else (right, left)
-    return (answer, gold) if equal else (wrong, draw.choice([left, right]))
-
-
 def equations(draw: random.Random, equal: bool) -> tuple[str, str]:
     value = some_fraction(draw)
     other = value if equal else neighbour(draw, value)
@@ -230,23 +206,6 @@ def equations(draw: random.Random, equal: bool) -> tuple[str, str]:
         return f"x = {gold}", f"y = {gold}"
     forms = [(f"{name} = {answer}", gold), (answer, f"{name}={gold}"), (f"{name}={answer}", f"{name} = {gold}")]
     return draw.choice(forms)
-
-
-def lines(draw: random.Random, equal: bool) -> tuple[str, str]:
-    a, b = draw.choice([-3, -2, 2, 4, 5]), draw.choice([-7, -1, 1, 3, 6])
-    gold = draw.choice([f"y = {a}x{b:+d}", f"{a}x - y {b:+d} = 0"])
-    if equal:
-        return draw.choice(
-            [
-                f"y={b}{a:+d}x",
-                f"{2 * a}x - 2y = {-2 * b}",
-                f"y - {a}x = {b}".replace("- -", "+ "),
-                f"0 = y {-a:+d}x {-b:+d}",
-            ]
-        ), gold
-    return draw.choice(
-        [f"y={a}x{-b:+d}", f"y={-a}x{b:+d}", f"x = {a}y{b:+d}", f"y={a}x{b + 1:+d}", f"{a}x + y {b:+d} = 0"]
-    ), gold
 
 
 _LENGTHS = {"m": 1, "km": 1000, "cm": Fraction(1, 100), "mm": Fraction(1, 1000), "ft": Fraction(3048, 10000)}
@@ -290,43 +249,6 @@ def units(draw: random.Random, equal: bool) -> tuple[str, str]:
     return _measured(draw, neighbour(draw, converted), other_unit), gold
 
 
-def variables_like_units(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """A letter after a number is a variable: 3t is not 3."""
-    value, letter = draw.randint(2, 99), draw.choice("tmhsgLkxVN")
-    return (
-        (f"{value}{letter}", f"{letter}\\cdot {value}")
-        if equal
-        else (draw.choice([f"{value}{letter}", f"{value} {letter}"]), str(value))
-    )
-
-
-def plus_minus(draw: random.Random, equal: bool) -> tuple[str, str]:
-    a, n = draw.randint(-9, 9), draw.choice([2, 3, 5, 7, 10])
-    gold = draw.choice([f"{a} \\pm \\sqrt{{{n}}}", f"{a}+\\sqrt{{{n}}}, {a}-\\sqrt{{{n}}}"])
-    if equal:
-        return draw.choice(
-            [f"{a}\\pm\\sqrt {{{n}}}", f"\\{{{a}-\\sqrt{{{n}}},{a}+\\sqrt{{{n}}}\\}}", f"x = \\pm\\sqrt{{{n}}} {a:+d}"]
-        ), gold
-    return draw.choice(
-        [
-            f"{a}+\\sqrt{{{n}}}",
-            f"{a}\\pm\\sqrt{{{n + 1}}}",
-            f"{a + 1}\\pm\\sqrt{{{n}}}",
-            f"{a}+\\sqrt{{{n}}}, {-a - 1}-\\sqrt{{{n}}}",
-        ]
-    ), gold
-
-
-def points(draw: random.Random, equal: bool) -> tuple[str, str]:
-    """Lists of points: the points in any order, each point in its own."""
-    pairs = [(a, draw.randint(10, 30)) for a in draw.sample(range(-9, 10), draw.randint(2, 4))]
-    others = draw.sample(pairs, len(pairs))
-    if not equal:
-        others = draw.choice([[(b, a) for a, b in pairs], [(pairs[0][0] + 50, pairs[0][1]), *pairs[1:]], pairs[:-1]])
-    texts = [", ".join(f"({spelled(draw, Fraction(a), bare=True)}, {b})" for a, b in side) for side in (others, pairs)]
-    return draw.choice([texts[0], f"\\{{{texts[0]}\\}}"]), texts[1]
-
-
 def complex_numbers(draw: random.Random, equal: bool) -> tuple[str, str]:
     a, b = draw.randint(-20, 20), draw.choice([-9, -4, -2, 2, 3, 7])
     gold = draw.choice([f"{a}{b:+d}i", f"{b}i{a:+d}"])
@@ -336,64 +258,19 @@ def complex_numbers(draw: random.Random, equal: bool) -> tuple[str, str]:
     return draw.choice(["{0} {1:+d}i", "{1}i {0:+d}", "{0}+({1})i"]).format(*other), gold
 
 
-def matrices(draw: random.Random, equal: bool) -> tuple[str, str]:
-    rows = [[some_fraction(draw) for _ in range(2)] for _ in range(draw.randint(1, 3))]
-    if draw.random() < 0.5:
-        rows = [row[:1] for row in rows] if len(rows) > 1 else rows
-    others = rows
-    if not equal:
-        others = draw.choice([[_changed(draw, rows[0]), *rows[1:]], [*rows, rows[0]]])
-
-    def written(rows: list[list[Fraction]]) -> str:
-        body = " \\\\ ".join(" & ".join(spelled(draw, value, bare=True) for value in row) for row in rows)
-        kind = draw.choice(["pmatrix", "bmatrix"])
-        return f"\\begin{{{kind}}} {body} \\end{{{kind}}}"
-
-    return written(others), written(rows)
-
-
-def words(draw: random.Random, equal: bool) -> tuple[str, str]:
-    names = draw.sample(
-        ["east", "west", "ellipse", "Navin", "Evelyn", "even", "odd", "yes", "no", "C", "D", "Tuesday"], 2
-    )
-    gold = draw.choice(["\\text{{{}}}", "\\text{{({})}}", "\\textbf{{{}}}"]).format(names[0])
-    if not equal and draw.random() < 0.3:
-        return str(draw.randint(0, 20)), gold
-    name = names[0] if equal else names[1]
-    return draw.choice([f"\\text{{{name}}}", name, f"\\mathrm{{{name.lower()}}}", f"({name})"]), gold
-
-
-def bases(draw: random.Random, equal: bool) -> tuple[str, str]:
-    base = draw.randint(3, 9)
-    digits = "".join(str(draw.randrange(1, base)) for _ in range(draw.randint(2, 6)))
-    if equal:
-        return draw.choice([f"{digits}_{base}", f"{digits}_{{{base}}}", digits]), f"{digits}_{{{base}}}"
-    return draw.choice([f"{digits}_{{{base + 1}}}", f"{digits}1_{base}", f"{digits[::-1]}1"]), f"{digits}_{base}"
-
-
 def strangers(draw: random.Random, equal: bool) -> tuple[str, str]:
     """Answers of different kinds with the same numbers; equal pairs are the same answer with spaces."""
     a, b = draw.sample(range(1, 30), 2)
     low, high = min(a, b), max(a, b)
     things = [
-        f"({a},{b})",
-        f"\\{{{a},{b}\\}}",
-        f"[{low},{high}]",
-        f"{a}+{b}i",
-        f"\\frac{{{a}}}{{{b * 31}}}",
-        f"{a}^{{{b}}}x",
-        f"{a}\\sqrt{{{b * b + 1}}}",
-        f"\\{{{a},{b},{a + b}\\}}",
-        f"x^{a}+{b}",
-        f"\\text{{between {a} and {b}}}",
-    ]
+        f"({a},{b})", f"\\{{{a},{b}\\}}", f"[{low},{high}]", f"{a}+{b}i", f"\\frac{{{a}}}{{{b * 31}}}", f"{a}^{{{b}}}x",
+        f"{a}\\sqrt{{{b * b + 1}}}", f"\\{{{a},{b},{a + b}\\}}", f"x^{a}+{b}", f"\\text{{between {a} and {b}}}",
+    ]  # fmt: skip
     one, other = draw.sample(things, 2)
     return (one.replace(",", " , "), one) if equal else (one, other)
 
 
 KINDS: dict[Callable[[random.Random, bool], tuple[str, str]], int] = {
-    integers: 9, fractions: 9, scientific: 5, radicals: 5, multiples_of_pi: 3, approximations: 3, counts: 4,
-    tuples: 6, lists_and_sets: 6, guesses: 4, intervals: 6, unions: 3, polynomials: 6, identities: 5, equations: 5,
-    lines: 3, units: 8, variables_like_units: 2, plus_minus: 3, points: 3, complex_numbers: 3, matrices: 3, words: 3,
-    bases: 2, strangers: 3,
+    integers: 9, fractions: 9, scientific: 5, radicals: 5, multiples_of_pi: 3, counts: 4, tuples: 6, lists_and_sets: 6,
+    guesses: 4, intervals: 6, unions: 3, polynomials: 6, equations: 5, units: 8, complex_numbers: 3, strangers: 3,
 }  # fmt: skip

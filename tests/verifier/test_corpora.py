@@ -59,31 +59,9 @@ def test_every_gold_verifies_in_another_spelling(verifier: Verifier, name: str) 
     assert refused(verifier, [(respelled(gold), gold) for gold in golds(name)]) == []
 
 
-def test_scientific_golds_in_both_notations(verifier: Verifier) -> None:
-    pairs = []
-    for gold in golds("minerva_math"):
-        match = re.fullmatch(r"(-?\d+(?:\.\d+)?)e([+-]?\d+)", gold)
-        if match:
-            mantissa, exponent = match.group(1), int(match.group(2))
-            pairs += [(f"{mantissa}{times}10^{{{exponent}}}", gold) for times in ("\\times", " \\cdot ", " \u00d7 ")]
-            pairs += [(f"{mantissa}E{exponent:+d}", gold), (gold, f"{mantissa}\\times 10^{{{exponent}}}")]
-    assert len(pairs) == 5 * 58
-    assert refused(verifier, pairs) == []
-    off_by_ten = [(re.sub(r"\{(-?\d+)\}$", lambda m: f"{{{int(m.group(1)) + 1}}}", one), gold) for one, gold in pairs]
-    assert not any(correct(verifier, [pair for pair in off_by_ten if pair[0].endswith("}")]))
-
-
-def test_leading_zeros_both_ways(verifier: Verifier) -> None:
-    padded = [(gold.zfill(3), gold) for gold in golds("aime24")]
-    bare = [(gold.lstrip("0"), gold) for gold in golds("aime24")]
-    assert sum(one != other for one, other in bare) == 7
-    assert refused(verifier, padded + bare) == []
-
-
 EXPLAINED = {
     frozenset(("\\binom{4025}{2012}", "\\binom{4025}{2013}")),  # truly equal
     frozenset(("\\frac{1}{2n}+\\frac{1}{3n}+\\frac{1}{6n}", "\\frac{1}{n}")),  # truly equal
-    frozenset(("25^{\\circ}", "25^{\\circ} \\mathrm{C}")),  # by policy: a bare degree sign may mean Celsius
 }
 
 

@@ -28,46 +28,23 @@ UNCLOSED = [
     "\\boxed{ }",
 ]  # fmt: skip
 ANSWER_LINES = [
-    ("3 + 4 = 7\nAnswer: 7", "7"),
-    ("answer : 7\nfor 3 + 4 is 7", "7"),
-    ("**Answer:** 7", "7"),
-    ("**Final Answer**: 7", "7"),
-    ("Answer:\n\n7", "7"),
-    ("Answer: 6\nI err.\nAnswer: 7", "7"),
-    ("Answer:7", "7"),
-    ("Answer: 6\nAnswer: 7", "7"),
-    ("Answer: 6, answer: 7", "7"),
-    ("Answer:\nAnswer: 7", "7"),
-    ("ANSWER: 7", "7"),
-    ("Answer\uff1a7", "7"),
-    ("Answer (in cm): 7", "7"),
-    ("Answers: 1, 2", "1, 2"),
-    ("\\textbf{Answer:} 7", "7"),
-    ("\\textbf{Answer: 7}", "7"),
-    ("Answer: \\frac{1}{2}", "\\frac{1}{2}"),
-    ("Answer: 7\r\nas said", "7"),
-    ("Answer: 7\rAs said", "7"),
-    ("Answer: 3.5", "3.5"),
-    ("Answer: 7. This holds since 3 + 4 = 7.", "7"),
-    ("Answer: 7 apples because of that", "7 apples"),
-    ("Answer: $7$, since it fits", "$7$"),
+    ("3 + 4 = 7\nAnswer: 7", "7"), ("answer : 7\nfor 3 + 4 is 7", "7"), ("**Answer:** 7", "7"),
+    ("**Final Answer**: 7", "7"), ("Answer:\n\n7", "7"), ("Answer: 6\nI err.\nAnswer: 7", "7"), ("Answer:7", "7"),
+    ("Answer: 6\nAnswer: 7", "7"), ("Answer: 6, answer: 7", "7"), ("Answer:\nAnswer: 7", "7"), ("ANSWER: 7", "7"),
+    ("Answer\uff1a7", "7"), ("Answer (in cm): 7", "7"), ("Answers: 1, 2", "1, 2"), ("\\textbf{Answer:} 7", "7"),
+    ("\\textbf{Answer: 7}", "7"), ("Answer: \\frac{1}{2}", "\\frac{1}{2}"), ("Answer: 7\r\nas said", "7"),
+    ("Answer: 7\rAs said", "7"), ("Answer: 3.5", "3.5"), ("Answer: 7. This holds since 3 + 4 = 7.", "7"),
+    ("Answer: 7 apples because of that", "7 apples"), ("Answer: $7$, since it fits", "$7$"),
     ("Final Answer: The final answer is $7$. I hope it is correct.", "$7$"),
-    ("Answer: Therefore, the answer is 7", "7"),
-    ("Answer:\n```\n7\n```", "7"),
-    ("Answer:\n\\[\n7\n\\]", "7"),
-    ("Answer:\n$$\n\\frac{1}{2}\n$$", "\\frac{1}{2}"),
-    ("so 3 + 4\n#### 7", "7"),
-    ("#### 1,234", "1,234"),
-    ("#### 6\nAnswer: 7", "7"),
-    ("#### Step 7", None),
-    ("#### 7 steps", None),
-    ("Answer:", None),
-    ("Answer: **", None),
-    ("the answer is 7", None),
-    ("7", None),
-    ("", None),
-]
+    ("Answer: Therefore, the answer is 7", "7"), ("Answer:\n```\n7\n```", "7"), ("Answer:\n\\[\n7\n\\]", "7"),
+    ("Answer:\n$$\n\\frac{1}{2}\n$$", "\\frac{1}{2}"), ("so 3 + 4\n#### 7", "7"), ("#### 1,234", "1,234"),
+    ("#### 6\nAnswer: 7", "7"), ("#### Step 7", None), ("#### 7 steps", None), ("Answer:", None), ("Answer: **", None),
+    ("the answer is 7", None), ("7", None), ("", None),
+]  # fmt: skip
 THOUGHTS = [
+    ("<|channel|>analysis<|message|>\\boxed{3}?<|end|><|start|>assistant<|channel|>final<|message|>\\boxed{4}", "4", 1),
+    ("<|channel|>final<|message|>Answer: 4<|return|><|start|>user<|message|>\\boxed{3}", "4", 0),
+    ("<|channel|>final<|message|>\\boxed{4}<|start|>user<|channel|>final<|message|>\\boxed{3}", "4", 1),
     ("<think>\\boxed{3}</think> so \\boxed{4}", "4", 1), ("<think>\\boxed{3}</think> Answer: 4", "4", 0),
     ("<think>\\boxed{3}</think> It is three.", "3", 1), ("<think>\\boxed{3}</think> so \\boxed{4", None, 1),
     ("<think>it is \\boxed{3}", "3", 1), ("<think>a</think>\\boxed{3}<think>b</think> done", "3", 1),
@@ -114,44 +91,27 @@ def test_a_marker_that_opens_the_turn_does_not_end_it() -> None:
 @pytest.mark.parametrize(
     ("completion", "single", "others"),
     [
-        ("\\boxed{7}", None, ()),
-        ("\\boxed{\\boxed{7}}", None, ()),
+        ("\\boxed{7}", None, ()), ("\\boxed{\\boxed{7}}", None, ()),
         ("\\boxed{7} and \\boxed{7}", "2 boxed answers", ()),
         ("\\boxed{6}, \\boxed{5}, \\boxed{7}", "3 boxed answers", ("6", "5")),
     ],
-)
-def test_policies_on_several_boxes(completion: str, single: str | None, others: tuple[str, ...]) -> None:
-    assert extract(completion).refused is None
-    assert extract(completion).others == ()
+)  # fmt: skip
+def test_several_boxes(completion: str, single: str | None, others: tuple[str, ...]) -> None:
+    assert extract(completion)[2:] == (None, others)
     assert extract(completion, Policies(boxes="single")).refused == single
-    assert extract(completion, Policies(boxes="agreeing")).others == others
-
-
-def test_very_many_boxes_cannot_agree() -> None:
-    text = "".join(f"\\boxed{{{i}}}" for i in range(20_000))
-    found = extract(text, Policies(boxes="agreeing"))
-    assert (found.refused, found.boxes, len(found.others)) == ("boxed answers that differ", 20_000, 17)
 
 
 @pytest.mark.parametrize(
     ("completion", "refused"),
     [
-        ("so $\\boxed{7}$.", False),
-        ("\\[ \\boxed{7} \\]\n", False),
-        ("\\begin{align*} x &= \\boxed{7}. \\end{align*}", False),
-        ("**\\boxed{7}** \u2713", False),
-        ("<answer>\\boxed{7}</answer>", False),
-        ("\\boxed{7}<|im_end|> and more", False),
-        ("\\boxed{7} I hope it is correct.", True),
-        ("\\boxed{7} cm", True),
-        ("\\boxed{7} 8", True),
-        ("\\boxed{7}\n\nSo \u0434\u0430", True),
-        ("Answer: 7\n", False),
-        ("Answer: 7\nThis holds since 3 + 4 = 7.", True),
-        ("Answer: 7 because it is", True),
-        ("#### 7", False),
+        ("so $\\boxed{7}$.", False), ("\\[ \\boxed{7} \\]\n", False),
+        ("\\begin{align*} x &= \\boxed{7}. \\end{align*}", False), ("**\\boxed{7}** \u2713", False),
+        ("<answer>\\boxed{7}</answer>", False), ("\\boxed{7}<|im_end|> and more", False),
+        ("\\boxed{7} I hope it is correct.", True), ("\\boxed{7} cm", True), ("\\boxed{7} 8", True),
+        ("\\boxed{7}\n\nSo \u0434\u0430", True), ("Answer: 7\n", False),
+        ("Answer: 7\nThis holds since 3 + 4 = 7.", True), ("Answer: 7 because it is", True), ("#### 7", False),
     ],
-)
+)  # fmt: skip
 def test_policy_on_words_after_the_answer(completion: str, refused: bool) -> None:
     strict = extract(completion, Policies(text_after="refuse"))
     assert strict.refused == ("words after the answer" if refused else None)
@@ -162,26 +122,14 @@ def test_policy_on_words_after_the_answer(completion: str, refused: bool) -> Non
 @pytest.mark.parametrize(
     ("unit", "begin", "end"),
     [
-        ("{", "", ""),
-        ("\\boxed{", "", ""),
-        ("9", "\\boxed{", "}"),
-        ("<", "", ""),
-        ("answer: ", "", ""),
-        ("\\", "", ""),
-        ("\\boxed 7 ", "", ""),
-        ("\n", "Answer:", ""),
-        ("$ ", "Answer:", ""),
-        ("}", "Answer: ", ""),
-        ("answer (", "", ""),
-        (" ", "answer", ""),
-        ("<s>", "", ""),
-        ("</think>", "", ""),
-        ("\\end{a}", "\\boxed{7}", ""),
-        ("#### 7\n", "", ""),
+        ("{", "", ""), ("\\boxed{", "", ""), ("9", "\\boxed{", "}"), ("<", "", ""), ("answer: ", "", ""),
+        ("\\", "", ""), ("\\boxed 7 ", "", ""), ("\n", "Answer:", ""), ("$ ", "Answer:", ""), ("}", "Answer: ", ""),
+        ("answer (", "", ""), (" ", "answer", ""), ("<s>", "", ""), ("</think>", "", ""),
+        ("\\end{a}", "\\boxed{7}", ""), ("#### 7\n", "", ""),
     ],
-)
+)  # fmt: skip
 def test_reading_is_linear(unit: str, begin: str, end: str) -> None:
-    strict = Policies(text_after="refuse", boxes="agreeing")
+    strict = Policies(text_after="refuse")
 
     def text(size: int) -> str:
         return begin + unit * (size // len(unit)) + end

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from rloop_core.errors import RLoopError
-from rloop_core.problems.sources import problem_and_gold
 from rloop_core.verifier import Verdict, Verifier
-from rloop_core.verifier.limits import MAX_CHARS, beyond_limits, unreadable
+from rloop_core.verifier.limits import beyond_limits, unreadable
 from rloop_core.verifier.read.answers import read_answer
-from rloop_core.verifier.read.normalise import acceptable_golds, normalise, remove_thousands
+from rloop_core.verifier.read.normalise import normalise, remove_thousands
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -33,7 +30,7 @@ def refusal(text: str) -> str | None:
         ("((9^{999})^{999})^{999}", "digits"), ("x^{x^{x^{x^{x}}}}", "tower"), ("2^{2^{2^{2^{2}}}}", "tower|exponent"),
         ("\\exp(\\exp(\\exp(\\exp(9))))", "tower|exponent"), ("10^9!", "factorial"), ("10^{9}!", "factorial"),
         ("100000!", "factorial"), ("(10\\cdot 10^8)!", "factorial"), ("(9!+1)!", "factorial"),
-        ("\\binom{10^6}{5}", "binomial"), ("{10^6 \\choose 5}", "binomial"), ("\\prod_{k=1}^{100000} k", "range"),
+        ("\\binom{10^6}{5}", "binomial"), ("{10^6 \\choose 5}", "binomial"),
         ("{" * 30 + "7" + "}" * 30, "unread"), ("x" * 3000, "characters"),
     ],
 )  # fmt: skip
@@ -60,7 +57,7 @@ def test_what_is_not_read_meets_no_engine(text: str) -> None:
     [
         "(x+y+z)^{500}", "(a+b+c+d)^{60}", "(x+1)" * 20, "\\gcd(10^{99999},7)", "\\lfloor 10^{99999}/7\\rfloor",
         "\\begin{pmatrix}" + "x&" * 200 + "\\end{pmatrix}", "(" * 10 + "7x" + ")" * 10, "1+" * 600 + "x", "2^{99999}x",
-        "5000!x", "\\prod_{k=1}^{2500} k", "\\binom{9999}{x}", "e^{e^{9}}x", "\\frac{1}{" * 15 + "x" + "}" * 15,
+        "5000!x", "\\binom{9999}{x}", "e^{e^{9}}x", "\\frac{1}{" * 15 + "x" + "}" * 15,
     ],
 )  # fmt: skip
 def test_what_is_large_and_not_refused_is_compared_in_time(verifier: Verifier, text: str) -> None:
@@ -75,39 +72,10 @@ def test_what_is_large_and_not_refused_is_compared_in_time(verifier: Verifier, t
         "x^{9900}\\left(\\frac{1+x^{100}}{2}\\right)^{2}",
         "2^{2015}+\\left\\lfloor\\left(\\frac{3}{2}\\right)^{2015}\\right\\rfloor-2",
         "(x-1)(x-2)(x-3)(x-4)(x-5)(x-6)(x-7)(x-8)", "\\sqrt{2+\\sqrt{2+\\sqrt{2+\\sqrt{2}}}}",
-        "\\left(1+\\left(1+\\left(1+x\\right)^2\\right)^2\\right)^2", "\\sum_{k=1}^{2019} \\frac{1}{k}",
+        "\\left(1+\\left(1+\\left(1+x\\right)^2\\right)^2\\right)^2",
         "n!\\,(n-1)!", "1.5 \\times 10^{-34}", "12,345,678",
     ],
 )  # fmt: skip
 def test_ordinary_mathematics_is_not(text: str) -> None:
     assert unreadable(text) is None
     assert refusal(text) is None
-
-
-def golds() -> list[str]:
-    every = []
-    for path in sorted(DATA.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            try:
-                texts = acceptable_golds(row["gold"]) if "gold" in row else [problem_and_gold(row)[1]]
-            except (ValueError, RLoopError):
-                continue  # one example has no gold on purpose
-            every += texts
-    return every
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the problem sets are not at hand")
-def test_no_gold_of_the_problem_sets_is_refused() -> None:
-    every = golds()
-    assert len(every) > 12_400
-    assert [gold for gold in every if unreadable(gold) or refusal(gold) not in (None, "unread")] == []
-
-
-UNITS = ("(", "{", "1+", "^", "_", "\\binom", "\\frac", "x!", "9^", "|", "&", "\\left(", "1,", "\\sum_", "\u0667")
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("unit", UNITS)
-def test_the_limits_keep_nobody_busy(unit: str) -> None:
-    refusal((unit * MAX_CHARS)[:MAX_CHARS])

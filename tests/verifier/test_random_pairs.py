@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.verifier import Verdict, Verifier
-from tests.verifier.random_pairs import KINDS, Pair, random_pairs
+from tests.verifier.random_pairs import Pair, random_pairs
 
 SEED = 20261121
 needs_workers = pytest.mark.process
@@ -33,16 +33,6 @@ def test_pairs_of_known_truth(verifier: Verifier, count: int) -> None:
     listed = "\n".join(map(str, false_negatives))
     print(f"{len(false_negatives)} false negatives\n{listed}")
     assert len(false_negatives) <= count // 200, listed
-
-
-def test_the_pairs_are_what_they_should_be() -> None:
-    count = 2_000
-    pairs = list(random_pairs(SEED, count))
-    assert pairs == list(random_pairs(SEED, count))
-    assert pairs != list(random_pairs(SEED + 1, count))
-    assert {pair.kind for pair in pairs} == {kind.__name__ for kind in KINDS}
-    assert 0.45 < sum(pair.equal for pair in pairs) / count < 0.55
-    assert sum(pair.answer.strip(" .$") != pair.gold for pair in pairs if pair.equal) / count > 0.4
 
 
 seeds = st.integers(0, 2**32)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rloop_core.verifier import Verifier, stream
-from rloop_core.verifier.stream import read_batches, verify_batch
+from rloop_core.verifier.stream import encode_row, read_batches, verify_batch
 
 pytestmark = pytest.mark.process
 
@@ -60,6 +60,42 @@ def test_memory_does_not_grow_with_the_stream(verifier: Verifier, tmp_path: Path
         assert tracemalloc.get_traced_memory()[1] < 15 * 2**20
     finally:
         tracemalloc.stop()
+
+
+GOOD = b'{"id": "good", "completion": "so \\\\boxed{\\\\sqrt{8}}", "answer": "2\\\\sqrt{2}"}'
+BAD_LINES = [
+    b"\xff\xfe\x00\x01", b"\x00", b"nonsense", b"{", b"[" * 200_000, b'{"a":' * 50_000, b"9" * 10_000, b'"text"',
+    b"null", b"NaN", b"[]", b"{}",
+    b'{"id": 1, "completion": "\\\\boxed{7}", "completion": "\\\\boxed{8}", "answer": "7"}',
+    *(
+        b'{"id": 1, "completion": "\\\\boxed{7}", "answer": %b}' % gold
+        for gold in (b"NaN", b"-Infinity", b"1e999", b'{"a": 7}', b"[[7]]", b"true", b'""')
+    ),
+    b'{"id": 1, "completion": ["\\\\boxed{7}"], "answer": "7"}', b'{"id": 1, "completion": null, "answer": "7"}',
+    b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7", "finished": 1}', b'{"id": 1, "answer": "7"}',
+    b'{"id": 1, "completion": "\\\\boxed{7}"}', b'{"id": 1, "completion": "\\\\boxed{7}", "answer": "7"',
+]  # fmt: skip
+ODD_IDS = [
+    (b'"\\ud800"', "\ud800"), (b'"\\u0000\\n"', "\x00\n"), (b"[1, {}]", [1, {}]),
+    (b"Infinity", "inf"), (b"NaN", "nan"), (b"-0.0", -0.0), ('"\u202e7"'.encode(), "\u202e7"), (b'"\xff"', "\ufffd"),
+]  # fmt: skip
+
+
+def test_a_bad_line_costs_only_its_own_verdict(verifier: Verifier) -> None:
+    rows = [b"\xef\xbb\xbf" + GOOD + b"\r\n"]
+    for bad in BAD_LINES:
+        rows += [bad + b"\n", GOOD + b"\n", b"  \r\n"]
+    judged = verified(rows, verifier)
+    assert [row["verdict"] for row in judged] == ["correct", *["error", "correct"] * len(BAD_LINES)]
+    assert all(row["reason"] for row in judged[1::2])
+    assert {row["id"] for row in judged[::2]} == {"good"}
+
+
+def test_odd_ids_and_bytes_are_written_as_json(verifier: Verifier) -> None:
+    rows = [GOOD.replace(b'"good"', written) + b"\n" for written, _ in ODD_IDS]
+    rows.append(GOOD.replace(b"so ", b"\xff\xfe so "))
+    judged = [json.loads(encode_row(row)) for row in verified(rows, verifier)]
+    assert [(row["id"], row["correct"]) for row in judged] == [*((read, True) for _, read in ODD_IDS), ("good", True)]
 
 
 def test_each_reason_says_what_is_wrong(verifier: Verifier) -> None:

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -32,8 +33,8 @@ _Test: TypeAlias = Callable[[Node], bool | None]
 
 FORMULAS = words(
     "number name constant applied call add negative product quotient power root factorial binomial abs mixed percent "
-    "degrees mod summation integral derivative determinant"
-) | {"long product"}
+    "degrees mod integral determinant"
+)
 """Kinds of trees with a value."""
 _DOTS = Node("text", (), "\\ldots")
 _GROUPS = words("list set union tuple matrix")
@@ -42,7 +43,7 @@ _ORDERS = ("xyz", "abcd", "uvw", "pqr", "mn", "jkl")
 _ROUNDING = 0.01
 """Greatest relative error of what follows \\approx."""
 _MAX_MATCHED = 40
-"""Longer lists are compared as written or as numbers, not formula by formula."""
+"""Longer lists are compared as written."""
 _DECIMAL = re.compile(r"\d\.\d|(?<!\d)\.\d|\d[eE][-+]?\d|10\s*\^")
 
 
@@ -61,21 +62,12 @@ def compare(
     plain = [remove_thousands(side) for side in (answer, gold)]
     sides = [read_answer(text) for text in plain]
     equal = comparison.whole(*sides)
-    if equal is not True and _has_unit(sides[0]) != _has_unit(sides[1]):
-        # Letters after a number on the other side may be a unit too.
-        weak = [side if _has_unit(side) else read_answer(text, True) for side, text in zip(sides, plain, strict=True)]
-        equal = comparison.whole(*weak) if weak != sides else equal
     if equal is False:  # `100,200` may be a number or a list: against a list or a set, try it as a list
         for side, text in ((0, answer), (1, gold)):
             if sides[side].kind == "number" and text != plain[side] and sides[1 - side].kind in ("list", "set"):
                 sides[side] = read_answer(text)
                 return comparison.sides(*sides)
     return equal
-
-
-def _has_unit(node: Node) -> bool:
-    """Return True for a known unit at a side or one of its entries."""
-    return (node.kind == "quantity" and bool(node.value[1].dimension)) or any(map(_has_unit, node.parts))
 
 
 def _all(results: Iterable[bool | None]) -> bool | None:
@@ -165,7 +157,6 @@ class _Comparison:
         if kinds == {"congruence"}:
             return _equal_congruences(left, right)
         if "ratio" in kinds:
-            left, right = (_as_ratio(side) if side.kind == "time" else side for side in (left, right))
             return self._ratios(left, right)
         if kinds == {"cases"}:
             return self._matched(left.parts, right.parts)
@@ -259,28 +250,24 @@ class _Comparison:
     def _as_sets(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
         """Return True if every entry of each side equals an entry of the other."""
         left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
-        if not left or not right:
-            return not left and not right
-        if max(len(left), len(right)) > _MAX_MATCHED:
-            return set(map(_key, left)) == set(map(_key, right))
+        if not left or not right or max(len(left), len(right)) > _MAX_MATCHED:
+            return set(left) == set(right)
         table = [[self.sides(first, second) for second in right] for first in left]
         return _all((*map(_any, table), *map(_any, zip(*table, strict=True))))
 
     def _matched(self, left: Sequence[Node], right: Sequence[Node]) -> bool | None:
         """Return True if the entries of both sides can be paired so that each pair is equal."""
-        if len(left) != len(right):
-            return False
-        if len(left) > _MAX_MATCHED:
-            return sorted(map(_key, left)) == sorted(map(_key, right))
-        table = [[self.sides(first, second) for second in right] for first in left]
-        if _has_matching([[result is True for result in row] for row in table]):
+        if len(left) != len(right) or len(left) > _MAX_MATCHED:
+            return Counter(left) == Counter(right)
+        rest, undecided = list(right), False
+        for item in left:
+            results = [self.sides(item, other) for other in rest]
+            if True in results:
+                del rest[results.index(True)]
+            undecided = undecided or None in results
+        if not rest:
             return True
-        return None if _has_matching([[result is not False for result in row] for row in table]) else False
-
-
-def _as_ratio(time: Node) -> Node:
-    """Read 12:18, a time of day in itself, beside a ratio."""
-    return Node("ratio", tuple(number(int(part)) for part in time.value if str(part).isdigit()))
+        return None if undecided else False
 
 
 def _difference(relation: Node) -> Node:
@@ -364,24 +351,3 @@ def _is_finished(node: Node) -> bool:
         return len(node.parts) == 2 and node.parts[1].kind == "power" and all(map(_is_finished, node.parts))
     done = node.kind in words("number constant name negative quotient percent degrees root mixed call")
     return done and all(map(_is_finished, node.parts))
-
-
-def _key(item: Node) -> str:
-    """Return an entry of a long list as a comparable text."""
-    return repr(exact_value(item) or item)
-
-
-def _has_matching(possible: list[list[bool]]) -> bool:
-    """Return True if each row can have a column of its own (augmenting paths)."""
-    partner: dict[int, int] = {}
-
-    def place(row: int, tried: set[int]) -> bool:
-        for column, allowed in enumerate(possible[row]):
-            if allowed and column not in tried:
-                tried.add(column)
-                if column not in partner or place(partner[column], tried):
-                    partner[column] = row
-                    return True
-        return False
-
-    return all(place(row, set()) for row in range(len(possible)))

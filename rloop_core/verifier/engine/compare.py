@@ -93,9 +93,6 @@ _RULES: dict[str, Callable[..., Any]] = {
     "mod": lambda _, left, right: sympy.Mod(left, right),
     "applied": lambda called, *arguments: sympy.Symbol(f"{called}{tuple(map(sympy.expand, arguments))}"),
     "call": _call,
-    "summation": lambda _, body, *bounds: sympy.Sum(body, bounds).doit(),
-    "long product": lambda _, body, *bounds: sympy.Product(body, bounds).doit(),
     "integral": lambda _, body, variable, *bounds: sympy.Integral(body, (variable, *bounds)).doit(),
-    "derivative": lambda _, variable, body: sympy.diff(body, variable),
     "determinant": lambda size, *cells: sympy.Matrix(size, size, cells).det(),
 }

@@ -46,32 +46,25 @@ _REJECTED = re.compile(r"\s*+not\s*+(?:\(\s*+)?[A-H]\s*+(?:\)\s*+)?", re.IGNOREC
 _OPTION = re.compile(r"(?:\((?=.\))|(?=..))([A-H])[).:]+")
 _VALUES = ("\\frac", "\\sqrt", "\\$", "\\pi", "-")
 _CYCLES = re.compile(r"(?:\( \d+(?: \d+)+ \) ?)+")
-_DATE = re.compile(r"\d{4} - \d\d? - \d\d?")
-_CLOCK = re.compile(r"(?:[01]?\d|2[0-4]) [0-5]\d")
-_CLOCK_WITH_SECONDS = re.compile(r"\d\d?(?::[0-5]\d){2}")
+_DATE_OR_TIME = re.compile(
+    r"\d{4} - \d\d? - \d\d?|(?:[01]?\d|2[0-4])(?: : [0-5]\d){1,2}(?: [ap] ?\.? ?m ?\.?)?", re.IGNORECASE
+)
 _BASED = re.compile(r"\(?((?=[A-Fa-f]*\d)[0-9A-Fa-f]+(?:\.\d+)?)\)?_\{?\(?(\d+|ten|two|eight|sixteen)\)?\}?")
 _BASES = {"ten": "10", "two": "2", "eight": "8", "sixteen": "16"}
 _ARTICLE = re.compile(r"^(?:the|an?) (?=\w\w)")
 
 
 @lru_cache(maxsize=16384)
-def read_answer(text: str, weak: bool = False) -> Node:
-    """Return the tree of a normalised answer without thousands separators.
-
-    Args:
-        weak: Single letters after a number are units too: the other side of the comparison has a unit.
-    """
-    tokens = _usual_brackets(tokenize(text))
+def read_answer(text: str) -> Node:
+    """Return the tree of a normalised answer without thousands separators."""
+    tokens = tokenize(text)
     try:
-        return _AnswerReader(weak).answer(tokens, 0)
+        return _AnswerReader().answer(tokens, 0)
     except RecursionError:
         return _text(tokens)
 
 
 class _AnswerReader:
-    def __init__(self, weak: bool) -> None:
-        self._weak = weak
-
     def answer(self, tokens: Tokens, depth: int) -> Node:
         """Read a list, or one item."""
         tokens = _without_qualifier(_inline(tokens))
@@ -229,26 +222,19 @@ class _AnswerReader:
         texts = [token.text.strip() for token in tokens]
         apart, joined = " ".join(texts), "".join(texts)
         if _CYCLES.fullmatch(apart):
-            return _permutation([[int(part) for part in cycle.split()] for cycle in re.findall(r"\(([\d ]+)\)", apart)])
-        if _DATE.fullmatch(apart):
-            return Node("text", (), joined)
+            cycles, moved = re.findall(r"\([\d ]+\)", apart), re.findall(r"\d+", apart)
+            return Node("cycles", (), tuple(sorted(cycles) if len(set(moved)) == len(moved) else cycles))
+        if _DATE_OR_TIME.fullmatch(apart):
+            return Node("text", (), joined.casefold().replace(".", ""))
         if (match := _BASED.fullmatch(joined)) and not any(token.spaced for token in tokens[1:]):
             return Node("based", (), (match.group(1).upper(), _BASES.get(match.group(2), match.group(2))))
-        return self._ratio(tokens) or self._option(tokens, texts) or _words(tokens) or read_quantity(tokens, self._weak)
+        return self._ratio(tokens) or self._option(tokens, texts) or _words(tokens) or read_quantity(tokens)
 
     def _ratio(self, tokens: Tokens) -> Node | None:
-        """Read 9:45 as a time of day, 3:4 as a ratio."""
+        """Read 3:4."""
         parts = split(tokens, [at for at, mark in top_level(tokens) if mark == ":"])
         if len(parts) < 2 or not all(parts):
             return None
-        hours, minutes, *after = (*parts[0], *parts[1])
-        if len(parts) == 2 and len(parts[0]) == 1 and _CLOCK.fullmatch(f"{hours.text} {minutes.text}"):
-            if any(token.kind not in ("text", "letters") and token.text != "." for token in after):
-                raise UnreadError("more than a time of day")
-            half = "".join(char for token in after for char in token.text.casefold() if char.isalnum())
-            return Node("time", (), (int(hours.text), minutes.text, half))
-        if _CLOCK_WITH_SECONDS.fullmatch("".join(token.text for token in tokens)):
-            return Node("time", (), tuple(part[0].text for part in parts))
         return Node("ratio", tuple(Reader(part).whole() for part in parts))
 
     def _option(self, tokens: Tokens, texts: list[str]) -> Node | None:
@@ -323,27 +309,6 @@ def _both_signs(tokens: Tokens) -> list[Tokens]:
             signed[at] = Token("+" if plus == (tokens[at].text == "\\pm") else "-")
         variants.append(tuple(signed))
     return variants
-
-
-def _usual_brackets(tokens: Tokens) -> Tokens:
-    """Write ]1, 2[ as (1, 2): a bracket that turns its back to the interval is open."""
-    turned, depth = list(tokens), 0
-    for at, token in enumerate(tokens):
-        if token.kind != "mark" or token.text not in ("(", "[", "{", ")", "]", "}"):
-            continue
-        after = tokens[at + 1].text if at + 1 < len(tokens) else ","
-        back = (token.text == "[" and depth == 1 and after in {",", *_SETS}) or (token.text == "]" and not depth)
-        opens = (token.text in "([{") != back
-        turned[at] = token._replace(text="(" if opens else ")") if back else token
-        depth += 1 if opens else -1
-    return tuple(turned)
-
-
-def _permutation(cycles: list[list[int]]) -> Node:
-    """Return (1 2)(3 4) with each cycle from its least number, disjoint ones in order."""
-    turned = [(*cycle[cycle.index(min(cycle)) :], *cycle[: cycle.index(min(cycle))]) for cycle in cycles]
-    moved = [one for cycle in cycles for one in cycle]
-    return Node("cycles", (), tuple(sorted(turned) if len(set(moved)) == len(moved) else turned))
 
 
 def _words(tokens: Tokens) -> Node | None:

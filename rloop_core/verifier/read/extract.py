@@ -6,7 +6,6 @@ last one is read first. Every pass is linear in the text's length. The answer is
 Policies:
 
 - `boxes`: `last` takes the last box. `single` refuses a completion with several boxes (nested boxes count as one).
-  `agreeing` also returns the other boxes, and each must equal the gold for the verdict `correct`.
 - `text_after`: `refuse` refuses letters and digits after the answer. Punctuation, closing braces, tags, and the end of
   a formula or an environment are allowed.
 """
@@ -41,7 +40,7 @@ class _Boxes(NamedTuple):
     end: int
     """Position in the text where that box ends."""
     contents: tuple[str, ...]
-    """The different contents, at most _MAX_BOXES + 1."""
+    """The different contents, at most _MAX_BOXES."""
 
 
 def _find_boxes(text: str) -> _Boxes:
@@ -85,7 +84,7 @@ def _find_boxes(text: str) -> _Boxes:
 
 
 def _keep(contents: dict[str, None], content: str) -> None:
-    if len(contents) <= _MAX_BOXES:
+    if len(contents) < _MAX_BOXES:
         contents[content.strip()] = None
 
 
@@ -198,7 +197,7 @@ class Extraction(NamedTuple):
     refused: str | None = None
     """Why a policy makes the completion wrong; None when no policy does."""
     others: tuple[str, ...] = ()
-    """Other boxed answers, which must equal the gold too; only with `boxes: agreeing`."""
+    """Other boxed answers, at most _MAX_BOXES."""
 
 
 def cut_at_marker(completion: str) -> str:
@@ -230,12 +229,10 @@ def _final_answer(text: str, policies: Policies) -> Extraction | None:
         refused: str | None = None
         if policies.boxes == "single" and boxes.opened > 1:
             refused = f"{boxes.opened} boxed answers"
-        elif policies.boxes == "agreeing" and len(boxes.contents) > _MAX_BOXES:
-            refused = "boxed answers that differ"
         elif policies.text_after == "refuse" and _has_words(text, boxes.end):
             refused = _WORDS_AFTER
         others = tuple(content for content in boxes.contents if content != boxes.last)
-        return Extraction(boxes.last, boxes.opened, refused, others if policies.boxes == "agreeing" else ())
+        return Extraction(boxes.last, boxes.opened, refused, others)
     line = _find_answer_line(text)
     if line is None:
         return None

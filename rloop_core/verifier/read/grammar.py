@@ -26,13 +26,13 @@ from rloop_core.verifier.read.tokens import (
     token_key,
     words,
 )
-from rloop_core.verifier.read.tree import Node, constants, is_hidden, is_numeric, name, names, number, numeral_value
+from rloop_core.verifier.read.tree import Node, constants, is_numeric, name, names, number, numeral_value
 
 _APPLIED = words("f g h F G H O \\phi \\psi \\Gamma \\Phi \\Psi \\zeta \\Theta")
 _ACCENTS = words("\\overline \\bar \\vec \\hat \\dot \\ddot \\tilde \\overrightarrow \\widetilde")
 _GREEK, _FUNCTIONS, _LISTED = ({f"\\{word}" for word in group} for group in (GREEK, FUNCTIONS, LISTED))
 _FACTORS = (_GREEK | _FUNCTIONS | _LISTED | _ACCENTS) | {"\\begin vmatrix"} | words(
-    "\\frac \\sqrt \\infty \\binom \\lfloor \\lceil \\sum \\prod \\int \\angle \\triangle ( [ {"
+    "\\frac \\sqrt \\infty \\binom \\lfloor \\lceil \\int \\angle \\triangle ( [ {"
 )  # fmt: skip
 _DERIVATIVE = re.compile(r"\{d(\^(?:\{\w\}|\w))?([A-Za-z](?:_\w|_\{\w+\})?)?\}\{d([A-Za-z])\1?\}")
 _MAX_DEPTH = 40
@@ -45,7 +45,6 @@ class Reader(Cursor):
     def __init__(self, tokens: Tokens) -> None:
         super().__init__(tokens)
         self._depth = self._bars = 0
-        self._bound = ""
 
     def whole(self) -> Node:
         """Read all tokens as one formula.
@@ -223,7 +222,7 @@ class Reader(Cursor):
         called = letter + (self._index() if self._is("_") else "")
         while self._take("'"):
             called += "'"
-        if called in ("e", "i") and called != self._bound:
+        if called in ("e", "i"):
             return Node("constant", (), called)
         alone = self._is("(") and self._is(")", 2) and not self._is("(", 3)  # y(0), P(2), x(t); not n(a)(b)
         value = self._peek(1) if alone else None
@@ -266,13 +265,9 @@ class Reader(Cursor):
             return Node("quotient", (self._single(), self._single()))
         ends = list(accumulate(map(len, texts)))
         self._at += ends.index(derivative.end()) + 1
-        variable = derivative.group(3)
-        if derivative.group(1) or derivative.group(2):
-            return name(derivative.group())
-        body = self._term()
-        if is_hidden(name(variable), body) or variable not in names(body):
-            raise UnreadError("a derivative")
-        return Node("derivative", (name(variable), body))
+        if not derivative.group(1) and not derivative.group(2):
+            raise UnreadError("a derivative of what follows")
+        return name(derivative.group())
 
     def _command(self, command: str) -> Node:
         if command == "\\pi" and not self._is("_"):
@@ -339,22 +334,6 @@ class Reader(Cursor):
             return Node("root", (number(numeral_value(self._next().text)), degree))
         return Node("root", (self._inside("(") if self._take("(") else self._single(), degree))
 
-    def _range(self, kind: str) -> Node:
-        """Read a sum or product over a range: \\sum_{k=1}^{n} k^2."""
-        self._expect("_")
-        self._expect("{")
-        outer, self._bound = self._bound, self._next().text
-        variable = name(self._bound)
-        self._expect("=")
-        low = self._inside("{")
-        self._expect("^")
-        high = self._exponent() or variable
-        body = self._term()
-        self._bound = outer
-        if not variable.value.isalpha() or high == variable or is_hidden(variable, body):
-            raise UnreadError("a range")
-        return Node(kind, (body, variable, low, high))
-
     def _integral(self) -> Node:
         bounds = [self._single() for mark in "_^" if self._take(mark)]
         depth = 0
@@ -364,7 +343,7 @@ class Reader(Cursor):
             if not depth and token.text.strip() == "d" and after.kind == "letters" and len(bounds) != 1:
                 body = Reader(tuple(self._tokens[self._at : end])).whole()
                 self._at = end + 2
-                if is_hidden(name(after.text), body):
+                if set(names(body)) - {after.text}:
                     break
                 return Node("integral", (body, name(after.text), *bounds))
         raise UnreadError("an integral without a variable")
@@ -386,5 +365,4 @@ _COMMANDS: dict[str, Callable[[Reader], Node]] = {
     "\\binom": lambda reader: Node("binomial", (reader._single(), reader._single())),
     "\\lfloor": lambda reader: Node("call", (reader._inside("\\lfloor"),), "floor"),
     "\\lceil": lambda reader: Node("call", (reader._inside("\\lceil"),), "ceiling"),
-    "\\sum": lambda reader: reader._range("summation"), "\\prod": lambda reader: reader._range("long product"),
 }  # fmt: skip

@@ -118,9 +118,6 @@ def _unbox(text: str) -> str:
     return text
 
 
-# A JSON or Python reader turns an unescaped \\f, \\b or \\t into one character; other golds escape commands twice.
-_LOST_ESCAPE = re.compile(r"(?:\x0c|(?<![A-Za-z\\]))rac(?=\{)|\x08(?=inom\{|oxed\{|eta\b)|\t(?=imes\b|ext\{|heta\b)")
-_LOST_LETTERS = {"\x0c": "\\f", "\x08": "\\b", "\t": "\\t", "r": "\\fr"}
 _TWICE_ESCAPED = re.compile(r"\\\\(?=(?:frac|sqrt|pi|circ|text|left|right|cdot|times|binom)(?![a-z]))")
 _OR = re.compile(r"(?<!\s)\s++OR\s++")
 
@@ -128,8 +125,8 @@ _OR = re.compile(r"(?<!\s)\s++OR\s++")
 def gold_text(value: object) -> str:
     """Return one gold answer as text: 5.0 is "5", "...#### 18" is "18"; boxes and dollars around it are removed.
 
-    Leading zeros stay (AIME's 025). Damage with only one possible cause is repaired: closing braces missing at the end,
-    a `\\frac` whose `\\f` became a form feed, commands escaped twice.
+    Leading zeros stay (AIME's 025). Of a sentence with a box, the box is the gold. Braces missing at
+    the end are added, commands escaped twice lose a backslash.
 
     Raises:
         ValueError: The value is missing, empty, not finite, or of an unsupported type.
@@ -144,7 +141,12 @@ def gold_text(value: object) -> str:
         return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
     if not isinstance(value, str):
         raise ValueError(f"a gold answer cannot be of type {type(value).__name__}")
-    text = _repair(value.rsplit("####", 1)[-1])
+    text = value.rsplit("####", 1)[-1].strip()
+    if "\\boxed" in text and text[0].isalpha():
+        text = extract(text).answer or text
+    text += "}" * (text.count("{") - text.count("}"))
+    if "\\begin" not in text:
+        text = _TWICE_ESCAPED.sub(r"\\", text)
     if len(text) <= MAX_CHARS and text.startswith(("$", "\\boxed", "\\(", "\\[")) and not _OR.search(text):
         text = normalise(text)
     if not text:
@@ -170,22 +172,6 @@ def acceptable_golds(gold: Gold) -> list[str]:
         if len(formulas) > 1 and all(formula.startswith("$") and formula.endswith("$") for formula in formulas):
             return [*map(gold_text, formulas), gold_text(gold)]
     return [gold_text(gold)]
-
-
-def _repair(text: str) -> str:
-    """Repair damage where only one repair is possible."""
-    text = _LOST_ESCAPE.sub(lambda m: _LOST_LETTERS[m.group()[0]] + m.group()[1:], text).strip()
-    if "\\\\" in text and "\\begin" not in text:
-        text = _TWICE_ESCAPED.sub(r"\\", text)
-    if text.count("{") != text.count("}"):
-        depth = 0
-        for token in _BRACES.finditer(text):
-            depth += {"{": 1, "}": -1}.get(token.group(), 0)
-            if depth < 0:
-                return text
-        text += "}" * depth
-    boxed = extract(text).answer if "\\boxed" in text and text[0].isalpha() else None
-    return boxed or text
 
 
 def remove_thousands(text: str) -> str:

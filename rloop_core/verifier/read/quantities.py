@@ -1,8 +1,8 @@
 """Read a formula with its unit: `5 \\text{ cm}^2`, `\\$5`, `60^\\circ`, 2.5 million, 2 hours 30 minutes.
 
 Units are read in `\\text{}`, `\\mathrm{}` and the like, with powers and quotients; as currency signs; as degrees; as
-words after a numeral and a space. Letters right after a number are variables (2nm is 2 n m): they are a unit only when
-the other side of the comparison has one (`weak`). `million` and `thirds` multiply and are never dropped.
+words after a numeral and a space. Letters right after a number are variables (2nm is 2 n m). `million` and `thirds`
+multiply and are never dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERCENT = re.compile(r"\s*per ?cent\s*", re.IGNORECASE)
 _RATE = re.compile(r"\s*(?:per\b|/)")
 
 
-def read_quantity(tokens: Tokens, weak: bool = False) -> Node:
+def read_quantity(tokens: Tokens) -> Node:
     """Return the tree of a formula, or a `quantity`: its formula, and as value its scale and its unit.
 
     Raises:
@@ -38,7 +38,7 @@ def read_quantity(tokens: Tokens, weak: bool = False) -> Node:
     if currency is None and (compound := _compound(tokens)):
         return compound
     tokens = (*tokens[:negative], *amount)
-    start = _start_of_unit(tokens, weak)
+    start = _start_of_unit(tokens)
     node, text = Reader(tokens[:start]).whole(), _unit_text(tokens[start:])
     if currency is None and _PERCENT.fullmatch(text):
         return Node("percent", (node,))
@@ -70,7 +70,7 @@ def _currency(tokens: Tokens) -> tuple[str | None, Tokens]:
     return (code, tokens[1:]) if code in _CODES and len(tokens) > 1 else (None, tokens)
 
 
-def _start_of_unit(tokens: Tokens, weak: bool) -> int:
+def _start_of_unit(tokens: Tokens) -> int:
     """Return where the unit begins; the number of tokens when there is none."""
     depth = 0
     for at, token in enumerate(tokens):
@@ -88,22 +88,19 @@ def _start_of_unit(tokens: Tokens, weak: bool) -> int:
         raised = token.text == "^" and "\\circ" in [after.text for after in rest[1:3]]
         is_degree = raised or (token.text == "\\circ" and before.kind == "numeral")
         in_function = any(one.text[1:] in FUNCTIONS for one in tokens[:at] if one.kind == "mark")
-        begins = (is_degree and not in_function) or (weak and token.text in ("\\mu", "\\Omega", "\\AA"))
-        if begins and _is_unit(rest):
+        if is_degree and not in_function and _is_unit(rest):
             return at
-        if token.kind == "letters" and _may_be_unit(tokens, at, weak) and _is_unit(rest):
-            parsed = parse_unit(_unit_text(rest), plain=True, weak=weak)
+        if token.kind == "letters" and _may_be_unit(tokens, at) and _is_unit(rest):
+            parsed = parse_unit(_unit_text(rest), plain=True)
             if parsed is not None and (before.text != "\\pi" or (parsed[1] and parsed[1].dimension)):
                 return at
     return len(tokens)
 
 
-def _may_be_unit(tokens: Tokens, at: int, weak: bool) -> bool:
-    """Return True for letters after a numeral and a space, long words after a formula, with `weak` any after both."""
+def _may_be_unit(tokens: Tokens, at: int) -> bool:
+    """Return True for letters after a numeral and a space, and for long words after a formula."""
     before, token = tokens[at - 1], tokens[at]
     ends_formula = before.text in ("}", ")") or (before.text == "\\pi" and len(token.text) > 3)
-    if weak:
-        return before.kind == "numeral" or before.text in ("}", ")", "\\pi")
     plain = token.spaced and all(one.kind != "letters" for one in tokens[:at])
     return plain and (before.kind == "numeral" or ends_formula)
 

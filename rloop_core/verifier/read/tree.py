@@ -97,15 +97,6 @@ def is_label(node: Node) -> bool:
     return node.kind in ("name", "applied", "text")
 
 
-def is_hidden(variable: Node, body: Node) -> bool:
-    """Return True if a bound variable occurs in an index, as a_k, or in a function that is only named, as f(k)."""
-    if body.kind == "applied":
-        return any(variable.value in names(part) for part in body.parts)
-    if body.kind == "name":
-        return str(variable.value) in str(body.value).partition("_")[2]
-    return any(is_hidden(variable, part) for part in body.parts)
-
-
 def is_numeric(node: Node) -> bool:
     """Return True for a number with a sign, or a quotient of such."""
     return node.kind == "number" or (node.kind in ("quotient", "negative") and all(map(is_numeric, node.parts)))

@@ -19,11 +19,10 @@ Dimension = tuple[tuple[str, int], ...]
 
 
 class Unit(NamedTuple):
-    """A unit: value in base units = value * factor * pi**pi + offset. An unknown one has words with powers alone."""
+    """A unit: value in base units = value * factor * pi**pi. An unknown one has words with powers alone."""
 
     dimension: Dimension = ()
     factor: Fraction = Fraction(1)
-    offset: Fraction = Fraction(0)
     pi: int = 0
     words: tuple[tuple[str, int], ...] = ()
 
@@ -35,7 +34,7 @@ _WORD_PREFIXES = {
     "femto": -15, "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2, "deci": -1, "hecto": 2, "kilo": 3,
     "mega": 6, "giga": 9, "tera": 12,
 }  # fmt: skip
-# Dimension: names of one unit, then its factor [+ offset]; names that begin with * take prefixes.
+# Dimension: names of one unit, then its factor; names that begin with * take prefixes.
 _TABLE = """
 m: *m *meter *metre 1, in inch 254e-4, ft foot 3048e-4, yd yard 9144e-4, mi mile 1609344e-3, micron 1e-6
 m: Å angstrom 1e-10, au a.u. 149597870700, ly lightyear light-year 9460730472580800
@@ -54,12 +53,13 @@ kg m2 s-3 A-2: *ohm *Ω 1
 kg-1 m-2 s4 A2: *F *farad 1
 kg s-2 A-1: *T *tesla 1
 mol: *mol *mole 1
-mol m-3: M 1000
 kg m s-2: *N *newton 1, dyn dyne 1e-5
 kg m2 s-2: *J *joule 1, *eV *electronvolt 1602176634e-28, *cal *calorie 4184e-3, erg 1e-7, kWh 3600000
 kg m2 s-3: *W *watt 1
 kg m-1 s-2: *Pa *pascal 1, *bar 100000, atm atmosphere 101325, mmHg torr 101325/760
-K: K *kelvin 1, degC celsius 1 + 27315/100, degF fahrenheit 5/9 + 45967/180
+K: K *kelvin 1
+celsius: degC celsius 1
+fahrenheit: degF fahrenheit 1
 angle: rad radian r 1
 bit: bit 1, B *byte 8, kB KB 8000, MB 8000000, GB 8000000000, TB 8000000000000
 dollar: $ dollar USD buck 1, cent ¢ penny 1/100, nickel 1/20, dime 1/10
@@ -68,7 +68,6 @@ sterling: £ GBP 1
 yen: ¥ yen JPY 1
 yuan: yuan RMB CNY 1
 rupee: ₹ rupee INR 1
-morning: am a.m 1
 """
 _PLURALS = {
     "feet": "foot", "inches": "inch", "centuries": "century", "pennies": "penny", "henries": "henry", "secs": "sec",
@@ -127,9 +126,8 @@ def _all_units() -> dict[str, Unit]:
         parts = (re.fullmatch(r"([A-Za-z]+?)(-?\d)?", base) for base in bases.split())
         dimension = tuple(sorted((part.group(1), int(part.group(2) or 1)) for part in parts if part))
         for text in units.split(", "):
-            said, _, offset = text.partition(" + ")
-            *names, factor = said.split()
-            unit = Unit(dimension, _fraction(factor), _fraction(offset or "0"))
+            *names, factor = text.split()
+            unit = Unit(dimension, _fraction(factor))
             known |= {name.removeprefix("*"): unit for name in names}
             for name in (name[1:] for name in names if name.startswith("*")):
                 prefixes = _WORD_PREFIXES if len(name) > 3 and name.islower() else _SYMBOL_PREFIXES
@@ -138,18 +136,16 @@ def _all_units() -> dict[str, Unit]:
     for angle, part in (("degree deg", 1), ("arcmin arcminute", 60), ("arcsec arcsecond", 3600)):
         known |= dict.fromkeys(angle.split(), Unit((("angle", 1),), Fraction(1, 180 * part), pi=1))
     known |= dict.fromkeys(("revolution", "rev"), Unit((("angle", 1),), Fraction(2), pi=1))
-    prefixed["p.m"] = prefixed["pm"]  # ten p.m. is not ten a.m.
     return prefixed | known
 
 
 @lru_cache(maxsize=4096)
-def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[Fraction, Unit | None] | None:
+def parse_unit(text: str, *, plain: bool = False) -> tuple[Fraction, Unit | None] | None:
     """Return the factor of the scale words and the unit; None when the text is no unit.
 
     Args:
         text: Words, symbols, powers, `/`, `per`; no LaTeX commands.
         plain: The text is part of a formula, not of `\\text{}`: only names that cannot be variables are units.
-        weak: With `plain`, single letters are units too, because the other side has a unit.
     """
     factor, sign_of_powers, next_power = Fraction(1), 1, 1
     parts: list[tuple[str, Unit | None, int]] = []
@@ -157,7 +153,7 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[F
     text = text.strip()
     if text in ("a", "an", "of", "the"):
         return None
-    weak = weak or _METRES_PER_SECOND.fullmatch(text) is not None
+    is_speed = _METRES_PER_SECOND.fullmatch(text) is not None
     while at < len(text):
         match = _TOKEN.match(text, at)
         if not match:
@@ -182,7 +178,7 @@ def parse_unit(text: str, *, plain: bool = False, weak: bool = False) -> tuple[F
         elif lower.removesuffix("s") not in (_COUNTING_PLAIN if plain else _COUNTING) or text == "in":
             unit = _lookup(name)
             # A name that divides a unit is a unit too: km/h.
-            if plain and not _is_unit_in_formula(name, unit, weak or (sign_of_powers < 0 and bool(parts))):
+            if plain and not _is_unit_in_formula(name, unit, is_speed or (sign_of_powers < 0 and bool(parts))):
                 return None
             stem = _PLURALS.get(lower, lower if len(lower) < 4 else lower.removesuffix("s"))
             parts.append((stem, unit, sign_of_powers * next_power * int(power or digit or 1)))
@@ -204,10 +200,10 @@ def _lookup(name: str) -> Unit | None:
     return None
 
 
-def _is_unit_in_formula(name: str, unit: Unit | None, weak: bool) -> bool:
+def _is_unit_in_formula(name: str, unit: Unit | None, begun: bool) -> bool:
     """Return True if letters in a formula are a unit rather than variables."""
     if unit is not None:
-        return weak or name in _PLAIN_SYMBOLS or len(name) > 3 or not name.isascii() or name == "day"
+        return begun or name in _PLAIN_SYMBOLS or len(name) > 3 or not name.isascii() or name == "day"
     lower = name.casefold()
     return lower in _PLURALS or lower in ("ways", "eggs") or (lower.endswith("s") and is_word(name))
 
@@ -225,7 +221,5 @@ def _combined(parts: list[tuple[str, Unit | None, int]]) -> Unit | None:
         pi += unit.pi * power
         for base, exponent in unit.dimension:
             powers[base] = powers.get(base, 0) + exponent * power
-    _, first, power = parts[0]
-    offset = first.offset if first and len(parts) == 1 and power == 1 else Fraction(0)
     dimension = tuple(sorted((base, power) for base, power in powers.items() if power))
-    return Unit(dimension, factor, offset, pi)
+    return Unit(dimension, factor, pi)

@@ -50,10 +50,15 @@ class Failed(NamedTuple):
 
 
 class _Worker:
-    """A process and the connection to it; it ends with this object."""
+    """A process, the connection to it, and the item that it has; it ends with this object."""
+
+    place = 0
+    """The place of the item."""
+    seconds = deadline = 0.0
+    """Processor seconds for the item, and its deadline on the clock."""
+    fresh = True
 
     def __init__(self, function: str, memory_mb: int) -> None:
-        self.fresh = True
         self.link, theirs = Pipe()
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         arguments = [paths, str(theirs.fileno()), function, str(memory_mb)]
@@ -75,15 +80,6 @@ def _end(link: Connection, process: subprocess.Popen[bytes]) -> None:
     link.close()
     process.kill()
     process.wait()
-
-
-class _Task(NamedTuple):
-    """The place of the item that a worker has, its processor seconds, and its deadline on the clock."""
-
-    worker: _Worker
-    place: int
-    seconds: float
-    deadline: float
 
 
 class WorkerPool:
@@ -116,18 +112,19 @@ class WorkerPool:
         """
         results: list[Any] = [None] * len(items)
         waiting, deaths, timeouts = deque(range(len(items))), Counter[int](), 0
-        busy: dict[Connection, _Task] = {}
+        busy: set[_Worker] = set()
         try:
             while waiting or busy:
                 while waiting and (worker := self._take(wait=not busy)):
-                    place = waiting.popleft()
-                    seconds = self._timeout * (1 if timeouts < _MAX_TIMEOUTS else _REDUCED_TIME)
-                    deadline = time.monotonic() + seconds * _CLOCK_FACTOR + _START_SECONDS * worker.fresh
-                    busy[worker.link] = _Task(worker, place, seconds, deadline)
+                    busy.add(worker)
+                    worker.place = waiting.popleft()
+                    worker.seconds = self._timeout * (1 if timeouts < _MAX_TIMEOUTS else _REDUCED_TIME)
+                    worker.deadline = time.monotonic() + worker.seconds * _CLOCK_FACTOR + _START_SECONDS * worker.fresh
                     with contextlib.suppress(OSError):  # its death is seen below
-                        worker.link.send_bytes(json.dumps([items[place], seconds]).encode())
-                for link, (outcome, result, ends) in _replies(busy):
-                    worker, place, seconds, _ = busy.pop(link)
+                        worker.link.send_bytes(json.dumps([items[worker.place], worker.seconds]).encode())
+                for worker, (outcome, result, ends) in _replies(busy):
+                    busy.remove(worker)
+                    place, seconds = worker.place, worker.seconds
                     self._give_back(worker, keep=not ends)
                     if outcome == "import":
                         raise _does_not_start(result)
@@ -141,8 +138,8 @@ class WorkerPool:
                     timeouts += outcome in ("slow", "overdue")
                     results[place] = result if outcome == "value" else self._failed(outcome, result, seconds, code)
         finally:
-            for task in busy.values():
-                self._give_back(task.worker, keep=False)
+            for worker in busy:
+                self._give_back(worker, keep=False)
         return results
 
     def _take(self, wait: bool) -> _Worker | None:
@@ -190,19 +187,20 @@ class WorkerPool:
                 self._idle.pop().end()
 
 
-def _replies(busy: dict[Connection, _Task]) -> list[tuple[Connection, list[Any]]]:
+def _replies(busy: set[_Worker]) -> list[tuple[_Worker, list[Any]]]:
     """Wait for a reply or a deadline; return the reply of each worker that replied, ended ("died") or is "overdue"."""
     now = time.monotonic()
-    ready = wait(busy, max(0.0, min(task.deadline for task in busy.values()) - now))
-    replies: list[tuple[Connection, list[Any]]] = []
-    for link, task in busy.items():
-        if link in ready:
+    deadline = min(worker.deadline for worker in busy)
+    ready = wait([worker.link for worker in busy], max(0.0, deadline - now))
+    replies: list[tuple[_Worker, list[Any]]] = []
+    for worker in busy:
+        if worker.link in ready:
             try:
-                replies.append((link, json.loads(link.recv_bytes())))
+                replies.append((worker, json.loads(worker.link.recv_bytes())))
             except (EOFError, OSError):
-                replies.append((link, ["died", None, True]))
-        elif task.deadline <= now:  # before this read and still silent: this thread itself may have been delayed
-            replies.append((link, ["overdue", None, True]))
+                replies.append((worker, ["died", None, True]))
+        elif worker.deadline <= now:  # before this read and still silent: this thread itself may have been delayed
+            replies.append((worker, ["overdue", None, True]))
     return replies
 
 
