@@ -37,6 +37,12 @@ def wait_until(true: Callable[[], bool], seconds: float = 120) -> bool:
     return true()
 
 
+@pytest.fixture(autouse=True)
+def patient_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processor time alone end a worker, however busy the machine is."""
+    monkeypatch.setattr(pools, "_CLOCK_FACTOR", 1000.0)
+
+
 @pytest.fixture
 def pool() -> Iterator[WorkerPool]:
     pool = WorkerPool(ACT, workers=1, timeout=0.5, memory_mb=512)
@@ -88,7 +94,10 @@ def test_an_item_whose_worker_is_killed_is_tried_once_more(
     assert pool.map([["return", 1], ["SIGKILL", str(path)], ["return", 2]]) == [1, expected, 2]
 
 
-def test_a_worker_that_stands_still_is_a_timeout_on_the_clock(pool: WorkerPool, tmp_path: Path) -> None:
+def test_a_worker_that_stands_still_is_a_timeout_on_the_clock(
+    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "_CLOCK_FACTOR", 4.0)
     (tmp_path / "stops").write_bytes(b"x")
     stopped = Failed("was stopped after 2 s on the clock", timeout=True)
     assert pool.map([["return", 1], ["SIGSTOP", str(tmp_path / "stops")], ["return", 2]]) == [1, stopped, 2]

@@ -23,7 +23,6 @@ from rloop_core.verifier.read.units import Unit
 
 _MOST_BITS = 8000
 _ANGLE = (("angle", 1),)
-_TEMPERATURES = ((("celsius", 1),), (("fahrenheit", 1),))
 
 
 @lru_cache(maxsize=16384)
@@ -93,10 +92,9 @@ def in_same_unit(answer: Node, gold: Node, policies: Policies) -> tuple[Node, No
     if policies.units == "require" and right is not None and left is None:
         return None
     if policies.units != "ignore" and left is not None and right is not None:
-        convertible = _are_convertible(left, right)
-        if convertible is False:
+        if (left.words, left.dimension) != (right.words, right.dimension):
             return None
-        if convertible and left[:3] != right[:3]:
+        if left[:3] != right[:3]:
             if left.pi == right.pi:
                 return _scaled(answer, answer.value[0] * left.factor / right.factor), _without_unit(gold)
             return _in_base_units(answer), _in_base_units(gold)
@@ -129,16 +127,3 @@ def _in_base_units(quantity: Node) -> Node:
     if unit.pi:
         node = Node("product", (node, Node("power", (Node("constant", (), "pi"), number(unit.pi)))))
     return node
-
-
-def _are_convertible(left: Unit, right: Unit) -> bool | None:
-    """Return True if the units can be converted into each other, False if not; None where both are dropped."""
-    if left.words and right.words:
-        return left.words == right.words
-    if left.words or right.words:
-        return False
-    if left.dimension == right.dimension:
-        return True
-    # 25^\circ may be degrees Celsius.
-    angle, other = (left, right) if left.dimension == _ANGLE else (right, left)
-    return None if _is_degrees(angle) and other.dimension in _TEMPERATURES else False
