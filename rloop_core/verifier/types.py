@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-VERIFIER_VERSION = "4"
+VERIFIER_VERSION = "3"
 """Changes whenever any verdict may change; part of every fingerprint that depends on verdicts."""
 
 Gold: TypeAlias = "str | int | float | Sequence[str | int | float | None] | None"
