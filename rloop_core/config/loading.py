@@ -230,6 +230,8 @@ def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)
     field = ".".join(path)
     if first["type"] == "extra_forbidden":
+        if field in _FORMER_FIELDS:
+            return ConfigError("is no longer a field", field=field, fix=_FORMER_FIELDS[field])
         section = _section_at(root, path[:-1])
         known = sorted(section.model_fields) if section else []
         near = difflib.get_close_matches(path[-1], known, n=1)
