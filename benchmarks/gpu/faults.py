@@ -64,7 +64,7 @@ def _kill(
         except StageCrashed as error:
             if check.device == "cuda":
                 settled_bytes(check.device, idle + TOLERANCE, patience=20.0)
-            return str(error).partition("; its log ends")[0] if killer.killed else None
+            return str(error) if killer.killed else None
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import resource
 import signal
 import subprocess
@@ -19,8 +20,7 @@ import psutil
 
 from rloop_core.config import Config
 from rloop_core.runtime.events import Event, OnRunEvent
-from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent
-from rloop_core.runtime.supervisor import end_descendants
+from rloop_core.runtime.lifetime import adopt_orphans, die_with_parent, end_below
 from rloop_core.stages.process import run_in_process
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
@@ -53,7 +53,7 @@ def run_limited(command: Sequence[str], seconds: float, log: Path) -> tuple[floa
     except subprocess.TimeoutExpired:
         trouble = f"ran longer than its limit of {seconds:g} s and was ended"
     finally:
-        end_descendants()
+        end_below(os.getpid())
     return time.monotonic() - started, trouble
 
 

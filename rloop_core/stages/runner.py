@@ -31,7 +31,7 @@ from rloop_core.stages.identity import (
 )
 from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
-from rloop_core.stages.on_machines import check_machines, run_stage
+from rloop_core.stages.on_machines import join_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.stages.run_record import read_data_record, write_data_record
 from rloop_core.store import (
@@ -173,7 +173,7 @@ class StageRunner:
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        check_machines(self.config, self._note_preflight, should_stop)
+        join_machines(self.config, self._note_preflight, should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
@@ -260,7 +260,6 @@ class StageRunner:
             outcome = self._launch(
                 job,
                 self._events_of(wanted.stage, wanted.iteration),
-                timeout_seconds=_seconds(self.config.placement.stage_timeout_minutes),
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
@@ -339,7 +338,7 @@ class StageRunner:
         self._on_event("preflight", -1, events.note(line))
 
     def _report_done(self, manifest: Manifest) -> None:
-        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
+        done: events.Event = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
         self._on_event(manifest.stage, manifest.iteration, done)
 
 

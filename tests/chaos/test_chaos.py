@@ -46,13 +46,13 @@ def _check(lines: list[dict[str, Any]], schedules: int, *kinds: str) -> None:
 
 
 KINDS = [
-    *("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start refused"),
+    *("kill flow", "terminate flow", "kill stage", "kill fork server", "second start refused"),
     *(
         f"kill {killed} at a {at}"
-        for killed in ("flow", "stage", "supervisor")
+        for killed in ("flow", "stage", "fork server")
         for at in ("request", "step of explore")
     ),
-    *(f"kill {killed} at a file of explore" for killed in ("flow", "stage", "supervisor")),
+    *(f"kill {killed} at a file of explore" for killed in ("flow", "stage", "fork server")),
     *(
         "kill stage at a file of harvest",
         "kill stage at a step of rft",

@@ -78,14 +78,12 @@ def test_a_stage_and_then_the_run_itself_killed_go_on_without_anybody(
     worker = prefect.start_worker()
     number = prefect.start(store)
     wait_until(lambda: exploring(store), "exploration", PATIENCE, 0.02)
-    supervisors = [one for one in psutil.Process(worker.pid).children(recursive=True) if _leads_its_session(one)]
     first = prefect.sleepers()
     assert first, "exploration started a process in a session of its own"
-    for process in supervisors:
-        if process not in first:
-            os.kill(process.pid, signal.SIGKILL)
+    for stage in _stages(psutil.Process(worker.pid)):
+        os.kill(stage.pid, signal.SIGKILL)
     wait_until(lambda: len(prefect.sleepers()) and prefect.sleepers() != first, "the next try", PATIENCE, 0.02)
-    assert not still_running(first), "its supervisor was killed, and the run ended it"
+    assert not still_running(first), "its stage was killed, and the run ended it"
 
     os.kill(_below(worker).pid, signal.SIGKILL)
     wait_until(lambda: prefect.server.get(f"/flow_runs/{number}")["run_count"] == 2, "the second start", PATIENCE, 0.5)
@@ -190,9 +188,9 @@ def _cancel(prefect: Disturbed, number: str) -> None:
 
 
 def _stages(worker: psutil.Process) -> list[psutil.Process]:
-    """The processes in which stages compute: right below the supervisors, which lead sessions of their own."""
-    leaders = [one for one in worker.children(recursive=True) if _leads_its_session(one)]
-    return [stage for leader in leaders for stage in leader.children() if not _leads_its_session(stage)]
+    """The processes in which stages compute: they lead sessions of their own, right below a fork server."""
+    below = worker.children(recursive=True)
+    return [one for one in below if _leads_its_session(one) and not _leads_its_session(one.parent() or one)]
 
 
 def _leads_its_session(process: psutil.Process) -> bool:
