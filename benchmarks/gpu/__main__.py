@@ -15,8 +15,7 @@ from pathlib import Path
 from benchmarks.gpu.check import Check, gpu, heading
 from benchmarks.gpu.parts import PARTS, run_part
 from benchmarks.measure import markdown_table, parse_names
-from rloop_core.runtime.lifetime import adopt_orphans
-from rloop_core.runtime.supervisor import end_descendants
+from rloop_core.runtime.lifetime import adopt_orphans, end_below
 
 LIMIT_SECONDS = 600
 
@@ -41,7 +40,7 @@ def main() -> int:
         if process.exitcode != 0:
             ended = f"ran longer than {LIMIT_SECONDS} s" if process.is_alive() else f"exit code {process.exitcode}"
             check.row("the part", verdict="failed", why=f"{ended}; see {check.log}")
-        end_descendants()
+        end_below(os.getpid())
         rows += check.rows()
     header = ("part", "what", "measured", "bar", "verdict", "why")
     print("\n".join([heading(), "", *markdown_table(header, rows)]))

@@ -85,10 +85,6 @@ class PlacementConfig(Section):
 
     Null = one for every `vllm.tensor_parallel` visible GPUs; on a CPU, one. A batch is the same on every replica.
     transformers samples on one device."""
-    engine_stall_minutes: Annotated[float, Field(gt=0)] | None = 10.0
-    """End vLLM and its stage when a started replica makes no progress for so long; null = no limit."""
-    engine_start_minutes: Annotated[float, Field(gt=0)] | None = 60.0
-    """End vLLM and its stage when it is not ready after so long; it may compile for minutes."""
     vllm: VllmConfig = VllmConfig()
     """vLLM's share of a device, its server, and when its difference from the trainer raises a warning."""
     generation_batch: Positive = 256
@@ -99,8 +95,6 @@ class PlacementConfig(Section):
     """RL steps between resumable checkpoints."""
     parallel_evaluation: bool = True
     """Evaluate theta_{i+1} while iteration i+1 explores, where a second worker is free; not on the same GPUs."""
-    stage_timeout_minutes: Annotated[float, Field(gt=0)] | None = None
-    """End a stage (its whole process tree) after so long; null = no limit."""
     stage_stall_minutes: Annotated[float, Field(gt=0)] | None = 120.0
     """End and restart a stage that makes no progress (an RL step, a batch) for so long; null = no limit."""
     collective_timeout_minutes: Annotated[float, Field(gt=0)] = 30.0

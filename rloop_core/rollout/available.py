@@ -54,16 +54,11 @@ def replicas_of(config: Config, device: str) -> int:
     import torch
 
     visible, width = torch.cuda.device_count(), config.placement.vllm.tensor_parallel
-    most = visible // width
-    if most < (wanted or 1):
-        each = f" of {width} GPUs" if width > 1 else ""
-        raise ConfigError(
-            f"{wanted or 1} engine{'s' if wanted and wanted > 1 else ''}{each} cannot be had: "
-            f"{visible} GPU{'s are' if visible != 1 else ' is'} visible here",
-            field="placement.engines" if wanted else "placement.vllm.tensor_parallel",
-            fix=f"set it to at most {most if wanted else visible}" if most else "make more GPUs visible",
-        )
-    return wanted or most
+    if visible < (wanted or 1) * width:
+        what = f"{wanted or 1} engines of {width} GPUs need more than the {visible} that are visible here"
+        field = "placement.engines" if wanted else "placement.vllm.tensor_parallel"
+        raise ConfigError(what, field=field, fix="lower it, or make more GPUs visible")
+    return wanted or visible // width
 
 
 def engine_name(engine: str) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +19,7 @@ from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_
 from rloop_core.printable import printable_line
 from rloop_core.problems import Problem, render
 from rloop_core.rollout.policy import vocabulary_size
-from rloop_core.runtime.lifetime import TooMuch, run_limited
+from rloop_core.runtime.lifetime import die_with_parent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -102,18 +108,42 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, prompts: 
 def within_limits(problems: Iterable[Problem], work: Callable[[], T]) -> T:
     """Return what a function makes of these problems with a model's files, which may hold code without an end.
 
-    It runs in a fork of this process, with limits of time and memory, and returns plain values.
+    It runs in a fork of this process that the kernel ends when it takes too much, since a time limit inside the process
+    would have to wait for the C function that runs, such as a power of large numbers. The result must be picklable.
 
     Raises:
-        ConfigError: It takes more.
-        RLoopError: The function's own error.
+        ConfigError: It takes more than some minutes of computing, or some GiB of memory beyond this process's (Linux).
+        Exception: The function's own error.
     """
     import transformers  # noqa: F401 - once, and not in the fork alone
 
     lengths = [len(problem.problem) for problem in problems]
     seconds = _SECONDS + int(_SECONDS_A_PROBLEM * len(lengths))
-    try:
-        return run_limited(work, seconds, _BYTES + _BYTES_A_CHARACTER * sum(lengths))
-    except TooMuch as error:
-        what = f"the model's tokenizer or its chat template {error}"
-        raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error
+    memory = _BYTES + _BYTES_A_CHARACTER * sum(lengths)
+    with ProcessPoolExecutor(1, get_context("fork"), _begin, (work, os.getpid(), seconds, memory)) as pool:
+        try:
+            return pool.submit(_call).result()  # type: ignore[no-any-return]
+        except (BrokenProcessPool, MemoryError) as error:
+            most = f"{seconds} s of computing or {memory / 2**30:.1f} GiB of memory"
+            what = f"the model's tokenizer or its chat template takes more than {most}, or crashes"
+            raise ConfigError(what, field="policy.path", fix="correct it, or choose another prompt.template") from error
+
+
+_work: Callable[[], Any]
+
+
+def _begin(work: Callable[[], Any], parent: int, seconds: int, memory: int) -> None:
+    import psutil
+
+    global _work
+    _work = work
+    die_with_parent(parent)
+    data = getattr(psutil.Process().memory_info(), "data", 0)
+    wanted = {resource.RLIMIT_CPU: seconds, resource.RLIMIT_DATA: data + memory, resource.RLIMIT_CORE: 0}
+    for limit, most in wanted.items():
+        with contextlib.suppress(ValueError):  # a lower limit holds already
+            resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
+
+
+def _call() -> Any:
+    return _work()

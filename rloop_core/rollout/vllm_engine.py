@@ -1,9 +1,8 @@
 """Sampling with vLLM: its data-parallel replicas, one per device or group of devices, share the batches.
 
-vLLM starts each replica as a process with a scheduler and weights of its own, and routes requests to it. Only ending
-those processes frees all of a device's memory, so each policy gets new ones. Each replica has some batches in flight,
-which keeps its device busy across their boundaries. A batch is done when its last sequence is; its completions do not
-depend on the replica.
+vLLM starts each replica as a process with a scheduler and weights of its own, and sends each sequence to the one with
+the least work. Only ending those processes frees all of a device's memory, so each policy gets new ones. Several
+batches are in flight, which keeps the devices busy across their boundaries. A batch is done when its last sequence is.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ import asyncio
 import multiprocessing
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +26,6 @@ from rloop_core.rollout.policy import declared_eos_ids
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.lifetime import kill, processes_below
-from rloop_core.runtime.orphans import watch_descendants
 from rloop_core.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -37,27 +33,11 @@ if TYPE_CHECKING:
 
 FIELD = "placement.engine"
 _BATCHES_IN_FLIGHT = 3
-"""Batches of a replica: on a GPU vLLM works on all of them as far as its cache reaches, and the others wait."""
-_STREAM_INTERVAL = 64
-"""Tokens between a sequence's outputs, which show that its replica makes progress."""
-_POLL_SECONDS = 1.0
+"""Batches for each replica: on a GPU vLLM works on all of them as far as its cache reaches, and the others wait."""
 _MOST_SEQUENCES = 1024
 _PREFILL_TOKENS, _CPU_PREFILL_TOKENS = 16_384, 4096
 """Most prompt tokens in one step of vLLM; on a GPU the default of its offline class."""
 _MEMORY_FIX = "lower placement.vllm.memory or placement.generation_batch, or free the device of other processes"
-_AGAIN = "start the same command again: it goes on after the batches that are done"
-
-
-@dataclass
-class _Replica:
-    """One replica's progress."""
-
-    number: int
-    """Counted from 0."""
-    pending: int = 0
-    """Sequences that it was given and has not finished."""
-    active_at: float = field(default_factory=time.monotonic)
-    """When it last returned tokens, or got work while it had none."""
 
 
 class VllmEngine:
@@ -66,14 +46,13 @@ class VllmEngine:
     Raises:
         ConfigError: vLLM is not installed, or too few devices are visible.
         StageError: vLLM does not start: too little memory, or a model that it does not know.
-        StageCrashed: It takes longer to start than `placement.engine_start_minutes`.
     """
 
     def __init__(self, config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> None:
         check_standalone(config)
-        self._stall_minutes = config.placement.engine_stall_minutes
-        self._replicas = [_Replica(number) for number in range(replicas_of(config, device))]
+        replicas = replicas_of(config, device)
         _set_environment(config, device)
+        self._most_batches = _BATCHES_IN_FLIGHT * replicas
         self._tokenizer = tokenizer
         self._eos = declared_eos_ids(policy, tokenizer)
         self._requests = 0
@@ -81,15 +60,8 @@ class VllmEngine:
         self._others = set(multiprocessing.active_children())
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="rloop-vllm", daemon=True).start()
-        self._watcher = watch_descendants()
-        minutes = config.placement.engine_start_minutes
         try:
-            arguments = _arguments(config, policy, device, len(self._replicas))
-            self._in_loop(self._start(arguments)).result(minutes and minutes * 60)
-        except TimeoutError as error:
-            self.close()
-            message = f"vLLM hangs: not ready after {minutes:g} min (placement.engine_start_minutes)"
-            raise StageCrashed(message, field=FIELD, fix=_AGAIN) from error
+            self._in_loop(self._start(_arguments(config, policy, device, replicas))).result()
         except BaseException:
             self.close()
             raise
@@ -100,25 +72,20 @@ class VllmEngine:
         """Yield the batches in the order in which they are done; see `RolloutEngine`.
 
         Raises:
-            StageCrashed: A replica ended, or makes no progress.
+            StageCrashed: A replica ended.
         """
         plan = plan_batches(problems, settings)
         waiting = deque(number for number in range(len(plan)) if batches is None or number in batches)
         in_flight: dict[Future[list[tuple[list[int], float]]], int] = {}
         try:
             while waiting or in_flight:
-                while waiting and (replica := self._least_busy(settings.batch)):
+                while waiting and len(in_flight) < self._most_batches:
                     number = waiting.popleft()
                     prompts = [problems[index].prompt_ids for index, _ in plan[number]]
-                    if not replica.pending:
-                        replica.active_at = time.monotonic()
-                    replica.pending += len(prompts)
-                    work = self._generate_batch(replica, prompts, settings, batch_seed(settings, number))
-                    in_flight[self._in_loop(work)] = number
-                for done in wait(in_flight, _POLL_SECONDS, FIRST_COMPLETED).done:
+                    in_flight[self._in_loop(self._sample(prompts, settings, batch_seed(settings, number)))] = number
+                for done in wait(in_flight, return_when=FIRST_COMPLETED).done:
                     number = in_flight.pop(done)
                     yield number, make_completions(problems, plan[number], done.result(), self._tokenizer, self._eos)
-                self._check_progress()
         finally:
             for future in in_flight:
                 future.cancel()
@@ -133,8 +100,6 @@ class VllmEngine:
                 kill(processes_below(process.pid))
             process.kill()
             process.join()
-        self._watcher.kill()
-        self._watcher.wait()
 
     async def _start(self, arguments: dict[str, Any]) -> None:
         from vllm import AsyncEngineArgs
@@ -149,24 +114,14 @@ class VllmEngine:
     def _in_loop(self, work: Any) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _least_busy(self, batch: int) -> _Replica | None:
-        """Return the replica with the least pending work; None if that is enough for now."""
-        replica = min(self._replicas, key=lambda replica: replica.pending)
-        return replica if replica.pending <= (_BATCHES_IN_FLIGHT - 1) * batch else None
-
-    async def _generate_batch(
-        self, replica: _Replica, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
+    async def _sample(
+        self, prompts: Sequence[Sequence[int]], settings: SamplingSettings, seed: int
     ) -> list[tuple[list[int], float]]:
-        sequences = [
-            self._generate(replica, prompt, settings, derive_seed(seed, "sequence", position))
-            for position, prompt in enumerate(prompts)
-        ]
-        return await asyncio.gather(*sequences)
+        """Return the token ids of a batch's completions, each with the sum of their log-probabilities."""
+        seeds = (derive_seed(seed, "sequence", position) for position in range(len(prompts)))
+        return await asyncio.gather(*(self._complete(*each, settings) for each in zip(prompts, seeds, strict=True)))
 
-    async def _generate(
-        self, replica: _Replica, prompt: Sequence[int], settings: SamplingSettings, seed: int
-    ) -> tuple[list[int], float]:
-        """Return one completion's token ids and the sum of their log-probabilities."""
+    async def _complete(self, prompt: Sequence[int], seed: int, settings: SamplingSettings) -> tuple[list[int], float]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -179,35 +134,17 @@ class VllmEngine:
             stop_token_ids=self._eos,
             logprobs=0,  # of the sampled token alone
             detokenize=False,
-            output_kind=RequestOutputKind.DELTA,
+            output_kind=RequestOutputKind.FINAL_ONLY,
         )
         self._requests += 1
-        ids: list[int] = []
+        request = self._llm.generate({"prompt_token_ids": list(prompt)}, parameters, str(self._requests))
         try:
-            async for output in self._llm.generate(
-                {"prompt_token_ids": list(prompt)},
-                parameters,
-                str(self._requests),
-                data_parallel_rank=replica.number,
-            ):
-                replica.active_at = time.monotonic()
-                ids += output.outputs[0].token_ids
+            [output] = [output async for output in request]
         except EngineDeadError as error:
             message = "vLLM's engine process ended without an answer"
             fix = f"see the stage's log, then {RESUMES}; was memory short, {_MEMORY_FIX}"
             raise StageCrashed(message, field=FIELD, fix=fix) from error
-        finally:
-            replica.pending -= 1
-        return ids, output.outputs[0].cumulative_logprob
-
-    def _check_progress(self) -> None:
-        for replica in self._replicas:
-            quiet = time.monotonic() - replica.active_at
-            if self._stall_minutes and replica.pending and quiet > self._stall_minutes * 60:
-                which = f"replica {replica.number + 1} of {len(self._replicas)}"
-                message = f"vLLM ({which}) hangs: it sampled nothing for {self._stall_minutes:g} min"
-                fix = f"{_AGAIN}; if it hangs again, look at its GPU (nvidia-smi)"
-                raise StageCrashed(f"{message} (placement.engine_stall_minutes)", field=FIELD, fix=fix)
+        return list(output.outputs[0].token_ids), output.outputs[0].cumulative_logprob
 
 
 def _set_environment(config: Config, device: str) -> None:
@@ -255,7 +192,6 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
         # In a Ray actor vLLM would ask Ray for the GPUs that the actor holds.
         "distributed_executor_backend": "mp" if placement.vllm.tensor_parallel > 1 else None,
         "logprobs_mode": "processed_logprobs",  # after temperature and nucleus
-        "stream_interval": _STREAM_INTERVAL,
         "disable_log_stats": True,
         **(on_cpu if device == "cpu" else {}),
     }

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -51,37 +51,30 @@ def check_server(config: Config) -> None:
     Raises:
         ConfigError: It does not answer, serves another model, or lacks an option of `server_command`.
     """
-    url, command = (config.placement.vllm.server or "").rstrip("/"), server_command(config)
-    _ask(command, url, "/health", message=f"no vLLM server is ready at {url}")
-    served = _ask(command, url, "/v1/models")["data"][0]
-    root, policy = str(served.get("root") or served["id"]), config.policy.path
-    version, longest = str(_ask(command, url, "/version")["version"]), int(served["max_model_len"])
-    info = _ask(command, url, "/server_info?config_format=json", "it keeps the endpoints that take weights shut")
-    settings = info["vllm_config"]
+    url, policy = (config.placement.vllm.server or "").rstrip("/"), config.policy
+    fix = f"start it so: {server_command(config)}"
+    _ask(url, "/health", f"no vLLM server is ready at {url}", fix)
+    served = _ask(url, "/v1/models", "it is no vLLM server", fix)["data"][0]
+    version = str(_ask(url, "/version", "it is no vLLM server", fix)["version"])
+    closed = "it keeps the endpoints that take weights shut"
+    settings = _ask(url, "/server_info?config_format=json", closed, fix)["vllm_config"]
+    root, longest = str(served.get("root") or served["id"]), int(served["max_model_len"])
     mode = settings["model_config"].get("logprobs_mode")
-    dtype = str(settings["model_config"].get("dtype", "")).removeprefix("torch.")
+    dtype = str(settings["model_config"].get("dtype") or policy.dtype).removeprefix("torch.")
     local = engine_name("vllm").removeprefix("vllm").strip()
     needed = config.prompt.max_tokens + config.explore.max_completion_tokens
-    fix = f"start it so: {command}"
-    if _is_hub_id(root) and _is_hub_id(policy) and root != policy:
-        what = f"it serves {printable_line(root, 100)}, and the run's policy is {policy}"
-        fix = "have it serve policy.path: it gets weights, no architecture"
-    elif local and local.split(".")[:2] != version.split(".")[:2]:
-        what = f"it runs vLLM {version}, and vLLM {local} is installed here, which may send weights otherwise"
-        fix = "install one release on both machines"
-    elif longest < needed:
-        what = f"it takes {longest} tokens, prompt and completion need {needed}"
-        fix = f"start it with --max-model-len {needed}"
-    elif not settings.get("weight_transfer_config"):
-        what = "it was started without a way to get weights"
-    elif mode != LOGPROBS_MODE:
-        what = f"its log-probabilities ({mode}) are not of the distribution that it samples from"
-    elif dtype and dtype != config.policy.dtype:
-        what = f"it computes in {dtype}, the policy is in {config.policy.dtype}"
-        fix = f"start it with --dtype {config.policy.dtype}"
-    else:
-        return
-    raise ConfigError(what, field=FIELD, fix=fix)
+    is_other_model = _is_hub_id(root) and _is_hub_id(policy.path) and root != policy.path
+    is_other_release = bool(local) and local.split(".")[:2] != version.split(".")[:2]
+    for is_wrong, what in (
+        (is_other_model, f"it serves {printable_line(root, 100)}, and the run's policy is {policy.path}"),
+        (is_other_release, f"it runs vLLM {version}, here is {local}, and one may not take the weights of the other"),
+        (longest < needed, f"it takes {longest} tokens, prompt and completion need {needed}"),
+        (not settings.get("weight_transfer_config"), "it was started without a way to get weights"),
+        (mode != LOGPROBS_MODE, f"its log-probabilities ({mode}) are not of the distribution that it samples from"),
+        (dtype != policy.dtype, f"it computes in {dtype}, the policy is in {policy.dtype}"),
+    ):
+        if is_wrong:
+            raise ConfigError(what, field=FIELD, fix=fix)
 
 
 def keep_weights_here(config: Config) -> None:
@@ -113,7 +106,7 @@ def _is_hub_id(name: str) -> bool:
     return name.count("/") == 1 and not name.startswith((".", "/", "~"))
 
 
-def _ask(command: str, url: str, path: str, message: str = "it is no vLLM server") -> Any:
+def _ask(url: str, path: str, message: str, fix: str) -> Any:
     """Return the server's answer as parsed JSON; None if it is empty."""
     try:
         with urlopen(f"{url}{path}", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - http(s) alone, by the field's pattern
@@ -121,6 +114,6 @@ def _ask(command: str, url: str, path: str, message: str = "it is no vLLM server
         return json.loads(content) if content else None
     except HTTPError as error:
         reason = f"{path} answers {error.code}"
-    except (URLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = printable_line(str(getattr(error, "reason", None) or error), 200)
-    raise ConfigError(f"{message} ({reason})", field=FIELD, fix=f"start it so: {command}")
+    raise ConfigError(f"{message} ({reason})", field=FIELD, fix=fix)

@@ -1,1 +1,1 @@
-"""Processes and machines: their lifetime, their orphans, the supervisor of a stage, Ray."""
+"""Processes and machines: their environment, events and lifetime, the fork server of the stages, Ray."""

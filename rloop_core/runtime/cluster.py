@@ -1,176 +1,251 @@
-"""Join the machines of a run: find the Ray cluster, wait for its machines, reserve them."""
+"""The machines of a run, joined by Ray: reserve them, and compute a share of a call on each.
+
+Ray reports processes and machines that have died or are frozen. What a machine computes ends with its actor, and the
+actors end at the first error: the next call reserves the machines again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from rloop_core.errors import RESUMES, ConfigError, Stopped
+from rloop_core.errors import (
+    RESUMES,
+    ConfigError,
+    MachineLost,
+    PeerLost,
+    RLoopError,
+    StageCrashed,
+    StageError,
+    Stopped,
+)
 from rloop_core.printable import printable_line
-from rloop_core.runtime.machines import FIELD, PAUSE_SECONDS, Cluster, Machine, ShouldStop
+from rloop_core.runtime.lifetime import die_with_parent
 
-_FIRST_NOTE_SECONDS = 5.0
-_NOTE_SECONDS = 60.0
+FIELD = "placement.machines"
+_PAUSE_SECONDS = 0.2
+_NOTE_SECONDS = 30.0
+_CAUSE_SECONDS = 15.0
+"""Where a rank has only lost another one, the other machines have so long to report the cause."""
+
+ShouldStop = Callable[[], bool]
+Work = Callable[..., Any]
+"""A share of a computation; that of the first machine is called with `should_stop`."""
+Missing = Callable[[], ConfigError | None]
+"""Returns what is missing, as an error."""
 
 _lock = threading.Lock()
 _joined: Cluster | None = None
 
 
+class Machine:
+    """Ray actor on a further machine; it ends with its raylet."""
+
+    def __init__(self, folder: str, threads: str | None) -> None:
+        die_with_parent()
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+        os.environ.pop("OMP_NUM_THREADS", None)  # Ray's own
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+
+    def run(self, work: Work) -> Any:
+        """Return the result of a work."""
+        return work()
+
+
+class Cluster:
+    """The machines reserved for a run; see `join_cluster`. Machine 0 is this one, the others have actors."""
+
+    def __init__(self, machines: int, gpus: bool, wait: Callable[[Missing], None]) -> None:
+        import ray
+        from ray.util import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        here = ray.get_runtime_context().get_node_id()
+        resources = next(node for node in ray.nodes() if node["NodeID"] == here)["Resources"]
+        count = int(resources.get("GPU", 0)) if gpus else 0
+        bundle = {"CPU": 1.0} | ({"GPU": float(count)} if count else {})
+        labels = [{"ray.io/node-id": here}, *({} for _ in range(machines - 1))]
+        self._group = placement_group([bundle] * machines, strategy="STRICT_SPREAD", bundle_label_selector=labels)
+        self._actors: list[Any] = []
+        try:
+            wait(lambda: None if self._group.wait(_PAUSE_SECONDS) else _missing(machines, bundle))
+            actor: Any = ray.remote(max_restarts=0, max_concurrency=16, num_cpus=0, num_gpus=count)(Machine)
+            for number in range(1, machines):
+                place = actor.options(scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, number))
+                self._actors.append(place.remote(str(Path.cwd()), os.environ.get("OMP_NUM_THREADS")))
+            hosts = ray.get([actor.run.remote(socket.gethostname) for actor in self._actors])
+        except BaseException:
+            self.leave()
+            raise
+        self.names = [f"machine {number} ({host})" for number, host in enumerate([socket.gethostname(), *hosts])]
+        """For messages."""
+
+    def run(self, works: Sequence[Work], should_stop: ShouldStop = lambda: False) -> list[Any]:
+        """Compute one work on each machine, the first in this process; return their results in order.
+
+        Raises:
+            RLoopError: The first cause, with the machine's name; `Stopped` if `should_stop` returned True.
+        """
+        import ray
+
+        calls = [actor.run.remote(work) for actor, work in zip(self._actors, works[1:], strict=True)]
+        names = dict(zip(calls, self.names[1:], strict=True))
+        first: Any = None
+        errors: list[RLoopError] = []
+
+        def failed() -> bool:
+            ended, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
+            return any(_error_of(call, names[call]) for call in ended)
+
+        try:
+            try:
+                first = works[0](should_stop=lambda: should_stop() or failed())
+            except RLoopError as own:
+                errors.append(_named(self.names[0], own))
+            running, deadline = calls, float("inf")
+            while running and not should_stop():
+                ended, running = ray.wait(running, num_returns=len(running), timeout=_PAUSE_SECONDS)
+                errors += filter(None, (_error_of(call, names[call]) for call in ended))
+                if errors:
+                    deadline = min(deadline, time.monotonic() + _CAUSE_SECONDS)
+                if time.monotonic() > deadline or not all(isinstance(error, (PeerLost, Stopped)) for error in errors):
+                    break
+            if should_stop():
+                raise Stopped("was told to stop", field=FIELD, fix=RESUMES)
+            if errors:
+                raise min(errors, key=_distance)
+            return [first, *ray.get(calls)]
+        except BaseException:
+            leave_cluster()
+            raise
+
+    def leave(self) -> None:
+        """Give the machines back; what they still compute is ended."""
+        import ray
+        from ray.util import remove_placement_group
+
+        with contextlib.suppress(Exception):  # the cluster may be gone already
+            for actor in self._actors:
+                ray.kill(actor)
+            remove_placement_group(self._group)
+        ray.shutdown()
+
+
 def join_cluster(
-    machines: int,
-    gpus: bool,
-    patience_seconds: float,
-    note: Callable[[str], None] = lambda line: None,
-    should_stop: ShouldStop = lambda: False,
+    machines: int, gpus: bool, patience_seconds: float, note: Callable[[str], None], should_stop: ShouldStop
 ) -> Cluster:
     """Reserve machines of the Ray cluster at RAY_ADDRESS, or of the one that this machine belongs to.
 
-    They stay reserved until `leave_cluster`, or until one is lost. Start the fork server first: Ray's threads do not
-    survive a fork.
-
-    Args:
-        machines: Number of machines, this one included.
-        gpus: Reserve GPUs too: on each machine as many as this one has.
-        patience_seconds: Wait so long for them.
-        note: Called now and then with a line about the wait.
-        should_stop: Called several times a second.
+    They stay reserved until `leave_cluster`, or until an error; with `gpus`, as many GPUs of each as this one has.
+    Start the fork server first: Ray's threads do not survive a fork. `machines` counts this one too; `note` gets a line
+    about the wait now and then.
 
     Raises:
-        ConfigError: The machines are missing, reserved by others, or have other releases.
+        ConfigError: The machines are missing, or reserved by others.
         Stopped: `should_stop` returned True.
     """
     global _joined
+    deadline = time.monotonic() + patience_seconds
+
+    def wait(missing: Missing) -> None:
+        next_note = time.monotonic() + _NOTE_SECONDS
+        while error := missing():
+            if time.monotonic() > deadline:
+                raise error
+            if should_stop():
+                raise Stopped("was told to stop while it waited for machines", field=FIELD, fix=RESUMES)
+            if time.monotonic() > next_note:
+                next_note += _NOTE_SECONDS
+                note(f"waits for machines: {error.what}")
+            time.sleep(_PAUSE_SECONDS)
+
     with _lock:
-        if _joined is None or _joined.lost or _joined.machines != machines:
-            leave_cluster()
-            try:
-                import ray  # noqa: F401
-            except ImportError as error:
-                fix = "pip install 'rloop[cluster]' on each of them"
-                raise ConfigError("several machines need Ray, which is not installed", field=FIELD, fix=fix) from error
-            waiting = _Waiting(time.monotonic() + patience_seconds, note, should_stop)
-            _connect(waiting)
-            cluster = _reserve(machines, gpus, waiting)
-            try:
-                cluster.start()
-            except BaseException:
-                cluster.leave()
-                raise
-            _joined = cluster
+        if _joined is None:
+            wait(_connect)
+            _joined = Cluster(machines, gpus, wait)
         return _joined
 
 
 def leave_cluster() -> None:
     """Give all machines back."""
     global _joined
-    if _joined:
-        _joined.leave()
-        _joined = None
+    cluster, _joined = _joined, None
+    if cluster:
+        cluster.leave()
 
 
-class _Waiting:
-    """Waits for machines until a deadline, with a note every minute."""
-
-    def __init__(self, deadline: float, note: Callable[[str], None], should_stop: ShouldStop) -> None:
-        self._deadline, self._note, self._should_stop = deadline, note, should_stop
-        self._next_note = time.monotonic() + _FIRST_NOTE_SECONDS
-
-    def is_over(self, state: Callable[[], str]) -> bool:
-        """Return True after the deadline; otherwise pause for a moment.
-
-        Raises:
-            Stopped: `should_stop` returned True.
-        """
-        now = time.monotonic()
-        if now > self._deadline:
-            return True
-        if self._should_stop():
-            raise Stopped("was told to stop while it waited for machines", field=FIELD, fix=RESUMES)
-        if now > self._next_note:
-            self._next_note = now + _NOTE_SECONDS
-            self._note(f"waits for machines: {state()}")
-        time.sleep(PAUSE_SECONDS)
-        return False
-
-
-def _connect(waiting: _Waiting) -> None:
-    import ray
-
-    if ray.is_initialized():
-        return
-    handler = signal.getsignal(signal.SIGTERM)
-    while True:
-        try:
-            ray.init("auto", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
-            break
-        except Exception as error:  # without a cluster: ConnectionError, RuntimeError or ValueError
-            why = printable_line(str(error), 300)
-            if waiting.is_over(lambda why=why: why):  # type: ignore[misc]
-                address = os.environ.get("RAY_ADDRESS")
-                what = f"no Ray cluster answers at {address}" if address else "no Ray cluster is known on this machine"
-                fix = (
-                    "`ray start --port 6379 --head` here, `ray start --address THIS_MACHINE:6379 --block` on the "
-                    "others, then the same command with RAY_ADDRESS=THIS_MACHINE:6379"
-                )
-                raise ConfigError(f"{what}: {why}", field=FIELD, fix=fix) from error
-        finally:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, handler)  # Ray replaces it
-
-
-def _reserve(machines: int, gpus: bool, waiting: _Waiting) -> Cluster:
-    import ray
-    from ray.util import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
-    here = ray.get_runtime_context().get_node_id()
-    count = int(next(node for node in ray.nodes() if node["NodeID"] == here)["Resources"].get("GPU", 0)) if gpus else 0
-    bundle = {"CPU": 1.0} | ({"GPU": float(count)} if count else {})
-    labels = [{"ray.io/node-id": here}, *({} for _ in range(machines - 1))]
-    group = placement_group([bundle] * machines, strategy="STRICT_SPREAD", bundle_label_selector=labels)
+def _connect() -> ConfigError | None:
+    """Connect to the cluster; return an error while there is none."""
     try:
-        while not group.wait(PAUSE_SECONDS):
-            if waiting.is_over(lambda: _joined_hosts(machines)):
-                raise _missing(machines, count)
-    except BaseException:
-        remove_placement_group(group)
-        raise
-    actor = ray.remote(max_restarts=0, max_concurrency=16, num_cpus=0, num_gpus=count)(Machine)
-    arguments = (str(Path.cwd()), os.environ.get("OMP_NUM_THREADS"))
-    return Cluster(
-        machines,
-        group,
-        [
-            actor.options(  # type: ignore[attr-defined]
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
-            ).remote(*arguments)
-            for number in range(1, machines)
-        ],
-    )
+        import ray
+    except ImportError as error:
+        fix = "pip install 'rloop[cluster]' on each of them"
+        raise ConfigError("several machines need Ray, which is not installed", field=FIELD, fix=fix) from error
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if not ray.is_initialized():
+            ray.init("auto", log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+    except Exception as error:  # without a cluster: ConnectionError, RuntimeError or ValueError
+        address = os.environ.get("RAY_ADDRESS")
+        what = f"no Ray cluster answers at {address}" if address else "no Ray cluster is known on this machine"
+        fix = (
+            "`ray start --port 6379 --head` here, `ray start --address THIS_MACHINE:6379 --block` on the "
+            "others, then the same command with RAY_ADDRESS=THIS_MACHINE:6379"
+        )
+        return ConfigError(f"{what}: {printable_line(str(error), 300)}", field=FIELD, fix=fix)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray replaces it
+    return None
 
 
-def _joined_hosts(machines: int) -> str:
+def _missing(machines: int, bundle: dict[str, float]) -> ConfigError:
     import ray
 
-    here = ray.get_runtime_context().get_node_id()
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    hosts = [node["NodeManagerHostname"] + (" (this one)" if node["NodeID"] == here else "") for node in alive]
-    return f"{len(alive)} of {machines} are there: {', '.join(sorted(hosts))}"
+    hosts = sorted(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"])
+    address, more = ray.get_runtime_context().gcs_address, machines - len(hosts)
+    what = f"{len(hosts)} of {machines} are there: {', '.join(hosts)}"
+    fix = f"`ray start --address {address} --block` on {more} more, or set it to how many there are"
+    if more <= 0:
+        what += f", but not {machines} with {bundle} that nobody else holds"
+        fix = f"wait for the run that holds them; {RESUMES}"
+    return ConfigError(what, field=FIELD, fix=fix)
 
 
-def _missing(machines: int, gpus: int) -> ConfigError:
+def _error_of(call: Any, machine: str) -> RLoopError | None:
+    """Return the error of a call that has ended; None if it has a result."""
     import ray
+    from ray.exceptions import RayError, RayTaskError
 
-    missing = machines - sum(node["Alive"] for node in ray.nodes())
-    if missing <= 0:
-        each = f"{gpus} GPUs and a CPU" if gpus else "a CPU"
-        what = f"{_joined_hosts(machines)}, but not {machines} with {each} that nobody else holds"
-        return ConfigError(what, field=FIELD, fix=f"wait for the run that holds them; {RESUMES}")
-    address = ray.get_runtime_context().gcs_address
-    fix = f"`ray start --address {address} --block` on {missing} more, or set {FIELD} to how many there are"
-    return ConfigError(_joined_hosts(machines), field=FIELD, fix=fix)
+    try:
+        ray.get(call)
+    except RayTaskError as error:
+        if isinstance(error.cause, RLoopError):
+            return _named(machine, error.cause)
+        return StageError(f"{machine}: {printable_line(str(error), 1000)}", field=FIELD, fix="see its log")
+    except RayError as error:
+        address = os.environ.get("RAY_ADDRESS", "FIRST:6379")
+        what = f"{machine} is gone, or its process was killed: {printable_line(str(error), 300)}"
+        return MachineLost(what, field=FIELD, fix=f"lend it again (`ray start --address {address} --block`); {RESUMES}")
+    return None
+
+
+def _named(machine: str, error: RLoopError) -> RLoopError:
+    """Return an error with the machine's name before its message."""
+    return type(error)(f"{machine}: {error.what}", field=error.field, fix=error.fix)
+
+
+def _distance(error: RLoopError) -> int:
+    """Return how far an error is from the cause: a stage's own, a crash or lost machine, a lost peer, a stop."""
+    return isinstance(error, StageCrashed) + 2 * isinstance(error, PeerLost) + 4 * isinstance(error, Stopped)

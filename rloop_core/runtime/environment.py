@@ -52,7 +52,7 @@ def reach_loopback(environment: MutableMapping[str, str] = os.environ) -> None:
 def socket_folder() -> str:
     """Return multiprocessing's private folder for sockets; it is in /tmp where the temporary folder's path is too long.
 
-    It is made once, has mode 0700, is inherited by processes that multiprocessing starts, and goes with its maker.
+    It is made once, is inherited by processes that multiprocessing starts, and goes with its maker.
     """
     from multiprocessing import util
 

@@ -1,7 +1,4 @@
-"""The events of a run: what a stage's process and its run report while a stage is computed.
-
-Events cross processes as JSON, so they are plain dictionaries with a `kind`.
-"""
+"""The events of a run: what a stage's process and its run report while a stage is computed."""
 
 from __future__ import annotations
 
@@ -9,59 +6,30 @@ from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
 
-class Start(TypedDict):
-    """A stage begins to compute; `note` is the reason."""
+class Event(TypedDict, total=False):
+    """A plain dictionary, which crosses processes as JSON.
 
-    kind: Literal["start"]
+    `start` and `cached` have a `note`: the reason, or what was verified in the store. `step` has the number of steps
+    that are `done`, the `total` (0 if it is unknown) and the step's `metrics`, `done` the stage's `metrics` and its
+    `seconds`. `note` has a line for the user, `log` the `path` of the file that takes what the stage's processes print.
+    """
+
+    kind: Literal["start", "cached", "step", "done", "note", "log"]
     note: str
-
-
-class Cached(TypedDict):
-    """The store holds the stage's artifact; `note` is what was verified."""
-
-    kind: Literal["cached"]
-    note: str
-
-
-class Step(TypedDict):
-    """The stage has done `done` of `total` steps (0 = unknown); `metrics` are those of the last step."""
-
-    kind: Literal["step"]
     done: float
     total: float
     metrics: dict[str, Any]
-
-
-class Done(TypedDict):
-    """The stage's artifact is published; its metrics, and the seconds that it took to compute."""
-
-    kind: Literal["done"]
-    metrics: dict[str, Any]
     seconds: float
-
-
-class Note(TypedDict):
-    """One line for the user."""
-
-    kind: Literal["note"]
-    note: str
-
-
-class Log(TypedDict):
-    """Path of the file that holds what the stage's processes print."""
-
-    kind: Literal["log"]
     path: str
 
 
-Event = Start | Cached | Step | Done | Note | Log
 OnEvent = Callable[[Event], None]
 """Takes an event of one stage."""
 OnRunEvent = Callable[[str, int, Event], None]
 """Takes an event of a run: stage, iteration, event."""
 
 
-def note(line: str) -> Note:
+def note(line: str) -> Event:
     """Return a note."""
     return {"kind": "note", "note": line}
 

@@ -1,7 +1,6 @@
-"""The fork server loads this module first: it takes a stage's environment, and at its exit it ends left-over processes.
+"""The fork server loads this module first: it takes a stage's environment, and at its exit it ends all below it.
 
-The fork server ends when its owner has ended, even by kill -9. If a supervisor was killed as well, the fork server is
-the last process that can clean up.
+It ends when the process that started it has ended, even by kill -9, and adopts what a stage leaves.
 """
 
 from __future__ import annotations
@@ -10,16 +9,18 @@ import atexit
 import os
 import signal
 import sys
+import warnings
 
 from rloop_core.runtime.environment import stage_environment
-from rloop_core.runtime.orphans import end_orphans_of_dead_owner
+from rloop_core.runtime.lifetime import adopt_orphans, end_below
 
 # A program started anew holds no trace of the variables that are left out, and no library has read them yet.
 _environment = stage_environment(os.environ)
 if _environment != os.environ:
     os.execve(sys.executable, sys.orig_argv, _environment)  # noqa: S606
 
-# Ctrl-C reaches the whole process group; the owner ends the fork server.
+# Ctrl-C reaches the whole process group; the process that started the fork server ends it.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-atexit.register(end_orphans_of_dead_owner, os.getpid())
+adopt_orphans()
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # of an adopted process
+atexit.register(end_below, os.getpid())

@@ -12,9 +12,12 @@ from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageError
+from rloop_core.plan.memory import USABLE, micro_batch_tokens, placed
+from rloop_core.plan.models import find_shape
 from rloop_core.runtime import events
 from rloop_core.runtime.events import OnEvent
 from rloop_core.seeds import derive_seed
+from rloop_core.stages import preflight
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.registry import STAGES, samples, trains
@@ -48,11 +51,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
 
 def _body(stage: str) -> Callable[[StageContext], StageOutcome]:
     """Return the function that computes a stage, or preflight."""
-    if stage in STAGES:
-        return STAGES[stage].run
-    from rloop_core.stages import preflight
-
-    return preflight.run
+    return STAGES[stage].run if stage in STAGES else preflight.run
 
 
 def _show_one_gpu(job: StageJob, ranks: int) -> None:
@@ -100,16 +99,11 @@ def _device(job: StageJob) -> str:
 
 def _with_micro_batches(config: Config, device: str) -> Config:
     """Return the config with passes that fit on this GPU beside the training states, where it leaves them open."""
-    if device == "cpu" or config.placement.micro_batch_tokens:
+    shape = find_shape(config.policy)
+    if device == "cpu" or config.placement.micro_batch_tokens or shape is None:
         return config
     import torch
 
-    from rloop_core.plan.memory import USABLE, micro_batch_tokens, placed
-    from rloop_core.plan.models import find_shape
-
-    shape = find_shape(config.policy)
-    if shape is None:
-        return config
     memory = USABLE * torch.cuda.mem_get_info()[1]
     return placed(config, micro_batch_tokens=micro_batch_tokens(config, shape, memory, config.placement.processes))
 

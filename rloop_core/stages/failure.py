@@ -70,8 +70,8 @@ def is_full(work: Path) -> bool:
 
 
 def killed(job: StageJob) -> tuple[str, str]:
-    """Return why a process may have got SIGKILL, and what to do."""
-    why = "killed by somebody, or because memory ran out, as the kernel's log then says"
+    """Return why a process may have got SIGKILL, after a colon, and what to do."""
+    why = ": killed by somebody, or because memory ran out, as the kernel's log then says"
     return why, f"{RESUMES}; if it was memory, {_host_advice(job)}"
 
 

@@ -1,4 +1,4 @@
-"""Compute a stage on several machines: each computes its share below a supervisor, and the first error ends all."""
+"""Compute a stage on several machines: each computes its share, and the first error ends all."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from rloop_core.config import Config
 from rloop_core.runtime import events
-from rloop_core.runtime.cluster import join_cluster
+from rloop_core.runtime.cluster import Cluster, Work, join_cluster
 from rloop_core.runtime.events import OnEvent
-from rloop_core.runtime.machines import Cluster, Work
 from rloop_core.stages.job import Share, StageJob, StageOutcome
 from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.ranks import empty_ranks_folder
 from rloop_core.stages.registry import machines_of, samples
 
 
-def check_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> None:
-    """Wait until the run's other machines have joined, as long as placement says.
+def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster | None:
+    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine.
 
     Raises:
         RLoopError: As `join_cluster`.
     """
-    if config.placement.machines > 1:
-        _join(config, note, should_stop)
+    placement = config.placement
+    if placement.machines == 1:
+        return None
+    start_fork_server()  # before Ray starts its threads
+    patience = 60 * placement.machines_patience_minutes
+    return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop)
 
 
 def run_stage(
     job: StageJob,
     on_event: OnEvent,
     *,
+    stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-    **limits: Any,
 ) -> StageOutcome:
     """Compute a stage on as many machines as its placement says, this one included.
 
@@ -47,48 +48,33 @@ def run_stage(
     Raises:
         RLoopError: As `run_in_process`; with several machines, the first cause, with the machine's name.
     """
-    if machines_of(job) == 1:
-        return run_in_process(job, on_event, should_stop=should_stop, **limits)
-
+    run = partial(run_in_process, stall_seconds=stall_seconds)
     note = events.as_notes(on_event)
-    cluster = _join(job.config, note, should_stop)
-    for outcome_file in Path(job.work).glob("outcome-*.json"):
-        outcome_file.unlink(missing_ok=True)
-    first, *others = _shares(job, cluster)
+    cluster = join_machines(job.config, note, should_stop) if machines_of(job) > 1 else None
+    if cluster is None:
+        return run(job, on_event, should_stop=should_stop)
+    first, *others = _shares(job, len(cluster.names))
     if samples(job):
-        works: list[Work] = [partial(_sample, first, on_event, **limits)]
-        works += [partial(_sample, share, events.ignore_event, **limits) for share in others]
-        batches = enumerate(cluster.run(works, should_stop))
-        note("sampled: " + ", ".join(f"{count} batches on {cluster.name(number)}" for number, count in batches))
-        return run_in_process(job, on_event, should_stop=should_stop, **limits)
+        works: list[Work] = [
+            partial(run, first, on_event),
+            *(partial(run, each, events.ignore_event) for each in others),
+        ]
+        outcomes = zip(cluster.run(works, should_stop), cluster.names, strict=True)
+        note("sampled: " + ", ".join(f"{outcome.counts['batches']} batches on {name}" for outcome, name in outcomes))
+        return run(job, on_event, should_stop=should_stop)
     empty_ranks_folder(job)
     # Only rank 0 sends events, so with a stall limit the other machines would seem to stall.
-    works = [partial(run_in_process, first, on_event, **limits)]
-    works += [partial(run_in_process, share, events.ignore_event) for share in others]
+    works = [partial(run, first, on_event), *(partial(run_in_process, each, events.ignore_event) for each in others)]
     outcome: StageOutcome = cluster.run(works, should_stop)[0]
     return outcome
 
 
-def _join(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster:
-    start_fork_server()  # before Ray starts its threads
-    placement = config.placement
-    patience = 60 * placement.machines_patience_minutes
-    return join_cluster(placement.machines, placement.device != "cpu", patience, note, should_stop)
-
-
-def _shares(job: StageJob, cluster: Cluster) -> list[StageJob]:
+def _shares(job: StageJob, machines: int) -> list[StageJob]:
     import ray
 
-    endpoint = "" if samples(job) else f"{ray.util.get_node_ip_address()}:{_free_port()}"
-    return [replace(job, share=Share(number, cluster.machines, endpoint)) for number in range(cluster.machines)]
-
-
-def _sample(job: StageJob, on_event: OnEvent, **settings: Any) -> int:
-    """Sample a share's batches; return their number."""
-    return int(run_in_process(job, on_event, **settings).counts["batches"])
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return int(free.getsockname()[1])
+    endpoint = ""
+    if not samples(job):
+        with socket.socket() as free:
+            free.bind(("", 0))
+            endpoint = f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+    return [replace(job, share=Share(number, machines, endpoint)) for number in range(machines)]

@@ -6,10 +6,7 @@ Importing them starts no thread and touches no accelerator, so forking afterward
 from __future__ import annotations
 
 import gc
-import os
 from importlib import import_module
-
-from rloop_core.runtime.orphans import owner_is_gone
 
 _LIBRARIES = (
     "torch",
@@ -27,9 +24,6 @@ _LIBRARIES = (
 
 gc.disable()  # imports leave little garbage, but each collection would visit all modules
 for _library in _LIBRARIES:
-    # While it imports, a fork server does not notice that its owner is gone, and holds the owner's output open.
-    if owner_is_gone():
-        os._exit(0)
     import_module(_library)
 gc.freeze()  # otherwise a collection in a stage would copy the memory that all stages share
 gc.enable()

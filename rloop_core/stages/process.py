@@ -1,19 +1,25 @@
 """Run each stage in an OS process tree of its own: its memory is freed for certain, and a hang can be ended.
 
-Stages are forks of a fork server that has loaded torch and TRL once, so each starts in a fraction of a second.
+Stages are forks of a fork server that has loaded torch and TRL once, so each starts in a fraction of a second. The run
+ends the process tree of a stage that has ended or must end. If the run is gone, even by kill -9, the fork server ends
+all of its stages; if the fork server is gone, the kernel ends them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -21,36 +27,30 @@ from typing import Any
 
 from rloop_core.errors import RESUMES, StageCrashed, StageError, Stopped, StoreError, error_from_data
 from rloop_core.files import file_sizes, replace_text
-from rloop_core.printable import printable_line
 from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.events import Event, OnEvent
-from rloop_core.runtime.orphans import ORPHAN_SECONDS, end_orphans, mark_descendants
-from rloop_core.runtime.supervisor import supervise
+from rloop_core.runtime.lifetime import die_with_parent, end_below, end_session
 from rloop_core.stages.failure import FREE_SPACE, failure_of, is_full, killed
 from rloop_core.stages.job import StageJob, StageOutcome
 
 _PAUSE_SECONDS = 0.1
+_EARLIER_SECONDS = 5.0
+"""The processes of a run that was killed a moment ago end in less time."""
 _lock = threading.Lock()
-_context: ForkServerContext | None = None
+_stages: set[int] = set()
+"""Process ids of the stages that this run computes."""
 
 
 def fork_server_context() -> ForkServerContext:
     """Return the multiprocessing context whose fork server preloads what stages need."""
-    global _context
-    with _lock:
-        if _context is None:
-            end_orphans(ORPHAN_SECONDS)  # of a run that was killed a moment ago, perhaps on the same scratch
-            mark_descendants()
-            socket_folder()  # the fork server's socket lies there
-            _context = multiprocessing.get_context("forkserver")
-            _context.set_forkserver_preload(["rloop_core.runtime.fork_server", "rloop_core.stages.preload"])
-        return _context
+    socket_folder()  # the fork server's socket lies there
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rloop_core.runtime.fork_server", "rloop_core.stages.preload"])
+    return context
 
 
 def start_fork_server() -> None:
     """Start the fork server now, so that it loads its libraries while other things start."""
-    from multiprocessing import forkserver
-
     fork_server_context()
     forkserver.ensure_running()
 
@@ -59,72 +59,54 @@ def run_in_process(
     job: StageJob,
     on_event: OnEvent,
     *,
-    timeout_seconds: float | None = None,
     stall_seconds: float | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> StageOutcome:
     """Run a stage, or a share of one, in a process tree of its own on this machine.
 
-    Args:
-        job: The stage.
-        on_event: Called with each progress event.
-        timeout_seconds: End the tree after so long.
-        stall_seconds: End the tree after so long without a progress event.
-        should_stop: Called several times a second; True ends the tree.
+    It is ended after `stall_seconds` without an event, or when `should_stop`, called several times a second, says so.
 
     Raises:
         RLoopError: The stage's own error, as it raised it.
         StageCrashed: The process ended without an outcome, or stalled; trying again may help.
         Stopped: `should_stop` returned True.
-        StageError: It ran too long.
     """
     job.outcome_file.unlink(missing_ok=True)
     on_event({"kind": "log", "path": str(job.log_file)})
     context = fork_server_context()
-    events, events_writer = context.Pipe(duplex=False)
-    control_reader, control = context.Pipe(duplex=False)
-    process = context.Process(target=_supervised, args=(job, events_writer, control_reader), name=f"rloop-{job.stage}")
+    events, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_compute, args=(job, writer), name=f"rloop-{job.stage}")
     try:
         with _lock:
             process.start()
-    except (EOFError, OSError) as error:  # the fork server was killed, or there is no room for a process
+            stage = process.pid or 0
+            _stages.add(stage)
+    except (EOFError, OSError) as reason:  # the fork server was killed, or there is no room for a process
         events.close()
-        control.close()
-        raise StageCrashed(f"could not be started: {error}", field=job.name, fix=RESUMES) from error
+        raise StageCrashed(f"could not be started: {reason}", field=job.name, fix=RESUMES) from reason
     finally:
-        events_writer.close()
-        control_reader.close()
-    started = last_event = time.monotonic()
-    reason: str | None = None
-    kind: type[StageError] = StageError
-
-    def on_sign_of_life(event: Event) -> None:
-        nonlocal last_event
-        last_event = time.monotonic()
-        on_event(event)
-
+        writer.close()
+    last_event = time.monotonic()
+    error: StageError | None = None
     sources: list[Any] = [process.sentinel, events]
     try:
-        while process.is_alive() and not reason:
-            wait(sources, _PAUSE_SECONDS)
-            if not _pass_on(events, on_sign_of_life):
-                sources = [process.sentinel]
+        while process.is_alive() and not error:
+            if events in wait(sources, _PAUSE_SECONDS):
+                last_event = time.monotonic()
+                if not _pass_on(events, on_event):
+                    sources = [process.sentinel]
             if should_stop():
-                reason, kind = "was told to stop", Stopped
-            elif timeout_seconds and time.monotonic() - started > timeout_seconds:
-                reason = f"ran longer than {timeout_seconds:.0f} s (placement.stage_timeout_minutes)"
+                error = Stopped("was told to stop", field=job.name, fix=RESUMES)
             elif stall_seconds and time.monotonic() - last_event > stall_seconds:
-                reason = f"made no progress for {stall_seconds:.0f} s (placement.stage_stall_minutes)"
-                kind = StageCrashed
+                what = f"made no progress for {stall_seconds:.0f} s (placement.stage_stall_minutes)"
+                error = StageCrashed(what, field=job.name, fix=RESUMES)
         _pass_on(events, on_event)
     finally:
-        control.close()  # the supervisor ends the tree
+        _end_tree(stage)
         process.join()
         events.close()
-        if process.exitcode is not None and process.exitcode < 0:
-            end_orphans()  # the supervisor itself was killed
-    if reason:
-        raise kind(reason, field=job.name, fix=RESUMES)
+    if error:
+        raise error
     return _outcome(job, process.exitcode)
 
 
@@ -138,6 +120,16 @@ def read_outcome(job: StageJob) -> StageOutcome | None:
         return None
 
 
+def _end_tree(stage: int) -> None:
+    """End what runs of a stage. Processes whose parent ended are children of the fork server, as other stages are."""
+    fork_server: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    with _lock:
+        _stages.discard(stage)
+        if fork_server:
+            end_below(fork_server, keep=_stages)
+    end_session(stage)  # if the fork server is gone
+
+
 def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     """Return the outcome that the stage's process left, or raise the error that it left."""
     if outcome := read_outcome(job):
@@ -148,22 +140,27 @@ def _outcome(job: StageJob, exitcode: int | None) -> StageOutcome:
     except (OSError, ValueError, KeyError):
         if is_full(Path(job.work)):  # no room for the error either
             raise StoreError(os.strerror(errno.ENOSPC), field=job.work, fix=FREE_SPACE) from None
-        last_lines = _last_lines(job.log_file)
-        if exitcode in (-signal.SIGKILL, 128 + signal.SIGKILL):
-            why, fix = killed(job)
-            what = f"ended without a result (signal {signal.SIGKILL:d}): {why}{last_lines}"
-            raise StageCrashed(what, field=job.name, fix=fix) from None
-        how = f"signal {exitcode - 128}" if exitcode and exitcode > 128 else f"exit code {exitcode}"
-        raise StageCrashed(f"ended without a result ({how}){last_lines}", field=job.name, fix=see_log) from None
+        why, fix = killed(job) if exitcode == -signal.SIGKILL else ("", see_log)
+        how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
+        raise StageCrashed(f"ended without a result ({how}){why}", field=job.name, fix=fix) from None
     raise error_from_data(error, job.name, see_log)
 
 
-def _supervised(job: StageJob, events: Connection, control: Connection) -> None:
-    supervise(lambda: _work(job, events), control, job.log_file)
+def _compute(job: StageJob, events: Connection) -> None:
+    """Compute the stage in its own process; never return."""
+    code = 1
+    try:
+        _become_stage(job)
+        code = _work(job, events)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def _work(job: StageJob, events: Connection) -> int:
-    """Compute the stage in its own process, and leave the outcome, or the error, as a file; return the exit code."""
+    """Compute the stage, and leave the outcome, or the error, as a file; return the exit code."""
     import traceback
 
     from rloop_core.stages.execute import execute
@@ -183,6 +180,30 @@ def _work(job: StageJob, events: Connection) -> int:
     return 0 if "outcome" in content else 1
 
 
+def _become_stage(job: StageJob) -> None:
+    """Lead a session, end with the fork server, write to the stage's log, and lock the stage's scratch.
+
+    Forks inherit the lock. It is free when the processes of an earlier attempt, which may just be dying, have ended.
+    """
+    os.setsid()
+    die_with_parent()
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]  # it would outlive the run
+    with open(job.log_file, "ab", buffering=0) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    lock = os.open(job.log_file.with_suffix(".lock"), os.O_CREAT | os.O_WRONLY)
+    deadline = time.monotonic() + _EARLIER_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_PAUSE_SECONDS)
+        except OSError:  # a file system without locks
+            return
+
+
 def _pass_on(events: Connection, on_event: OnEvent) -> bool:
     """Pass on the events that have arrived; return False when no more will come."""
     try:
@@ -191,12 +212,3 @@ def _pass_on(events: Connection, on_event: OnEvent) -> bool:
     except (EOFError, OSError):
         return False
     return True
-
-
-def _last_lines(log_file: Path) -> str:
-    """Return the last lines of the stage's log, for a crash that left no other reason."""
-    try:
-        lines = log_file.read_text(errors="replace").strip().splitlines()[-3:]
-    except OSError:
-        return ""
-    return f"; its log ends: {' | '.join(printable_line(line, 200) for line in lines)}" if lines else ""

@@ -31,7 +31,7 @@ from rloop_core.stages.identity import (
 )
 from rloop_core.stages.inputs import Inputs, Place
 from rloop_core.stages.job import InputRef, StageJob, StageOutcome, next_attempt
-from rloop_core.stages.on_machines import check_machines, run_stage
+from rloop_core.stages.on_machines import join_machines, run_stage
 from rloop_core.stages.process import read_outcome
 from rloop_core.store import (
     Cache,
@@ -152,7 +152,7 @@ class StageRunner:
 
         refs = check_light(self.config, self.store, self.inputs)
         on_event = self._events_of("preflight", -1)
-        check_machines(self.config, events.as_notes(on_event), should_stop)
+        join_machines(self.config, events.as_notes(on_event), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
@@ -227,7 +227,6 @@ class StageRunner:
             outcome = self._launch(
                 job,
                 self._events_of(wanted.stage, wanted.iteration),
-                timeout_seconds=_seconds(self.config.placement.stage_timeout_minutes),
                 stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
                 should_stop=should_stop,
             )
@@ -250,7 +249,7 @@ class StageRunner:
         with contextlib.suppress(OSError):  # a kill in the middle must not leave half of it to go on from
             work.rename(work.with_name(f".done-{uuid.uuid4().hex}"))
         shutil.rmtree(work.parent, ignore_errors=True)
-        done: events.Done = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
+        done: events.Event = {"kind": "done", "metrics": manifest.metrics, "seconds": manifest.seconds}
         self._on_event(wanted.stage, wanted.iteration, done)
         return manifest
 

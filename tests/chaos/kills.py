@@ -27,7 +27,7 @@ class Kill:
     """The SIGKILL of one process, once."""
 
     of: str
-    """`flow`, `stage`, or `supervisor` of a stage."""
+    """`flow`, `stage`, or `fork server`."""
     at: At
     """What is counted: requests of that process; or steps or files of a stage, which then carries out the kill."""
     number: int
@@ -62,7 +62,7 @@ def _count_requests(kill: Kill, flow: int) -> None:
         nonlocal made
         here = "flow" if os.getpid() == flow else "stage"
         made += 1
-        due = made == kill.number and (here == kill.of or (here == "stage" and kill.of == "supervisor"))
+        due = made == kill.number and (here == kill.of or (here == "stage" and kill.of == "fork server"))
         response = ask(self, *arguments) if not due or kill.sent else None
         if due:
             _carry_out(kill, flow)
@@ -119,7 +119,7 @@ def _carry_out(kill: Kill, flow: int) -> None:
         kill.claim.touch(exist_ok=False)
     except FileExistsError:
         return
-    targets = {"flow": flow, "stage": os.getpid(), "supervisor": os.getppid()}
+    targets = {"flow": flow, "stage": os.getpid(), "fork server": os.getppid()}
     os.kill(targets[kill.of], signal.SIGKILL)
     if kill.at != "request":
         time.sleep(_PAUSE_SECONDS)  # so that the stage's end finds it at this moment

@@ -1,8 +1,8 @@
 """Processes of the harness: forked from one that has imported everything, watched, and ended.
 
 A run starts in milliseconds, its fork server too. Everything else is as in a run started by hand: the flow has a fork
-server, which forks a supervisor for each stage, which forks the stage. Only the fork server comes from `fork` where the
-library would execute a new interpreter.
+server, which forks each stage. Only the fork server comes from `fork` where the library would execute a new
+interpreter.
 """
 
 from __future__ import annotations
@@ -197,12 +197,10 @@ def reap() -> None:
 
 def processes_of(flow: int) -> dict[str, list[int]]:
     """Return a run's processes by kind."""
-    pids: dict[str, list[int]] = {"flow": [flow], "fork server": [], "supervisor": [], "stage": []}
+    pids: dict[str, list[int]] = {"flow": [flow], "fork server": [], "stage": []}
     with suppress(psutil.Error):
         command = psutil.Process().cmdline()
         for server in (child for child in psutil.Process(flow).children() if child.cmdline() == command):
             pids["fork server"].append(server.pid)
-            for supervisor in server.children():
-                pids["supervisor"].append(supervisor.pid)
-                pids["stage"] += [stage.pid for stage in supervisor.children()]
+            pids["stage"] += [stage.pid for stage in server.children()]
     return pids

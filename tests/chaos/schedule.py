@@ -9,9 +9,9 @@ from typing import Literal
 
 Where = Literal["disk", "s3"]
 
-ACTS = ("kill flow", "terminate flow", "kill stage", "kill supervisor", "kill fork server", "second start")
+ACTS = ("kill flow", "terminate flow", "kill stage", "kill fork server", "second start")
 """Faults of a run while it computes."""
-KILLED = ("flow", "stage", "supervisor")
+KILLED = ("flow", "stage", "fork server")
 """Processes killed at a request to the store, or at a step or a file of a stage."""
 NETWORK = ("500", "503", "reset", "lost", "cut", "slow", "half", "stale")
 """Faults of S3 requests."""
@@ -20,7 +20,7 @@ DAMAGES = ("flip", "truncate", "delete")
 BETWEEN = ("wipe scratch", *DAMAGES, *DAMAGES, "lease of the dead", "leftovers")
 ONLY_S3 = ("wipe cache",)
 _MOST_EVENTS = 24
-_MOST_REQUESTS = {"flow": 60, "stage": 4, "supervisor": 4}
+_MOST_REQUESTS = {"flow": 60, "stage": 4, "fork server": 4}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
 
 KINDS = [
     *("kill flow", "terminate flow", "kill stage", "kill fork server", "second start refused", "wipe scratch"),
-    *(f"kill {killed} at a {at}" for killed in ("flow", "stage", "supervisor")
+    *(f"kill {killed} at a {at}" for killed in ("flow", "stage", "fork server")
       for at in ("request", "step of explore", "file of explore")),
     *("kill stage at a file of harvest", "kill stage at a step of rft", "kill stage at a step of evaluate"),
     *("flip", "truncate", "delete", "lease of the dead", "leftovers"),

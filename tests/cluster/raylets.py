@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import psutil
 
 from rloop_core.runtime.cluster import leave_cluster
-from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT
 from tests.processes import still_running
 
@@ -61,7 +60,7 @@ class Raylets:
 def raylets() -> Iterator[Raylets]:
     """A cluster of one machine, found through RAY_ADDRESS; at the end, nothing of it is left."""
     health = {f"RAY_health_check_{name}": value for name, value in _SOON.items()}
-    environment = unmarked_environment() | health
+    environment = {**os.environ, **health}
     server = subprocess.Popen(
         [sys.executable, "-c", _SERVE],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,

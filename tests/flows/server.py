@@ -20,7 +20,6 @@ import httpx
 import prefect.settings
 from prefect.settings import temporary_settings
 
-from rloop_core.runtime.orphans import unmarked_environment
 from tests.conftest import ROOT, prepared_home
 
 PASSWORD = "admin:not-a-secret"
@@ -47,8 +46,7 @@ class Server:
 
     def environment(self, **more: str) -> dict[str, str]:
         """Return the environment of a client of the server."""
-        # Unmarked: else, where a test has run stages, a run whose worker is killed would be an orphan.
-        clean = {name: value for name, value in unmarked_environment().items() if not name.startswith("PREFECT_")}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
         mine = {
             "PREFECT_API_URL": self.api,
             "PREFECT_API_AUTH_STRING": self.password,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import yaml
 
 from rloop_core.errors import ConfigError
 from rloop_core.stages.job import Share, StageJob
-from rloop_core.stages.ranks import accelerate_command
+from rloop_core.stages.ranks import accelerate_environment
 from tests.conftest import ROOT, small_config
 
 CONFIGS = sorted((ROOT / "infra/accelerate").glob("*.yaml"))
@@ -48,34 +47,18 @@ def test_the_launcher_knows_every_setting_and_reads_the_kind_of_sharding(path: P
 
 @pytest.mark.process
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_each_of_several_machines_starts_only_its_share(path: Path) -> None:
-    """A stage's command: 16 processes in all; torchrun gets this machine's rank and the first one's address."""
-    from accelerate.utils.launch import _filter_args, prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-    from torch.distributed.run import get_args_parser
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    placement = {"machines": 2, "processes": 16, "scratch": "/shared", "accelerate_config": str(path)}
+def test_the_ranks_get_the_files_sharding_and_the_runs_precision(path: Path) -> None:
     sizes = {"problems_per_step": 16, "mini_batch_rollouts": 16}
+    placement = {"machines": 2, "processes": 16, "scratch": "/shared", "accelerate_config": str(path)}
     config = small_config(explore=sizes, rft={"batch_trajectories": 16}, placement=placement)
-    for machine in (0, 1):
-        share = Share(machine, 2, f"127.0.0.1:{port}")
-        job = StageJob("explore", "r", 0, config, "memory://", (), "/work", "/cache", 0, share)
-        command = accelerate_command(job, Path("/logs"))
-        assert command[1:3] == ["-m", "accelerate.commands.launch"]
-        args = _validated([*command[3:], "-m", "program"])
-        assert (args.num_processes, args.num_machines, args.machine_rank) == (16, 2, machine)
-        if args.use_deepspeed:
-            args.deepspeed_fields_from_accelerate_config = ""
-            words, _ = prepare_deepspeed_cmd_env(args)
-            assert words is None, "DeepSpeed's launcher would log in to the other machines"
-        else:
-            prepare_multi_gpu_env(args)
-        torchrun = _filter_args(args, get_args_parser(), ["--module", "program"])
-        assert (torchrun.nnodes, torchrun.nproc_per_node, torchrun.node_rank) == ("2", "8", machine)
-        assert (torchrun.master_addr, torchrun.master_port) == ("127.0.0.1", str(port))
-        assert (torchrun.rdzv_backend, torchrun.rdzv_endpoint, torchrun.tee) == ("static", "", "3")
+    job = StageJob("explore", "r", 0, config, "memory://", (), "/work", "/cache", 0, Share(1, 2, "127.0.0.1:1"))
+    environment = accelerate_environment(job)
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "no"
+    assert (environment.get("ACCELERATE_USE_FSDP") == "true") == (path.stem == "fsdp")
+    zero = environment.get("ACCELERATE_DEEPSPEED_ZERO_STAGE")
+    assert zero == (path.stem[4] if "zero" in path.stem else None)
+    if zero:
+        assert "zero_stage" in environment["ACCELERATE_CONFIG_DS_FIELDS"]
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ def test_each_replica_has_gpus_of_its_own_among_those_that_are_visible(monkeypat
     assert replicas() == 4
     assert replicas(engines=2) == 2
     assert [replicas(vllm={"tensor_parallel": width}) for width in (2, 3, 4)] == [2, 1, 1]
-    with pytest.raises(ConfigError, match=r"^placement\.engines: 5 engines cannot be had: 4 GPUs are .*at most 4"):
+    with pytest.raises(ConfigError, match=r"^placement\.engines: 5 engines of 1 GPUs need more than the 4 .*lower"):
         replicas(engines=5)
-    with pytest.raises(ConfigError, match=r"^placement\.vllm\.tensor_parallel: 1 engine of 8 GPUs cannot be had: 4"):
+    with pytest.raises(ConfigError, match=r"^placement\.vllm\.tensor_parallel: 1 engines of 8 GPUs need more"):
         replicas(vllm={"tensor_parallel": 8})
     assert (replicas("cpu"), replicas("cpu", engines=2)) == (1, 2)
     with pytest.raises(ConfigError, match=r"^placement\.engines: transformers samples with one engine \(fix: set"):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-import time
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -156,21 +153,11 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
     assert all(a.logprob_sum == pytest.approx(b.logprob_sum, abs=1e-3) and a.text == b.text for a, b in same)
 
 
-@pytest.mark.parametrize(
-    ("number", "reason"),
-    [
-        (signal.SIGKILL, r"placement\.engine: vLLM's engine process ended.*start the same command"),
-        (
-            signal.SIGSTOP,
-            r"placement\.engine: vLLM \(replica [12] of 2\) hangs: it sampled nothing for 0\.5 min .*start",
-        ),
-    ],
-)
-def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
-    number: signal.Signals, reason: str, wide: Path, tmp_path: Path, verifier: Verifier
+def test_one_of_two_replicas_killed_ends_all_and_what_was_drawn_stays(
+    wide: Path, tmp_path: Path, verifier: Verifier
 ) -> None:
     problems, sampled = list(load_problems(small_config().problems)), settings(batch=4, samples=4)
-    config = config_of("vllm", generation_batch=4, engines=2, engine_stall_minutes=0.5)
+    config = config_of("vllm", generation_batch=4, engines=2)
     others = set(engine_processes())
     struck: list[psutil.Process] = []
 
@@ -181,9 +168,9 @@ def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     def strike(done: int, total: int) -> None:
         if not struck:
             struck.append(scheduler(others))
-            struck[0].send_signal(number)
+            struck[0].kill()
 
-    with pytest.raises(StageCrashed, match=reason):
+    with pytest.raises(StageCrashed, match=r"placement\.engine: vLLM's engine process ended.*start the same command"):
         record(strike)
     assert not still_running(struck) and set(engine_processes()) == others
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
@@ -195,24 +182,6 @@ def test_one_of_two_replicas_lost_ends_all_and_what_was_drawn_stays(
     assert sorted((row["problem_id"], row["sample"]) for row in rows) == expected
     check_schema(again[0])
     assert set(engine_processes()) == others
-
-
-def test_a_replica_that_hangs_while_it_starts_is_given_up(wide: Path) -> None:
-    others = set(engine_processes())
-    suspended: list[psutil.Process] = []
-
-    def suspend() -> None:
-        while not suspended:
-            with contextlib.suppress(StopIteration, psutil.Error):
-                suspended.append(scheduler(others))
-                suspended[0].suspend()
-            time.sleep(0.05)
-
-    threading.Thread(target=suspend, daemon=True).start()
-    config = config_of("vllm", engines=2, engine_start_minutes=1.5)
-    with pytest.raises(StageCrashed, match=r"vLLM hangs: not ready after 1\.5 min \(placement\.engine_start_minutes\)"):
-        make_engine(config, wide, "cpu", TOKENIZER)
-    assert suspended and not still_running(suspended) and set(engine_processes()) == others
 
 
 def test_too_little_memory_is_a_clear_reason(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,28 +17,22 @@ from tests.stages.running import ensure, ranks_config
 
 pytestmark = pytest.mark.process
 
-_RUN_IDS = ("explore", "none")
-"""Of our agent and of accelerate's."""
+_RUN_ID = "explore"
 
 
 def test_the_attack_reaches_an_agent_with_a_tcp_store(tmp_path: Path) -> None:
     payload = Payload(tmp_path / "ran")
     store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
-    backend = C10dRendezvousBackend(store, _RUN_IDS[0])
-    poison("127.0.0.1", store.port, f"torch.rendezvous.{_RUN_IDS[0]}", payload.state)
+    backend = C10dRendezvousBackend(store, _RUN_ID)
+    poison("127.0.0.1", store.port, f"torch.rendezvous.{_RUN_ID}", payload.state)
     found = backend.get_state()
     assert found and pickle.loads(found[0]) is None and payload.file.exists()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["processes", "accelerate"])
-def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: str, tmp_path: Path) -> None:
-    placement: dict[str, dict[str, Any]] = {
-        "processes": {},
-        "accelerate": {"accelerate_config": str(ROOT / "infra/accelerate/ddp.yaml")},
-    }
-    config = ranks_config(tmp_path, 2, **placement[kind])
+def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(tmp_path: Path) -> None:
+    config = ranks_config(tmp_path, 2, accelerate_config=str(ROOT / "infra/accelerate/ddp.yaml"))
     payload = Payload(tmp_path / "ran")
     heard: set[Listener] = set()
     open_sockets: set[str] = set()
@@ -51,9 +45,8 @@ def test_no_port_of_a_stage_of_several_processes_lets_a_stranger_run_code(kind: 
         below = [process for process in tree() if process not in before]
         found = listeners(below)
         for listener in found:
-            for run_id in _RUN_IDS:
-                host = listener.address if listener.address not in ("::", "0.0.0.0") else "127.0.0.1"
-                poison(host, listener.port, f"torch.rendezvous.{run_id}", payload.state)
+            host = listener.address if listener.address not in ("::", "0.0.0.0") else "127.0.0.1"
+            poison(host, listener.port, f"torch.rendezvous.{_RUN_ID}", payload.state)
         heard.update(found)
         modes.update(path.parent.stat().st_mode & 0o777 for path in tmp_path.rglob("ranks/logs"))
         open_sockets.update(open_unix_sockets(below))

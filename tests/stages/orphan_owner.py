@@ -1,6 +1,6 @@
-"""A process that runs a stage whose grandchild, in a session of its own, ignores SIGTERM: `python -m ... FOLDER`.
+"""A process that runs a stage with a child in a session of its own, deaf to SIGTERM: `python -m ... FOLDER`.
 
-It writes `pids`: the supervisor's, the stage's, the grandchild's and the fork server's.
+It writes `pids`: the stage's, the child's and the fork server's.
 """
 
 from __future__ import annotations
@@ -9,32 +9,25 @@ import os
 import subprocess
 import sys
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from rloop_core.runtime.supervisor import supervise
-from rloop_core.stages.process import fork_server_context
+from rloop_core.stages.job import StageJob
+from rloop_core.stages.process import _become_stage, fork_server_context
+from tests.conftest import small_config
 
 _HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
-def _stage(folder: Path) -> int:
+def _stage(folder: Path) -> None:
+    _become_stage(StageJob("explore", "run", 0, small_config(), "", (), str(folder), "", 0))
     child = subprocess.Popen([sys.executable, "-c", _HANG], start_new_session=True)
-    (folder / "new").write_text(f"{os.getppid()} {os.getpid()} {child.pid}")
+    (folder / "new").write_text(f"{os.getpid()} {child.pid} {os.getppid()}")
     (folder / "new").rename(folder / "pids")
     time.sleep(600)
-    return 0
-
-
-def _supervised(folder: Path, control: Connection) -> None:
-    supervise(lambda: _stage(folder), control, folder / "log")
 
 
 if __name__ == "__main__":
     context = fork_server_context()
     context.set_forkserver_preload(["rloop_core.runtime.fork_server"])  # nothing here needs the libraries
-    theirs, control = context.Pipe(duplex=False)
-    if len(sys.argv) > 1:
-        context.Process(target=_supervised, args=(Path(sys.argv[1]), theirs)).start()
-        theirs.close()
-        time.sleep(600)
+    context.Process(target=_stage, args=(Path(sys.argv[1]),)).start()
+    time.sleep(600)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,8 +17,8 @@ import psutil
 import pytest
 
 from rloop_core.errors import StageCrashed, StageError
-from rloop_core.runtime.orphans import unmarked_environment
-from rloop_core.runtime.supervisor import supervise
+from rloop_core.runtime.events import Event
+from rloop_core.stages import process
 from rloop_core.stages.job import StageJob
 from rloop_core.stages.process import run_in_process, start_fork_server
 from rloop_core.stages.runner import StageRunner
@@ -30,75 +29,23 @@ from tests.processes import still_running
 pytestmark = pytest.mark.process
 
 
-def _stage_with_grandchildren(folder: Path) -> int:
+def _with_grandchildren(job: StageJob, events: Connection) -> None:
     """A stage that starts a child in a session of its own, which ignores SIGTERM, and then hangs."""
+    process._become_stage(job)
     hang = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", hang], start_new_session=True)
-    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
+    said = {"kind": "log", "path": f"{os.getpid()} {child.pid}"}
+    events.send_bytes(json.dumps(said).encode())
     time.sleep(600)
-    return 0
 
 
-def _short_stage(folder: Path) -> int:
-    """A stage that ends before its child, which the cleanup of orphans by other runs does not know either."""
-    hang = [sys.executable, "-c", "import time; time.sleep(600)"]
-    child = subprocess.Popen(hang, start_new_session=True, env=unmarked_environment())
-    (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
-    print("said by the stage")
-    return 3
-
-
-def _start(
-    stage: Callable[[Path], int], folder: Path
-) -> tuple[multiprocessing.Process, Connection, list[psutil.Process]]:
-    context = multiprocessing.get_context("fork")
-    theirs, control = context.Pipe(duplex=False)
-    process = context.Process(target=_supervise, args=(stage, folder, theirs, control))
-    process.start()
-    theirs.close()
-    deadline = time.monotonic() + 20
-    while not (folder / "pids").exists() or not (folder / "pids").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    below = [psutil.Process(int(pid)) for pid in (folder / "pids").read_text().split() if psutil.pid_exists(int(pid))]
-    return process, control, below  # type: ignore[return-value]
-
-
-def _supervise(stage: Callable[[Path], int], folder: Path, theirs: Connection, ours: Connection) -> None:
-    ours.close()
-    supervise(lambda: stage(folder), theirs, folder / "log")
+def _told(event: Event, below: list[psutil.Process]) -> None:
+    if event["kind"] == "log" and " " in event["path"]:
+        below += [psutil.Process(int(pid)) for pid in event["path"].split()]
 
 
 def _stages_running() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if "rloop-explore" in child.name()]
-
-
-def test_closing_the_runs_end_ends_grandchildren_in_their_own_sessions(tmp_path: Path) -> None:
-    process, control, below = _start(_stage_with_grandchildren, tmp_path)
-    assert len(below) == 2
-    control.close()
-    process.join(60)
-    assert not still_running(below)
-    assert process.exitcode not in (0, None)
-
-
-def test_kill_9_of_the_supervisor_takes_the_stage_with_it(tmp_path: Path) -> None:
-    process, control, below = _start(_stage_with_grandchildren, tmp_path)
-    process.kill()
-    process.join(60)
-    assert not still_running(below[:1])
-    for grandchild in below[1:]:
-        grandchild.kill()
-    control.close()
-
-
-def test_what_a_finished_stage_leaves_running_is_ended_and_its_exit_code_kept(tmp_path: Path) -> None:
-    process, control, below = _start(_short_stage, tmp_path)
-    process.join(60)
-    control.close()
-    assert process.exitcode == 3
-    assert not still_running(below)
-    assert "said by the stage" in (tmp_path / "log").read_text()
 
 
 @pytest.fixture
@@ -109,9 +56,23 @@ def job(tmp_path: Path) -> StageJob:
     return runner._job("explore", 0, runner.inputs.of("explore", 0), tmp_path / "work")
 
 
-def test_a_stage_that_runs_too_long_is_ended_with_the_setting_named(job: StageJob) -> None:
-    with pytest.raises(StageError, match=r"ran longer than 0 s \(placement.stage_timeout_minutes\)"):
-        run_in_process(job, lambda event: None, timeout_seconds=0.3)
+@pytest.mark.parametrize("killed", ["nothing", "the stage", "the fork server"])
+def test_all_of_a_stage_ends_with_it(killed: str, job: StageJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_compute", _with_grandchildren)
+    below: list[psutil.Process] = []
+
+    def on_event(event: Event) -> None:
+        _told(event, below)
+        if below:
+            victims = {"the stage": below[0].pid, "the fork server": below[0].ppid()}
+            if killed in victims:
+                os.kill(victims[killed], signal.SIGKILL)
+
+    with pytest.raises(StageError, match="was told to stop" if killed == "nothing" else "ended without a result"):
+        run_in_process(job, on_event, should_stop=lambda: killed == "nothing" and bool(below))
+    if killed == "the fork server":
+        below.pop().kill()  # the kernel ends the stage; a session of its own outlives it
+    assert below and not still_running(below)
 
 
 def test_a_stage_that_stands_still_is_ended_as_a_crash_that_is_worth_another_try(job: StageJob) -> None:
@@ -132,18 +93,21 @@ def test_a_stage_that_is_killed_as_the_kernel_kills_for_memory_says_what_to_lowe
         run_in_process(job, kill)
 
 
-def test_a_crash_names_the_log_only_where_there_is_one(job: StageJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rloop_core.stages import process
-
-    job.log_file.parent.mkdir(parents=True, exist_ok=True)
-    job.log_file.write_text("what was said")
-    with pytest.raises(StageCrashed) as caught:
-        process._outcome(job, 1)
-    assert caught.value.fix == f"see {job.log_file}"
-    job.log_file.unlink()
-    with pytest.raises(StageCrashed) as caught:
-        process._outcome(job, 1)
-    assert str(job.log_file) not in str(caught.value)
+def test_a_stage_waits_for_the_processes_of_an_attempt_that_was_just_killed(job: StageJob) -> None:
+    hold = (
+        "import fcntl, sys, time; file = open(sys.argv[1], 'w'); fcntl.flock(file, 2); print(flush=True); time.sleep(2)"
+    )
+    command = [sys.executable, "-c", hold, str(job.log_file.with_suffix(".lock"))]
+    started: list[bool] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as earlier:
+        assert earlier.stdout and earlier.stdout.readline()
+        with pytest.raises(StageError, match="was told to stop"):
+            run_in_process(
+                job,
+                lambda event: started.append(earlier.poll() is None) if event["kind"] == "step" else None,
+                should_stop=lambda: bool(started),
+            )
+    assert started[0] is False
 
 
 @pytest.mark.long

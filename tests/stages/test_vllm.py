@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -29,65 +28,36 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test"),
 ]
-SET = ["iterations=1", "explore.snapshot_every=3", "harvest.snapshot_samples=4", "placement.parallel_evaluation=false"]
+SET = ["iterations=1", "explore.snapshot_every=3", "harvest.snapshot_samples=4", "placement.engine=vllm"]
 
 
-def smoke(folder: Path, policy: Path, engine: str) -> Path:
-    """A finished run's folder in its store."""
-    chosen = [*SET, f"policy.path={policy}", f"placement.engine={engine}"]
+def test_harvest_and_evaluate_of_the_smoke_run_on_vllm(tmp_path: Path) -> None:
+    chosen = [*SET, f"policy.path={widen(tmp_path / 'policy')}"]
     options = [part for one in chosen for part in ("--set", one)]
-    store = folder / engine
-    start_rloop("run", "--config", str(SMOKE), *options, "--store", str(store), home=folder / "home", timeout=900)
-    return store / "smoke"
-
-
-def test_evaluate_and_harvest_of_the_smoke_run_on_vllm(tmp_path: Path) -> None:
-    policy = widen(tmp_path / "policy")
-    runs = [smoke(tmp_path, policy, engine) for engine in ("vllm", "transformers")]
+    store = tmp_path / "store"
+    start_rloop("run", "--config", str(SMOKE), *options, "--store", str(store), home=tmp_path / "home", timeout=900)
     sampled = {"evaluate": ("set-00", 8 * 4), "harvest": ("trajectories", 24 * 4)}
-    stages = [folder.parent.relative_to(runs[1]) for folder in sorted(runs[1].rglob("manifest.json"))]
+    stages = [path.parent for path in sorted((store / "smoke").rglob("manifest.json"))]
     assert [stage.name for stage in stages if stage.name in sampled] == ["evaluate", "evaluate", "harvest"]
     for stage in stages:
-        one, other = (json.loads((run / stage / "manifest.json").read_text()) for run in runs)
-        assert one["counts"].keys() == other["counts"].keys() and one["metrics"].keys() == other["metrics"].keys()
-        engine = (one["versions"].get("sampled_by") or "").partition(" ")[0]
+        engine = (json.loads((stage / "manifest.json").read_text())["versions"].get("sampled_by") or "").partition(" ")[
+            0
+        ]
         assert engine == {"explore": "transformers"}.get(stage.name, "vllm" if stage.name in sampled else "")
-        if stage.name == "explore":
-            assert one["digest"] == other["digest"], "the engine of the other stages is none of its business"
-        if stage.name == "harvest":
-            assert one["fingerprint"] == other["fingerprint"], "where samples are drawn is placement"
         if stage.name in sampled:
             folder, count = sampled[stage.name]
-            first, second = (rows(run / stage / folder) for run in runs)
-            assert first.num_rows == second.num_rows == count
-            assert_same_kind_of_record(first, second)
+            table = pa.concat_tables([pq.read_table(path) for path in sorted((stage / folder).glob("*.parquet"))])
+            assert table.schema.names == TRAJECTORY_SCHEMA.names
+            own = table.filter(pc.greater_equal(table["rank"], SNAPSHOT_RANK if stage.name == "harvest" else 0))
+            assert own.num_rows == count
+            for row in own.to_pylist():
+                assert row["logprob_sum"] < 0 and row["length"] == len(row["completion_ids"])
+                assert row["finished"] == (row["completion_ids"][-1] == 416)
+                assert (row["verdict"] == "truncated") == (not row["finished"])
+                assert row["reward"] == float(row["verdict"] == "correct")
 
 
-def rows(folder: Path) -> pa.Table:
-    """What the stage itself has sampled."""
-    table = pa.concat_tables([pq.read_table(path) for path in sorted(folder.glob("*.parquet"))])
-    return table.filter(pc.greater_equal(table["rank"], SNAPSHOT_RANK if folder.name == "trajectories" else 0))
-
-
-def assert_same_kind_of_record(first: pa.Table, second: pa.Table) -> None:
-    """The same prompts and golds, and every column as full; what was drawn may differ."""
-    assert first.schema.equals(second.schema) and first.schema.names == TRAJECTORY_SCHEMA.names
-    for name in ("run", "iteration", "step", "attempt", "group_id", "sample", "problem_id", "prompt", "gold", "kept"):
-        key = [("group_id", "ascending"), ("sample", "ascending")]
-        assert first.sort_by(key)[name].to_pylist() == second.sort_by(key)[name].to_pylist(), name
-    for name in {*first.schema.names} - {"answer"}:
-        assert first[name].null_count == second[name].null_count, name
-    for row in (*first.to_pylist(), *second.to_pylist()):
-        assert row["logprob_sum"] < 0 and row["length"] == len(row["completion_ids"])
-        assert row["finished"] == (row["completion_ids"][-1] == 416)
-        assert (row["verdict"] == "truncated") == (not row["finished"])
-        assert row["reward"] == float(row["verdict"] == "correct")
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
-    number: signal.Signals, code: int, tmp_path: Path
-) -> None:
+def test_an_interrupted_evaluation_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     policy, out = widen(tmp_path / "policy"), tmp_path / "out"
     words = ["evaluate", "--model", str(policy), "--problems", "reasoning_gym:chain_sum", "--limit", "20"]
     words += ["--set", "prompt.template=plain", "--samples", "200", "--max-tokens", "60", "--k", "1,8"]
@@ -106,12 +76,11 @@ def test_an_evaluation_that_was_ended_leaves_no_process_and_goes_on(
         assert engines
         for engine in engines:
             engine.suspend()  # it cannot come to its end meanwhile
-        os.kill(process.pid, number)
+        process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == code
+    assert process.returncode == 130
     assert not still_running(below)
-    if number == signal.SIGINT:
-        assert f"rloop: {LINE}" in said.splitlines()
+    assert f"rloop: {LINE}" in said.splitlines()
     assert not (out / "metrics.json").exists()
     kept = shards()
     assert 2 <= len(kept) < 250

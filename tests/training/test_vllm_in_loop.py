@@ -205,31 +205,6 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
     assert len(moved) == 7 * trainer.model.config.num_hidden_layers
 
 
-def test_each_token_s_loss_is_weighed_by_the_capped_ratio(
-    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier
-) -> None:
-    engine.off = -0.5
-    config = small_config(explore={**VLLM, "steps": 1, "importance_cap": 1.4})
-    trainer = make_trainer(make_job(config), encoded(config), verifier)
-    calls: list[tuple[float, dict[str, Any]]] = []
-    compute = trainer._compute_loss
-
-    def watch(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        loss = compute(model, inputs)
-        calls.append((loss.item(), {name: value.numpy() for name, value in inputs.items()}))
-        return loss
-
-    trainer._compute_loss = watch  # type: ignore[method-assign]
-    trainer.train()
-    loss, inputs = calls[0]  # before the first update the policy's own ratio is 1
-    mask = inputs["completion_mask"]
-    weights = np.minimum(np.exp(inputs["old_per_token_logps"] - inputs["sampling_per_token_logps"]), 1.4)
-    assert weights[mask > 0] == pytest.approx(1.4)
-    tokens = inputs["num_items_in_batch"] / config.explore.updates_per_step
-    expected = -(weights * mask * inputs["advantages"][:, None]).sum() / tokens
-    assert loss == pytest.approx(expected, rel=1e-4, abs=1e-6)
-
-
 def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ranks_of_one_group_alike(
     engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
 ) -> None:

@@ -229,7 +229,7 @@ def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
         ({"weight_transfer_config": None}, r"without a way to get weights .*'\{\"backend\""),
         ({"logprobs_mode": "raw_logprobs"}, r"\(raw_logprobs\) are not .*"),
         ({"dtype": "torch.bfloat16"}, r"bfloat16, the policy is in float32"),
-        ({"version": "0.27.1"}, r"it runs vLLM 0\.27\.1, and vLLM 0\.29\.1 is installed here"),
+        ({"version": "0.27.1"}, r"it runs vLLM 0\.27\.1, here is 0\.29\.1"),
         ({"root": "Qwen/Qwen2.5-1.5B"}, r"it serves Qwen/Qwen2\.5-1\.5B, and the run's policy is Qwen/Qwen2\.5-0\.5B"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -288,22 +288,17 @@ def test_the_real_server_draws_for_the_trainer(
     tmp_path: Path, make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One RL step from the weights that it has: on a CPU it can take no others."""
-    policy = widen(tmp_path / "policy")
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(policy), "--port", str(port),
-               "--host", "127.0.0.1", "--dtype", "float32", "--max-model-len", "104", "--logprobs-mode",
-               "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm", "--enforce-eager",
-               "--weight-transfer-config", '{"backend": "nccl"}', "--no-enable-chunked-prefill",
-               "--max-num-batched-tokens", "4096"]  # fmt: skip
-    environment = command_environment(tmp_path) | {
-        "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-    }  # fmt: skip
-    config = served_config(url, steps=1)
+    config = served_config(f"http://127.0.0.1:{port}", steps=1)
+    wide = config.policy.model_copy(update={"path": str(widen(tmp_path / "policy"))})
+    config = config.model_copy(update={"policy": wide})
+    on_cpu = "--enforce-eager --no-enable-chunked-prefill --max-num-batched-tokens 4096"
+    environment = command_environment(tmp_path) | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    module = f"{sys.executable} -m vllm.entrypoints.openai.api_server --model"  # the CPU build lacks the command
+    command = f"exec env {server_command(config).replace('vllm serve', module)} --port {port} {on_cpu}"
     with (
         open(tmp_path / "log", "wb") as log,
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as real,
+        subprocess.Popen(command, shell=True, env=environment, stdout=log, stderr=log) as real,
     ):
         try:
             wait_until(lambda: _is_ready(config) or real.poll() is not None, "the server", 400, every=2)

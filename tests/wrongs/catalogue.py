@@ -522,9 +522,9 @@ _FIGURES = (
 _PROCESSES = (
     Wrong(
         "grandchildren-survive",
-        "rloop_core/runtime/supervisor.py",
-        "    code = _watch(child, control)\n    end_descendants()\n",
-        "    code = _watch(child, control)\n",
+        "rloop_core/stages/process.py",
+        "        _end_tree(stage)\n",
+        "        process.kill()\n",
         "What a stage started goes on after it, and holds the GPU.",
     ),
     Wrong(
