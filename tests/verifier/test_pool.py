@@ -57,6 +57,13 @@ def worker_of(pool: WorkerPool) -> psutil.Process:
     return psutil.Process(worker.process.pid)
 
 
+def test_a_parent_with_much_memory_keeps_its_workers(pool: WorkerPool) -> None:
+    """On Linux a process inherits the peak of the one that starts it."""
+    assert len(b"x" * (600 << 20)) > 512 << 20
+    first = worker_of(pool)
+    assert worker_of(pool) == first
+
+
 def cpu_seconds(pid: int) -> float:
     try:
         times = psutil.Process(pid).cpu_times()

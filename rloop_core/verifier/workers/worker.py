@@ -12,11 +12,12 @@ import json
 import os
 import resource
 import signal
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
+
+import psutil
 
 TOO_SLOW = signal.SIGPROF
 """The signal that ends a worker whose processor time for one item is used up."""
@@ -48,7 +49,7 @@ def main(descriptor: int, function: str, memory_mb: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         quiet = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        ends = False
+        process, ends = psutil.Process(), False
         while not ends:
             item, seconds = json.loads(link.recv_bytes())
             fcntl.fcntl(descriptor, fcntl.F_SETFL, quiet | os.O_ASYNC)  # SIGIO ends this process if the caller leaves
@@ -58,9 +59,8 @@ def main(descriptor: int, function: str, memory_mb: int) -> None:
             outcome, result = _called(call, item)
             signal.setitimer(signal.ITIMER_PROF, 0)
             fcntl.fcntl(descriptor, fcntl.F_SETFL, quiet)
-            # Memory of earlier items must not be missing for later ones.
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-            ends = outcome == "memory" or peak > limit // 2
+            # Memory of earlier items must not be missing for later ones. A peak would be that of the parent on Linux.
+            ends = outcome == "memory" or process.memory_info().rss > limit // 2
             link.send_bytes(json.dumps([outcome, result, ends]).encode())
 
 
