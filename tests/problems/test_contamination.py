@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, ProblemSet, contamination, load_problems, problem_id, render
 from rloop_core.problems.contamination import EvaluationSet, Match, find_matches, words
-from tests.verifier.growth import grows_linearly
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 TRAIN = (
@@ -242,8 +241,3 @@ def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
 def test_instructions_alone_keep_their_words() -> None:
     """No two problems are equal by being empty."""
     assert words("Let's think step by step.") and words("What is") and words(" = ")
-
-
-@pytest.mark.parametrize("part", ["\\(", "$", "[asy]", "$$", "a b "])
-def test_the_cost_of_reading_grows_with_the_text(part: str) -> None:
-    assert grows_linearly(words, lambda size: part * (size // len(part)), 80_000)
