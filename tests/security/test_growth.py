@@ -94,9 +94,9 @@ def too_slow(work: Callable[[str], object], made: set[Attack], size: int, second
 
 TOKENS = [
     "answer", "Answer:", " ", "\n", "\r", "\t", "\\boxed{", "\\boxed", "{", "}", "\\", "$", "$$", "\\(", "\\[",
-    "#### 7", "<think>", "</think>", "```", "*", "_", "(", ")", "<|", "|>", "<s>", "7", "a", ",", ".", " because", "://",
-    "@", ":", "\x1b]", "\x1b[", "\x07", "&", "$ OR $", "\u00b2", "\u00bd", "\u0301", "\\frac", "\\text{", "\\,", "[",
-    '"', "x-amz-credential=", "^\\circ ", "\\cdot ", "answer (", "\\boxed 7 ", "\\end{a}", "[asy]", "a b ",
+    "#### 7", "<think>", "</think>", "```", "*", "_", "(", ")", "<|", "|>", "<s>", "7", "a", ",", ".", " because",
+    "://", "@", ":", "\x1b]", "\x1b[", "\x07", "&", "$ OR $", "\u00b2", "\u00bd", "\u0301", "\\frac", "\\text{", "\\,",
+    "[", '"', "x-amz-credential=", "^\\circ ", "\\cdot ", "answer (", "\\boxed 7 ", "\\end{a}", "[asy]", "a b ",
 ]  # fmt: skip
 ENDS = [("", ""), ("", "\n\x00"), ("7", "."), ("\\boxed{", "}"), ("\\boxed{7}", "")]
 STRICT = Policies(text_after="refuse")
