@@ -1,29 +1,19 @@
-"""Which processes there are below one, read from /proc, and whether they have ended."""
+"""Which processes there are below one, and whether they have ended."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import psutil
 
 
 def descendants(pid: int) -> set[int]:
     """Process ids of all that live below this one, zombies left out."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    found: set[int] = set()
-    while grown := {child for child, parent in parents.items() if parent in found | {pid}} - found:
-        found |= grown
-    return found
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {process.pid for process in psutil.Process(pid).children(recursive=True) if _said(process)}
+    return set()
 
 
 def still_running(processes: Iterable[psutil.Process], timeout: float = 120.0) -> list[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,13 +97,3 @@ def test_updates_cover_the_rl_step_in_whole_groups_or_the_config_is_refused(prob
         with pytest.raises(ConfigError) as caught:
             config(explore=explore)
         assert caught.value.field in ("explore.group_size", "explore.mini_batch_rollouts")
-
-
-@pytest.mark.process
-def test_reading_a_config_loads_nothing_heavy():
-    code = (
-        "import sys; from rloop_core.config import make_config; make_config({'problems': {'source': 'gsm8k'}});"
-        "print([m for m in ('torch', 'transformers', 'trl', 'prefect', 'pandas', 'fsspec') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

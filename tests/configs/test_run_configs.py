@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from accelerate import Accelerator
 
+from benchmarks.gpu.policy import Recipe, make_policy, problem_file
 from rloop_core.config import Config, load_config
 from rloop_core.plan.estimate import make_plan
 from rloop_core.plan.models import KNOWN
@@ -20,7 +21,6 @@ from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Lease, Store
 from rloop_core.training.settings import TrainingJob, grpo_config, sft_config
 from rloop_core.training.trainer import _engine_arguments
-from tests.configs.tiny import problem_file, tiny_policy
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "deployments/configs"
@@ -108,7 +108,9 @@ def _cut(name: str, folder: Path) -> Config:
     """The config with everything that costs made small, and nothing else changed."""
     given = load_config(FOLDER / f"{name}.yaml")
     train = problem_file(folder / "train.jsonl", 10, 12)
-    policy = tiny_policy(folder / "policy", given.policy.path, given.prompt.template, train)
+    # Random weights, taught only to box a digit and to end.
+    like = Recipe(given.policy.path, head_dim=8)
+    policy = make_policy(folder / "policy", like, given.prompt.template, train, "cpu")
     sets = [{"source": str(problem_file(folder / f"set{at}.jsonl", 70 + at, 4)), "name": f"set{at}"} for at in range(2)]
     changes: dict[str, Any] = {
         "iterations": 1,
@@ -133,8 +135,6 @@ def _cut(name: str, folder: Path) -> Config:
         "placement.threads": 1,
         "placement.store": str(folder / "store"),
     }
-    import json
-
     return load_config(FOLDER / f"{name}.yaml", [f"{field}={json.dumps(value)}" for field, value in changes.items()])
 
 

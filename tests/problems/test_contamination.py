@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rloop_core.config import ProblemSource
 from rloop_core.problems import Problem, ProblemSet, contamination, load_problems, problem_id, render
 from rloop_core.problems.contamination import EvaluationSet, Match, find_matches, words
-from tests.verifier.growth import grows_linearly
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 TRAIN = (
@@ -152,13 +151,6 @@ def test_real_sets_share_what_a_reader_found(real, training, against, pairs):
     assert Counter((match.kind, match.same_numbers) for match in matches) == pairs
 
 
-def test_a_real_set_hidden_in_a_training_set_is_found_and_nothing_else(real):
-    hidden = [render(one.problem.replace("$", " ").upper(), "answer-line") for one in real("aime24")]
-    training = problem_set(*(one.problem for one in real("math500")), *hidden)
-    matches = find_matches(training, [EvaluationSet("aime24", real("aime24"))])
-    assert copies(matches) == {problem_id(text) for text in hidden}
-
-
 def _changed(text: str, change: str, rng: random.Random) -> str:
     """A copy as it turns up in the wild."""
     if change == "sentences in another order":
@@ -193,41 +185,34 @@ def test_changed_copies_of_real_problems_are_found(real, name, change, least):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "same"),
     [
-        ("$x^{4}+a x^{3}-b x^{2}=0$", "\\[x^4 + ax^3 - bx^2 = 0\\]"),
-        ("triangle $A B C$ has $A B=13$", "triangle \\(ABC\\) has $AB = 13$"),
-        ("$\\dfrac{1}{2} \\leq x \\le \\left(3\\cdot 4\\right)$", "$\\frac12 \\leqslant x ≤ (3 \\times 4)$"),
-        ("$1{,}000{,}000$ or 2\\,500 people", "1,000,000 or $2,500$ people"),
-        ("$x^{10}$ and 3^2", "x\u00b9\u2070 and 3\u00b2"),
-        ("an angle of $45^\\circ$ \N{MINUS SIGN} or $45^{\\circ}$", "an angle of 45° - or 45°"),
-        ("A three-digit number.", "a THREE digit  number"),
-        ("What is $3+4$?", "Compute $3 + 4$."),
-        ("Find the value of $2(3+4)$.", "2(3+4) ="),
-        ("$\\text{Area}$ of [asy] draw((0,0)--(1,1)); [/asy] the square", "Area of the square"),
-        ("State the final answer to the following arithmetic problem: 3 + 4 =", "3 + 4"),
+        ("$x^{4}+a x^{3}-b x^{2}=0$", "\\[x^4 + ax^3 - bx^2 = 0\\]", True),
+        ("triangle $A B C$ has $A B=13$", "triangle \\(ABC\\) has $AB = 13$", True),
+        ("$\\dfrac{1}{2} \\leq x \\le \\left(3\\cdot 4\\right)$", "$\\frac12 \\leqslant x ≤ (3 \\times 4)$", True),
+        ("$1{,}000{,}000$ or 2\\,500 people", "1,000,000 or $2,500$ people", True),
+        ("$x^{10}$ and 3^2", "x\u00b9\u2070 and 3\u00b2", True),
+        ("an angle of $45^\\circ$ \N{MINUS SIGN} or $45^{\\circ}$", "an angle of 45° - or 45°", True),
+        ("A three-digit number.", "a THREE digit  number", True),
+        ("What is $3+4$?", "Compute $3 + 4$.", True),
+        ("Find the value of $2(3+4)$.", "2(3+4) =", True),
+        ("$\\text{Area}$ of [asy] draw((0,0)--(1,1)); [/asy] the square", "Area of the square", True),
+        ("State the final answer to the following arithmetic problem: 3 + 4 =", "3 + 4", True),
+        ("3 + 4 - 2 =", "3 - 4 + 2 =", False),
+        ("2(3+4)", "(2*3)+4", False),
+        ("Calculate 5 - 3.", "Calculate 5 - 3.5.", False),
+        ("What is $5!$?", "What is 5?", False),
+        ("He paid $5 and $10.", "He paid $5 and $11.", False),
+        ("If $x+y=5$ find $x-y$.", "If $x+y=5$ find $x+y$.", False),
+        ("Compute 7\u00b2 + 1.", "Compute 72 + 1.", False),
+        ("Add 1\u00bd.", "Add 11/2.", False),
+        ("Write 101\u2082 in base ten.", "Write 1012 in base ten.", False),
     ],
 )
-def test_typography_wrappers_and_requests_do_not_matter(one: str, other: str) -> None:
-    assert words(one) == words(other)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("3 + 4 - 2 =", "3 - 4 + 2 ="),
-        ("2(3+4)", "(2*3)+4"),
-        ("Calculate 5 - 3.", "Calculate 5 - 3.5."),
-        ("What is $5!$?", "What is 5?"),
-        ("He paid $5 and $10.", "He paid $5 and $11."),
-        ("If $x+y=5$ find $x-y$.", "If $x+y=5$ find $x+y$."),
-        ("Compute 7\u00b2 + 1.", "Compute 72 + 1."),
-        ("Add 1\u00bd.", "Add 11/2."),
-        ("Write 101\u2082 in base ten.", "Write 1012 in base ten."),
-    ],
-)
-def test_numbers_operators_and_brackets_tell_problems_apart(one: str, other: str) -> None:
-    assert words(one) != words(other)
+def test_numbers_operators_and_brackets_tell_problems_apart_and_typography_and_requests_do_not(
+    one: str, other: str, same: bool
+) -> None:
+    assert (words(one) == words(other)) is same
 
 
 @pytest.mark.parametrize("template", ["boxed", "answer-line", "plain"])
@@ -242,8 +227,3 @@ def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
 def test_instructions_alone_keep_their_words() -> None:
     """No two problems are equal by being empty."""
     assert words("Let's think step by step.") and words("What is") and words(" = ")
-
-
-@pytest.mark.parametrize("part", ["\\(", "$", "[asy]", "$$", "a b "])
-def test_the_cost_of_reading_grows_with_the_text(part: str) -> None:
-    assert grows_linearly(words, lambda size: part * (size // len(part)), 80_000)

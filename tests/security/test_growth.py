@@ -94,15 +94,16 @@ def too_slow(work: Callable[[str], object], made: set[Attack], size: int, second
 
 TOKENS = [
     "answer", "Answer:", " ", "\n", "\r", "\t", "\\boxed{", "\\boxed", "{", "}", "\\", "$", "$$", "\\(", "\\[",
-    "#### 7", "<think>", "</think>", "```", "*", "_", "(", ")", "<|", "|>", "<s>", "7", "a", ",", ".", " because", "://",
-    "@", ":", "\x1b]", "\x1b[", "\x07", "&", "$ OR $", "\u00b2", "\u00bd", "\u0301", "\\frac", "\\text{", "\\,", "[",
-    '"', "x-amz-credential=", "^\\circ ", "\\cdot ",
+    "#### 7", "<think>", "</think>", "```", "*", "_", "(", ")", "<|", "|>", "<s>", "7", "a", ",", ".", " because",
+    "://", "@", ":", "\x1b]", "\x1b[", "\x07", "&", "$ OR $", "\u00b2", "\u00bd", "\u0301", "\\frac", "\\text{", "\\,",
+    "[", '"', "x-amz-credential=", "^\\circ ", "\\cdot ", "answer (", "\\boxed 7 ", "\\end{a}", "[asy]", "a b ",
 ]  # fmt: skip
-ENDS = [("", ""), ("", "\n\x00"), ("7", "."), ("\\boxed{", "}")]
+ENDS = [("", ""), ("", "\n\x00"), ("7", "."), ("\\boxed{", "}"), ("\\boxed{7}", "")]
 STRICT = Policies(text_after="refuse")
 READERS: dict[str, Callable[[str], object]] = {
     "extract": lambda text: extract(text, STRICT),
     "answer line": lambda text: extract(f"Answer: {text}", STRICT),
+    "nested braces": lambda text: extract(f"\\boxed{{{'{' * len(text)}7{'}' * len(text)}}}"),
     "gold": acceptable_golds,
     "gold in dollars": lambda text: acceptable_golds(f"$${text}$$"),
     "line": printable_line,

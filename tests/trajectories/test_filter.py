@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -205,8 +204,3 @@ def test_how_often_a_solution_was_found_counts(rollout) -> None:
     rows = [rollout(1, 0, 0, f"g{i}", 0, "p", "correct" if i < 3 else "wrong", (7, 1)) for i in range(40)]
     assert run_filter(rows, FilterConfig())[0].trajectories == 3
     assert run_filter(rows, FilterConfig(deduplicate=True))[0].trajectories == 1
-
-
-def test_the_report_is_plain_json(rollout) -> None:
-    report, _, _ = run_filter(band(rollout, {"rare": (1, 20)}), FilterConfig())
-    assert json.loads(json.dumps(report.to_dict()))["trajectories"] == 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
-from rloop_core.trajectories.schema import CANONICAL_ORDER, check_schema, to_table
+from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA, check_schema, to_table
 from rloop_core.trajectories.shards import ShardName, consolidate, winning_shards, write_final_shards, write_shard
 
 
@@ -38,9 +38,12 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 def test_a_written_shard_is_whole_and_alone_in_its_directory(rollout, tmp_path: Path) -> None:
-    path = write_shard(tmp_path / "new", 1, 0, 2, [rollout(attempt=2)])
+    rows = [rollout(attempt=2), rollout(attempt=2, sample=1, verdict="no_answer", tokens=())]
+    path = write_shard(tmp_path / "new", 1, 0, 2, rows)
     assert [p.name for p in path.parent.iterdir()] == ["step-000001.rank-00.attempt-002.parquet"]
-    assert pq.read_table(path).to_pylist() == [rollout(attempt=2)]
+    read = pq.read_table(path)
+    assert read.to_pylist() == rows
+    assert read.schema.equals(TRAJECTORY_SCHEMA, check_metadata=True)
 
 
 @settings(max_examples=7)
@@ -118,3 +121,17 @@ def test_parts_hold_all_rows_sorted_for_any_cut_of_the_input(phase, tmp_path: Pa
     assert [p.read_bytes() for p in again] == [p.read_bytes() for p in parts]
     with pytest.raises(StageError, match="no trajectories"):
         consolidate([], tmp_path / "none")
+
+
+def test_a_file_of_another_version_or_with_other_columns_is_refused(rollout, tmp_path: Path) -> None:
+    table = to_table([rollout()])
+    other = tmp_path / "other.parquet"
+    pq.write_table(table.replace_schema_metadata({b"rloop.trajectory": b"0"}), other)
+    with pytest.raises(StageError, match="version 0"):
+        check_schema(other)
+    pq.write_table(table.drop_columns(["boxes"]).append_column("box", pa.array(["x"])), other)
+    with pytest.raises(StageError, match="other columns"):
+        check_schema(other)
+    other.write_bytes(b"not parquet")
+    with pytest.raises(StageError, match="not a readable parquet file"):
+        check_schema(other)

@@ -106,7 +106,7 @@ def hostile_cases(count: int) -> list[Case]:
     cases += [Case(text, "7", frozenset({verdict})) for text, verdict in AROUND]
     cases += [Case(f"\\boxed{{{hang}}}", "7", frozenset({"timeout"})) for hang in HANGS[:2]]
     cases.append(Case("\\boxed{7}", HANGS[2], frozenset({"timeout"})))
-    for gold in (
+    unusable = [
         "",
         " ",
         "$$",
@@ -120,7 +120,8 @@ def hostile_cases(count: int) -> list[Case]:
         float("nan"),
         float("inf"),
         True,
-    ):
+    ]
+    for gold in unusable:
         cases.append(Case("\\boxed{7}", gold, frozenset({"error"})))
         cases.append(Case("\\boxed{}", gold, frozenset({"no_answer"})))
     wrappings = [

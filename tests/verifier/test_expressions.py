@@ -1,7 +1,4 @@
-"""Two expressions are equal if and only if they have the same value wherever both are defined.
-
-`kinds` has formulas with breakpoints at random numbers.
-"""
+"""Two expressions are equal if and only if they have the same value wherever both are defined."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import pytest
 
 from rloop_core.verifier import Policies
 from rloop_core.verifier.read.extract import cut_at_marker, extract
-from tests.verifier.growth import grows_linearly
 
 BOXED = [
     ("so \\boxed{12}.", "12", 1), ("first \\boxed{3}, no: \\boxed{4}", "4", 2), ("\\boxed {12}", "12", 1),
@@ -117,25 +116,3 @@ def test_policy_on_words_after_the_answer(completion: str, refused: bool) -> Non
     assert strict.refused == ("words after the answer" if refused else None)
     assert strict.answer == extract(completion).answer == "7"
     assert extract(completion).refused is None
-
-
-@pytest.mark.parametrize(
-    ("unit", "begin", "end"),
-    [
-        ("{", "", ""), ("\\boxed{", "", ""), ("9", "\\boxed{", "}"), ("<", "", ""), ("answer: ", "", ""),
-        ("\\", "", ""), ("\\boxed 7 ", "", ""), ("\n", "Answer:", ""), ("$ ", "Answer:", ""), ("}", "Answer: ", ""),
-        ("answer (", "", ""), (" ", "answer", ""), ("<s>", "", ""), ("</think>", "", ""),
-        ("\\end{a}", "\\boxed{7}", ""), ("#### 7\n", "", ""),
-    ],
-)  # fmt: skip
-def test_reading_is_linear(unit: str, begin: str, end: str) -> None:
-    strict = Policies(text_after="refuse")
-
-    def text(size: int) -> str:
-        return begin + unit * (size // len(unit)) + end
-
-    assert grows_linearly(lambda one: extract(one, strict), text, 400_000)
-
-
-def test_reading_nested_braces_is_linear() -> None:
-    assert grows_linearly(extract, lambda size: "\\boxed{" + "{" * size + "7" + "}" * size + "}", 400_000)

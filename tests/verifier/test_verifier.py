@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import VerifierError
 from rloop_core.verifier import Judgement, Policies, Verdict, Verifier, judge
-
-EXAMPLES = Path(__file__).parents[3] / "shared" / "data" / "verifier_examples.jsonl"
-
 
 pytestmark = pytest.mark.process
 
@@ -104,12 +98,6 @@ def test_an_answer_line_of_several_formulas_is_a_list(verifier: Verifier, stated
     ]
 
 
-def test_typed_and_alternative_golds(verifier: Verifier) -> None:
-    for gold in (7, 7.0, "7", "007", "$7$", "work\n#### 7", ["6", "7"], [6, 7.0], ["7", None]):
-        assert verifier.judge("\\boxed{7}", gold).verdict is Verdict.correct
-    assert verifier.judge("\\boxed{7}", ["6", "8"]).verdict is Verdict.wrong
-
-
 _WRITTEN = r"1 x \\frac \frac { } \pi \\pi $ , ( ] #### \boxed{ \\ ="
 _PIECES = ["\t", " OR ", *_WRITTEN.split(), "\x0crac"]
 
@@ -162,23 +150,9 @@ def test_an_empty_gold_is_an_error_whatever_is_answered(verifier: Verifier, gold
 
 def test_golds_of_signs_alone(verifier: Verifier) -> None:
     right = [("\\emptyset", "\\{\\}"), ("\\{\\}", "\\varnothing"), (">", ">")]
-    for answer, gold in right:
-        assert verifier.judge(boxed(answer), gold).verdict is Verdict.correct
-    for answer, gold in (("\\{0\\}", "\\{\\}"), ("<", ">")):
-        assert verifier.judge(boxed(answer), gold).verdict is Verdict.wrong
+    wrong = [("\\{0\\}", "\\{\\}"), ("<", ">")]
+    assert verifier.compare_many(right + wrong) == [Verdict.correct] * 3 + [Verdict.wrong] * 2
 
 
 def test_module_level_judge() -> None:
     assert judge("\\boxed{\\sqrt{12}}", "2\\sqrt{3}") == Judgement(Verdict.correct, "\\sqrt{12}", 1)
-
-
-@pytest.mark.skipif(not EXAMPLES.is_file(), reason="the collected examples are not at hand")
-def test_collected_examples(verifier: Verifier) -> None:
-    rows = [json.loads(line) for line in EXAMPLES.read_text(encoding="utf-8").splitlines()]
-    judgements = verifier.judge_many([(row["completion"], row["gold"], True) for row in rows])
-    bad = [
-        row["id"]
-        for row, judgement in zip(rows, judgements, strict=True)
-        if (judgement.verdict is Verdict.correct) != row["expected"]
-    ]
-    assert not bad
