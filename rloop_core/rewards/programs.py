@@ -1,0 +1,244 @@
+"""Reward by running a program: `reward: program` (or `rloop_core.rewards.programs:passed`).
+
+The completion's last fenced block is the program; the gold is JSON with its tests, in one of three forms:
+
+- `[{"input": "3 4\\n", "output": "7\\n"}, ...]`: standard input, and the standard output expected;
+- `{"inputs": [...], "outputs": [...]}`: the same, as APPS and its successors write it;
+- `["assert add(3, 4) == 7", ...]`: run after the program, as MBPP writes it.
+
+**What it protects from.** Each program runs as a process of its own, killed with all that it starts when its time is
+up. Processor time, memory, processes, sizes of files and of the output are limited. Where Linux allows namespaces it
+sees no network, no other process and no file but Python, the system's libraries and its own empty folder, which is
+deleted. As root it runs under a user id that nobody has. **What it does not protect from**: faults of the kernel; where
+namespaces are refused (`confinement()` says so; Docker's default profile refuses them to non-root users) the program
+can read what the user can read, and use the network. It never sees the expected outputs, nor the right side of an
+assert that compares with a literal; other asserts run beside it in one process, so a program may look at them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rloop_core.rewards import sandbox
+
+_BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_CLOCK_FACTOR = 4.0
+_READ_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run of a program may take."""
+
+    seconds: float = 5.0
+    """Processor time; four times as many may pass on the clock."""
+    memory_mb: int = 512
+    """Address space of each of its processes, in MiB."""
+    processes: int = 16
+    """Processes and threads at a time."""
+    file_mb: int = 16
+    """Size of each file that it writes, in MiB."""
+    output_bytes: int = 1 << 20
+    """Standard output; a program that writes more is ended."""
+
+
+class Run(NamedTuple):
+    """How a program ended."""
+
+    status: int
+    """Exit status; 128 + the signal that ended it."""
+    output: str
+    """Its standard output, undecodable bytes replaced."""
+
+
+@lru_cache(maxsize=1)
+def confinement() -> bool:
+    """Return True if programs run without network, other processes and other files; False if only limits hold."""
+    return sys.platform == "linux" and _start("pass", "", Limits(), confine=True).status == 0
+
+
+def run_program(program: str, text: str = "", limits: Limits = Limits()) -> Run:
+    """Run a Python program with a text as its standard input, confined as far as this system allows."""
+    return _start(program, text, limits, confine=confinement())
+
+
+def passed(completion: str, gold: str) -> float | None:
+    """Return the share of a problem's tests that the completion's program passes; None if it has no program.
+
+    Raises:
+        ValueError: The gold is not a list of tests.
+    """
+    blocks = _BLOCK.findall(completion)
+    tests = parse_tests(gold)
+    if not blocks:
+        return None
+    program = blocks[-1]
+    if isinstance(tests[0], str):
+        return _passed_asserts(program, [str(test) for test in tests])
+    runs = ((run_program(program, test[0]), test[1]) for test in tests)
+    return sum(run.status == 0 and _lines(run.output) == _lines(expected) for run, expected in runs) / len(tests)
+
+
+def parse_tests(gold: str) -> Sequence[tuple[str, str] | str]:
+    """Return (input, output) pairs, or asserts.
+
+    Raises:
+        ValueError: The text is not JSON in one of the three forms, or has no test.
+    """
+    content = json.loads(gold)
+    if isinstance(content, dict) and {"inputs", "outputs"} <= content.keys():
+        content = [
+            {"input": text, "output": expected}
+            for text, expected in zip(content["inputs"], content["outputs"], strict=True)
+        ]
+    if isinstance(content, list) and content:
+        if all(isinstance(each, str) for each in content):
+            return content
+        if all(isinstance(each, dict) and {"input", "output"} <= each.keys() for each in content):
+            return [(_text(each["input"]), _text(each["output"])) for each in content]
+    raise ValueError("the gold is not a list of tests: {input, output} objects, or asserts")
+
+
+def _text(value: Any) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _lines(output: str) -> list[str]:
+    """Return lines without white space at their ends, without empty ones at the end."""
+    return [line.rstrip() for line in output.rstrip().splitlines()]
+
+
+_HARNESS = """
+import sys, json
+given = json.loads(sys.stdin.buffer.readline())
+names = {"__name__": "program"}
+exec(compile(given["program"], "program", "exec"), names)
+for kind, code in given["tests"]:
+    try:
+        value = eval(code, names) if kind == "value" else exec(code, names)
+        said = repr(value) if kind == "value" else "passed"
+    except BaseException as error:
+        said = "failed"
+    sys.__stdout__.write("\\n" + given["mark"] + json.dumps(said) + "\\n")
+sys.__stdout__.flush()
+"""
+
+
+def _passed_asserts(program: str, asserts: list[str]) -> float:
+    """Return the share of asserts that hold; a value that must equal a literal is compared here, not by the program."""
+    expected = [_equal_to(line) for line in asserts]
+    mark = secrets.token_hex(16)
+    tests = [("value", each[0]) if each else ("statement", line) for each, line in zip(expected, asserts, strict=True)]
+    run = run_program(_HARNESS, json.dumps({"program": program, "tests": tests, "mark": mark}) + "\n")
+    said = [line.removeprefix(mark) for line in run.output.splitlines() if line.startswith(mark)]
+    if run.status != 0 or len(said) != len(asserts):
+        return 0.0
+    return sum(_holds(each, text) for each, text in zip(expected, said, strict=True)) / len(asserts)
+
+
+def _equal_to(line: str) -> tuple[str, Any] | None:
+    """Return expression and literal of `assert expression == literal`; None for any other statement."""
+    with suppress(SyntaxError, ValueError, RecursionError):
+        (statement,) = ast.parse(line.strip()).body
+        test = statement.test if isinstance(statement, ast.Assert) else None
+        if isinstance(test, ast.Compare) and [type(each) for each in test.ops] == [ast.Eq]:
+            return ast.unparse(test.left), ast.literal_eval(test.comparators[0])
+    return None
+
+
+def _holds(expected: tuple[str, Any] | None, said: str) -> bool:
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError, TypeError):
+        value = json.loads(said)
+        if expected is None:
+            return bool(value == "passed")
+        return bool(ast.literal_eval(value) == expected[1])
+    return False
+
+
+def _start(program: str, text: str, limits: Limits, *, confine: bool) -> Run:
+    """Run a program in an empty folder, and delete the folder."""
+    with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, tempfile.TemporaryFile() as given:
+        folder, root = Path(top, "folder"), Path(top, "root")
+        folder.mkdir()
+        root.mkdir()
+        Path(top).chmod(0o711)
+        (folder / "program.py").write_text(program, encoding="utf-8", errors="replace")
+        given.write(text.encode("utf-8", errors="replace"))
+        given.seek(0)
+        seconds = max(1, round(limits.seconds))
+        settings = {
+            "command": [_python(), "-I", "-S", str(folder / "program.py")],
+            "folder": str(folder),
+            "root": str(root),
+            "readable": sorted({sys.base_prefix, str(Path(_python()).parent.parent)}),
+            "confine": confine,
+            "limits": {
+                "RLIMIT_CPU": seconds,
+                "RLIMIT_AS": limits.memory_mb << 20,
+                "RLIMIT_NPROC": limits.processes,
+                "RLIMIT_FSIZE": limits.file_mb << 20,
+                "RLIMIT_NOFILE": 64,
+                "RLIMIT_CORE": 0,
+            },
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", sandbox.__file__, json.dumps(settings)],
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return _outcome(process, time.monotonic() + limits.seconds * _CLOCK_FACTOR, limits.output_bytes)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+
+
+def _python() -> str:
+    """Return the interpreter without its virtual environment: the program has the standard library alone."""
+    return os.path.realpath(sys.executable)
+
+
+def _outcome(process: subprocess.Popen[bytes], deadline: float, most: int) -> Run:
+    """Read a program's output until it ends, its time is up or it writes too much."""
+    assert process.stdout is not None
+    output = bytearray()
+    descriptor = process.stdout.fileno()
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    while len(output) <= most:
+        left = deadline - time.monotonic()
+        if left <= 0 or not waiting.poll(left * 1000):
+            return Run(128 + signal.SIGXCPU, "")
+        chunk = os.read(descriptor, _READ_BYTES)
+        if not chunk:
+            break
+        output += chunk
+    else:
+        return Run(128 + signal.SIGXFSZ, "")
+    try:
+        status = process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return Run(128 + signal.SIGXCPU, "")
+    return Run(status if status >= 0 else 128 - status, output.decode("utf-8", errors="replace"))
