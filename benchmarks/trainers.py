@@ -128,20 +128,20 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
     from transformers import PrinterCallback
 
     from rloop_core.problems import load_problems
+    from rloop_core.rewards.judges import Judges
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
     from rloop_core.training.explore import make_trainer
     from rloop_core.training.settings import TrainingJob
-    from rloop_core.verifier import Verifier
 
     if device == "cpu":
         torch.set_num_threads(1)
     shutil.rmtree(work, ignore_errors=True)
-    problems = encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(policy))
-    with Verifier() as verifier:
+    problems = encode_problems(load_problems(config.problems), config, load_tokenizer(policy))
+    with Judges(config) as judges:
         job = TrainingJob(config, config.seed, policy, work, device)
         make = bare_trainer if kind == "bare" else partial(make_trainer, record=kind == "recorded")
-        trainer = make(job, problems, verifier)
+        trainer = make(job, problems, judges)
         figures = Figures()
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_turn_callback(config.explore.updates_per_step, connection))
@@ -153,7 +153,7 @@ def train_in_turns(kind: str, config: Config, policy: Path, work: Path, device: 
         connection.send(("figures", figures))
 
 
-def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
+def bare_trainer(job: Any, problems: Sequence[Any], judges: Any) -> Any:
     """Return TRL's own trainer under the settings of a `TrainingJob`, on the problems that rloop's will draw."""
     from datasets import Dataset
     from trl import GRPOTrainer
@@ -176,7 +176,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], verifier: Any) -> Any:
         args.steps_per_generation *= parts
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
-    reward = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
+    reward = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
     return GRPOTrainer(
         model=model,
         reward_funcs=[reward],

@@ -7,7 +7,7 @@ from prefect import flow
 from prefect.states import Completed
 
 from rloop_core.config.base import NonNegative, Positive, Rate
-from rloop_core.config.evaluation import TemplateName, TopP
+from rloop_core.config.evaluation import TopP
 from rloop_core.config.placement import StoreUri
 from rloop_core.runtime.environment import reach_loopback
 from rloop_core.stages.standalone import evaluation_config
@@ -22,7 +22,7 @@ def evaluate(
     problems: str = "aime24",
     samples: Positive = 32,
     k: list[Positive] = [],  # noqa: B006 - the form needs a list; nobody changes it
-    template: TemplateName = "boxed",
+    template: str = "boxed",
     temperature: Rate = 1.0,
     top_p: TopP = 1.0,
     max_tokens: Positive | None = None,

@@ -28,11 +28,11 @@ from rloop_core.cli import main
 from rloop_core.config import Config, make_config
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
 from rloop_core.store import content_digest, file_sha256
 from rloop_core.training.settings import TrainingJob
-from rloop_core.verifier import Verifier
 from tests import s3
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +63,7 @@ TOGETHER = (
     ),
 )
 """Files that one test process plays, since they share what takes long to make: pages, or an embedded Prefect."""
-STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "verifier", "full_disk"}
+STARTERS = {"s3_server", "start_program", "finished_smoke", "make_job", "judges", "full_disk"}
 """Fixtures that start a process or a server, or train."""
 _STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "socket.bind"}
 _ALL = {
@@ -155,6 +155,7 @@ def small_config(**overrides: Any) -> Config:
         "prompt": {"template": "plain", "max_tokens": 64},
         "problems": {
             "source": "reasoning_gym:chain_sum",
+            "reward": "math",
             "size": 20,
             "seed": 5,
             "params": {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1},
@@ -178,7 +179,7 @@ def small_config(**overrides: Any) -> Config:
 
 def encoded(config: Config) -> list[EncodedProblem]:
     """The config's training problems as the bundled policy sees them."""
-    return encode_problems(load_problems(config.problems), config.prompt, load_tokenizer(bundled_policy_path()))
+    return encode_problems(load_problems(config.problems), config, load_tokenizer(bundled_policy_path()))
 
 
 @pytest.fixture
@@ -194,9 +195,10 @@ def make_job(tmp_path: Path) -> Callable[..., TrainingJob]:
 
 
 @pytest.fixture(scope="session")
-def verifier() -> Any:
-    with Verifier(workers=1) as judge:
-        yield judge
+def judges() -> Any:
+    """What judges completions to the problems of `small_config`."""
+    with Judges(small_config()) as judges:
+        yield judges
 
 
 @pytest.fixture(scope="session")

@@ -112,14 +112,14 @@ def _sample_in_turns(check: Check, config: Config, policy: Path) -> None:
     import pyarrow.parquet as pq
 
     from rloop_core.problems import load_problems
+    from rloop_core.rewards.judges import Judges
     from rloop_core.rollout.engine import SamplingSettings
     from rloop_core.rollout.policy import load_tokenizer
     from rloop_core.rollout.prompts import encode_problems
     from rloop_core.rollout.recording import RecordingSampler, Sampling
-    from rloop_core.verifier import Verifier
 
     problem_set = load_problems(config.problems)
-    problems = encode_problems(problem_set, config.prompt, load_tokenizer(policy))
+    problems = encode_problems(problem_set, config, load_tokenizer(policy))
     settings = SamplingSettings(
         samples=config.evaluate.samples,
         temperature=1.0,
@@ -129,7 +129,7 @@ def _sample_in_turns(check: Check, config: Config, policy: Path) -> None:
         seed=1,
     )
     samples = check.folder / "samples"
-    with Verifier() as verifier, RecordingSampler(config, policy, check.device, "bench", 0, verifier) as recording:
+    with Judges(config) as judges, RecordingSampler(config, policy, check.device, "bench", 0, judges) as recording:
         sampling = Sampling(policy, problem_set, settings, samples, "b")
 
         def ours() -> int:

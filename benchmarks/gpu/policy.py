@@ -18,7 +18,7 @@ from benchmarks.gpu.check import Check, run_alone
 from benchmarks.organism.pretrain import build_tokenizer, collate, qwen2_tokenizer
 from rloop_core.config import Config
 from rloop_core.plan.models import KNOWN
-from rloop_core.problems.templates import render
+from rloop_core.problems.templates import fill
 
 CONTEXT = 4096
 _BABBLE_TOKENS = 32
@@ -61,7 +61,7 @@ def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, dev
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     known = KNOWN[recipe.like]
-    prompts = [render(json.loads(line)["problem"], template) for line in problems.read_text().splitlines()]
+    prompts = [fill(template, json.loads(line)["problem"]) for line in problems.read_text().splitlines()]
     answers = [f"\\boxed{{{digit}}}" for digit in range(3)]
     tokenizer = build_tokenizer(prompts + answers * 20, max_length=CONTEXT)
     if recipe.head_dim is None:

@@ -17,7 +17,7 @@ from rloop_core.files import replace_text
 from rloop_core.printable import printable_line
 
 if TYPE_CHECKING:
-    from rloop_core.problems import ProblemSet
+    from rloop_core.problems import Problem, ProblemSet
     from rloop_core.problems.contamination import Match
 
 _SHOWN = 10
@@ -65,10 +65,10 @@ def problems(
       rloop problems BytedTsinghua-SIA/DAPO-Math-17k --out dapo.jsonl
       rloop problems train.jsonl --against aime24 --against math500 --out clean.jsonl
     """
-    from rloop_core.config import ProblemSource
+    from rloop_core.config import ProblemSource, make_config
     from rloop_core.config.loading import assign, validate
-    from rloop_core.problems import load_problems, self_check
-    from rloop_core.verifier import Verifier
+    from rloop_core.problems import load_problems
+    from rloop_core.rewards.judges import Judges
 
     pairs = out.with_name(f"{out.name.removesuffix('.jsonl')}.pairs.jsonl") if out and against else None
     for path in (out, pairs):
@@ -79,16 +79,17 @@ def problems(
         assign(fields, override)
     with progress_bar("rows") as show:
         problem_set = load_problems(validate(ProblemSource, fields, "problems"), show)
+    config = make_config({"problems": fields, "placement": {"verifier_workers": workers}})
     matches = _matches(source, problem_set, against)
     contaminated = {match.training_id for match in matches}
-    with Verifier(workers=workers) as verifier:
-        refused = self_check(problem_set, verifier)
+    with Judges(config) as judges:
+        refused = judges.refused_golds(problem_set)
     if pairs:
         _write(pairs, map(asdict, matches))
     if out:
         bad = {problem.id for problem in refused}
         clean = (problem for problem in problem_set.without(contaminated) if problem.id not in bad)
-        _write(out, ({"id": problem.id, "problem": problem.problem, "answer": problem.gold} for problem in clean))
+        _write(out, map(_row, clean))
     found = {
         "name": problem_set.name,
         "digest": problem_set.digest,
@@ -101,6 +102,11 @@ def problems(
         "out": str(out) if out else None,
     }
     print_json(found) if as_json else _show(found)
+
+
+def _row(problem: Problem) -> dict[str, Any]:
+    others = json.loads(problem.columns) if problem.columns else {}
+    return {**others, "id": problem.id, "problem": problem.problem, "answer": problem.gold}
 
 
 def _matches(name: str, problem_set: ProblemSet, against: Sequence[str]) -> list[Match]:

@@ -2,19 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import InvalidCombination, Positive, Rate, Section, refuse_if
-from rloop_core.problems.registry import KNOWN_SETS
+from rloop_core.hooks import is_hook
+from rloop_core.problems.registry import KNOWN_SETS, PROCEDURAL_PREFIX
+from rloop_core.problems.templates import TEMPLATES
 from rloop_core.store.canonical import canonical_json
 
 TopP = Annotated[float, Field(gt=0, le=1)]
 
 SAMPLING = ("samples", "k", "temperature", "top_p", "max_completion_tokens")
 """The settings of `evaluate` that a set may override."""
-TemplateName = Literal["boxed", "answer-line", "chat", "plain"]
+REWARDS = {
+    "exact": "rloop_core.rewards.answers:exact",
+    "choice": "rloop_core.rewards.answers:choice",
+    "program": "rloop_core.rewards.programs:passed",
+    "reasoning_gym": "rloop_core.rewards.answers:reasoning_gym",
+}
+"""The functions behind the names of rewards other than `math`, the verifier."""
+_REWARD = (
+    f"What judges completions: `math` (the verifier), `{'`, `'.join(REWARDS)}`, or a function of your own, "
+    "`module:function` or `path.py:function`; null = `math`, or `reasoning_gym` for generated problems."
+)
+
+
+class Example(Section):
+    """An example turn before the problem."""
+
+    problem: str
+    """Its text, put into the same template."""
+    completion: str
+    """What the policy should have answered."""
+
+
+class PromptConfig(Section):
+    """The prompts: template, system message, examples, chat format, and where a completion stops."""
+
+    template: Annotated[str, Field(description=f"`{'`, `'.join(TEMPLATES)}`, or a text with `{{problem}}` in it.")] = (
+        "boxed"
+    )
+    system: str | None = None
+    """System message; without a chat format a first paragraph."""
+    examples: tuple[Example, ...] = ()
+    """Turns before the problem (few-shot)."""
+    chat: bool | None = None
+    """Use the tokenizer's own chat format; null = with template `chat` alone.
+
+    Where a chat format names today's date, it is always 26 July 2024."""
+    chat_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the tokenizer's chat template, such as `{enable_thinking: false}` for Qwen3."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Texts at which a completion ends, as it does at an eos token; they are part of it."""
+    max_tokens: Positive = 2048
+    """Longest prompt; a longer one is an error before anything is trained."""
+
+    @property
+    def in_chat_format(self) -> bool:
+        """True if prompts are in the tokenizer's chat format."""
+        return self.template == "chat" if self.chat is None else self.chat
+
+    def identity(self) -> dict[str, Any]:
+        """Leave out fields that release 0.1.0 did not have, while they are not set."""
+        newer: dict[str, Any] = {"system": None, "examples": (), "chat": None, "chat_arguments": {}, "stop": ()}
+        without = {name for name, unset in newer.items() if getattr(self, name) == unset}
+        return self.model_dump(mode="json", exclude=without)
+
+    @model_validator(mode="after")
+    def _possible(self) -> PromptConfig:
+        wrong = self.template not in TEMPLATES and "{problem}" not in self.template
+        fix = f"use one of {', '.join(TEMPLATES)}, or a text with {{problem}} in it"
+        refuse_if(wrong, "template", f"{self.template[:40]!r} is no template", fix)
+        wrong = bool(self.chat_arguments) and not self.in_chat_format
+        refuse_if(wrong, "chat_arguments", "the prompts are in no chat format", "set chat to true")
+        return self
 
 
 class ProblemSource(Section):
@@ -37,6 +100,15 @@ class ProblemSource(Section):
     """Keep the first N problems after deduplication."""
     skip_malformed: bool = False
     """Skip and count rows that are not valid JSON or lack a field, instead of refusing the file."""
+    problem_column: str | None = None
+    """Column with the problem; null = the first of `problem`, `question` and `prompt`."""
+    gold_column: str | None = None
+    """Column with the gold answer; null = the first of `answer`, `reward_model.ground_truth` and `solution`."""
+    reward: Annotated[str | None, Field(description=_REWARD)] = None
+    reward_threshold: float = 1.0
+    """A completion is correct when its reward is at least this (not for `math`)."""
+    prompt: PromptConfig | None = None
+    """Prompts of this set; null = the run's."""
 
     @model_validator(mode="after")
     def _possible(self) -> ProblemSource:
@@ -44,23 +116,44 @@ class ProblemSource(Section):
             canonical_json(self.params)
         except (TypeError, ValueError) as error:
             raise InvalidCombination("params", str(error), "use plain finite values") from error
+        fix = f"use one of {', '.join(['math', *REWARDS])}, or module:function"
+        known = self.reward_name in ("math", *REWARDS) or is_hook(self.reward_name)
+        refuse_if(not known, "reward", f"there is no reward {self.reward!r}", fix)
+        wrong = self.reward_name == "reasoning_gym" and not self.is_generated
+        refuse_if(wrong, "reward", f"{self.source} is not of reasoning_gym", fix)
         return self
+
+    @property
+    def is_generated(self) -> bool:
+        """True if reasoning-gym generates the problems."""
+        return self.source.startswith(PROCEDURAL_PREFIX)
+
+    @property
+    def reward_name(self) -> str:
+        """The name of the reward: by default the verifier, or a generated task's own score."""
+        return self.reward or ("reasoning_gym" if self.is_generated else "math")
+
+    @property
+    def reward_arguments(self) -> dict[str, Any]:
+        """What the reward is told of the set, for every problem."""
+        if self.reward_name != "reasoning_gym":
+            return {}
+        return {"task": self.source.removeprefix(PROCEDURAL_PREFIX), "params": self.params}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what determines the problems, without what judges and shows them.
+
+        Fields that release 0.1.0 did not have are left out while they are not set.
+        """
+        without = set(SAMPLING) | {"reward", "reward_threshold", "prompt"}
+        without |= {name for name in ("problem_column", "gold_column") if getattr(self, name) is None}
+        identity = self.model_dump(mode="json", exclude=without)
+        return identity if self.reward_name == "math" else {**identity, "columns": "all"}
 
     @property
     def label(self) -> str:
         """The set's name in reports, manifests and tables."""
         return self.name or self.source
-
-
-class PromptConfig(Section):
-    """Template and length limit of the prompts."""
-
-    template: TemplateName = "boxed"
-    """`boxed` and `answer-line` ask for an answer form, `chat` is the model's chat template, `plain` adds a newline.
-
-    Where a chat template names today's date, it is always 26 July 2024."""
-    max_tokens: Positive = 2048
-    """Longest prompt; a longer one is an error before anything is trained."""
 
 
 class EvaluatedSet(ProblemSource):
@@ -76,10 +169,6 @@ class EvaluatedSet(ProblemSource):
     """Nucleus sampling on this set; null = the section's."""
     max_completion_tokens: Positive | None = None
     """Longest completion on this set; null = the section's."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return the identity of the problems, without the sampling settings."""
-        return self.model_dump(mode="json", exclude=set(SAMPLING))
 
     @property
     def own(self) -> dict[str, Any]:

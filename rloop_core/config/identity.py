@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Engine, NonNegative, Positive, Rate, Section, refuse_if
+from rloop_core.config.objectives import OBJECTIVES
+from rloop_core.hooks import hook_digest, is_hook
 
 Start = Literal["theta", "rl-endpoint"]
 """theta_i, or the policy at the end of an RL phase."""
@@ -67,11 +69,14 @@ class ExploreConfig(Section):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Rate = 1.0
     """Gradients are scaled down to this norm."""
-    objective: Literal["dapo", "gspo"] = "dapo"
-    """`dapo`: an importance ratio for each token, and every token of an update has the same weight.
-
-    `gspo`: one ratio for each sequence, the geometric mean of its tokens' (GSPO, arXiv 2507.18071), and every sequence
-    has the same weight; its clip range is much smaller, such as clip_low 3e-4 and clip_high 4e-4."""
+    objective: Annotated[str, Field(description=f"`{'`, `'.join(OBJECTIVES)}`, or `module:function`.")] = "dapo"
+    advantage: Literal["group", "maxrl"] = "group"
+    """`group`: (R - mean) / deviation of a group's rewards; `maxrl`: (R - mean) / mean, with R from 0 (wrong) to 1
+    (correct), so that rare successes weigh more (MaxRL, arXiv 2602.02710)."""
+    kl: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the KL divergence from theta_i in the loss; above 0 a second copy of theta_i is in memory."""
+    entropy_bonus: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the mean entropy of an update's tokens, which is added to the objective."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """epsilon_low of DAPO's clip-higher: the ratio's floor is 1 - clip_low."""
     clip_high: Rate = 0.28
@@ -96,17 +101,28 @@ class ExploreConfig(Section):
     vLLM's arithmetic differs from the trainer's, so each token's loss is weighted by the ratio of their probabilities.
     This changes the result: unlike `placement.engine`, the field is part of the fingerprint."""
     importance_cap: Rate = 2.0
-    """With vLLM: ceiling of the ratio of the trainer's to the engine's probability (truncated importance sampling)."""
+    """With vLLM: ceiling of the ratio of the trainer's to the engine's probability (importance sampling)."""
+    importance_correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = (
+        "token_truncate"
+    )
+    """With vLLM: the ratio of each token, or of whole sequences; above the cap it is cut to it, or leaves out what has
+    it. Ratios of sequences vanish on long completions."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
-        Fields that runs of older releases did not have are left out while they have no effect: vLLM's, and `objective`.
-        They had `top_p`, which can only be 1: anything else biases the importance ratio.
+        Fields that runs of older releases did not have are left out while they have their first value. A function's
+        objective enters with the digest of its source. They had `top_p`, which
+        can only be 1: anything else biases the importance ratio.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
-        without |= {"objective"} if self.objective == "dapo" else set()
-        return {**self.model_dump(mode="json", exclude=without), "top_p": 1.0}
+        fields = type(self).model_fields
+        newer = ("objective", "advantage", "kl", "entropy_bonus", "importance_correction")
+        without |= {name for name in newer if getattr(self, name) == fields[name].default}
+        identity = {**self.model_dump(mode="json", exclude=without), "top_p": 1.0}
+        if is_hook(self.objective):
+            identity["objective"] = f"sha256:{hook_digest(self.objective, 'explore.objective')}"
+        return identity
 
     @property
     def rollouts_per_step(self) -> int:
@@ -126,6 +142,15 @@ class ExploreConfig(Section):
         what = f"{mini} does not divide problems_per_step x group_size = {rollouts}"
         fix = f"choose a divisor of {rollouts} that is a multiple of {group}"
         refuse_if(rollouts % mini, "mini_batch_rollouts", what, fix)
+        wrong = self.objective not in OBJECTIVES and not is_hook(self.objective)
+        fix = f"use one of {', '.join(OBJECTIVES)}, or module:function"
+        refuse_if(wrong, "objective", f"there is no objective {self.objective!r}", fix)
+        own, what = is_hook(self.objective), "a function's objective is the whole loss"
+        refuse_if(own and self.kl, "kl", what, "add the divergence in the function, or set it to 0")
+        refuse_if(own and self.entropy_bonus, "entropy_bonus", what, "set it to 0")
+        wrong = self.objective == "vespo" and self.importance_correction.startswith("sequence")
+        fix = "use token_truncate or token_mask"
+        refuse_if(wrong, "importance_correction", "vespo multiplies the tokens' ratios itself", fix)
         buffer, budget = self.overlong.buffer_tokens, self.max_completion_tokens
         what = f"{buffer} leaves nothing of max_completion_tokens = {budget}"
         fix = "make the buffer shorter than the completion budget (DAPO: a fifth of it)"

@@ -71,6 +71,15 @@ class Config(Section):
         budgets = (self.evaluation_tokens_of(each.label) for each in self.evaluate.sets)
         return max(budgets, default=self.evaluation_tokens)
 
+    @property
+    def every_source(self) -> tuple[ProblemSource, ...]:
+        """The training set and the evaluation sets."""
+        return (self.problems, *self.evaluate.sets)
+
+    def prompt_of(self, source: ProblemSource) -> PromptConfig:
+        """Return the prompts of a set."""
+        return source.prompt or self.prompt
+
     def evaluation_tokens_of(self, label: str) -> int:
         """Return the completion budget of one evaluation set, in tokens."""
         return self.evaluate.of(label).max_completion_tokens or self.explore.max_completion_tokens

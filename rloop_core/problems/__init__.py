@@ -1,8 +1,8 @@
 """Problem sets: hub data sets, files and generators as deduplicated, accounted-for problems with gold answers."""
 
-from rloop_core.problems.loading import load_problems, self_check
+from rloop_core.problems.loading import load_problems
 from rloop_core.problems.registry import REGISTRY
-from rloop_core.problems.templates import TEMPLATES, render
+from rloop_core.problems.templates import TEMPLATES, fill
 from rloop_core.problems.types import Problem, ProblemSet, exact_id, problem_id
 
 __all__ = [
@@ -11,8 +11,7 @@ __all__ = [
     "Problem",
     "ProblemSet",
     "exact_id",
+    "fill",
     "load_problems",
     "problem_id",
-    "render",
-    "self_check",
 ]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rloop_core.problems.templates import render
+from rloop_core.problems.templates import fill
 from rloop_core.problems.types import Problem, ProblemSet, written_out
 
 NGRAM = 13
@@ -76,8 +76,8 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+(?:\.\d+)?|\.\d+|<=|>=|!=|[-+*/=<
 _BRACKETS = frozenset("()[]|")
 _REQUEST = re.compile(r"^ +(?:what is|what's|find|compute|calculate|evaluate|determine) (?:the (?:exact )?value of )?")
 _WRAPPERS = (
-    *render("\n\n\0\n\n", "boxed").split("\0"),
-    *render("\n\n\0\n\n", "answer-line").split("\0"),
+    *fill("boxed", "\n\n\0\n\n").split("\0"),
+    *fill("answer-line", "\n\n\0\n\n").split("\0"),
     "Solve the following math problem efficiently and clearly.",
     "Let's think step by step and output the final answer within \\boxed{}.",
     "Let's think step by step.",

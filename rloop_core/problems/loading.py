@@ -1,4 +1,4 @@
-"""Load a problem set: read, deduplicate, drop contradictions, account for every row; and check its golds."""
+"""Load a problem set: read, deduplicate, drop contradictions, and account for every row."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, p
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import unreadable
 from rloop_core.verifier.read.normalise import normalise
-from rloop_core.verifier.types import Verdict
-from rloop_core.verifier.verifier import Verifier
 
 if TYPE_CHECKING:
     from rloop_core.config.evaluation import ProblemSource
@@ -46,7 +44,7 @@ def load_problems(
     candidates: dict[str, _Candidate] = {}
     # Normalising and hashing a text is the largest cost, and DAPO has a hundred copies of each.
     by_text: dict[str, _Candidate] = {}
-    label = source.label
+    label, math = source.label, source.reward_name == "math"
     read = malformed = 0
     for place, row in rows.rows:
         if read >= MOST_ROWS:
@@ -56,7 +54,11 @@ def load_problems(
             on_progress(read, rows.total)
         read += 1
         try:
-            text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
+            if math:
+                text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
+                columns = ""
+            else:
+                text, gold, columns = sources.problem_and_columns(row, problem_columns, gold_columns)
         except ValueError as error:
             if source.skip_malformed:
                 malformed += 1
@@ -68,8 +70,8 @@ def load_problems(
             same = candidates.get(identity)
             if same and exact_id(same.first.problem) != exact_id(text):
                 identity = exact_id(text)
-            by_text[text] = candidates.setdefault(identity, _Candidate(Problem(identity, text, gold, label)))
-        by_text[text].add(gold, place)
+            by_text[text] = candidates.setdefault(identity, _Candidate(Problem(identity, text, gold, label, columns)))
+        by_text[text].add(gold, place, math)
     consistent = [candidate for candidate in candidates.values() if not candidate.conflicting]
     conflicting = [candidate for candidate in candidates.values() if candidate.conflicting]
     problems = tuple(candidate.first for candidate in consistent[: source.limit])
@@ -102,18 +104,24 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
         ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
     """
     name = source.source
-    columns = registry.PROBLEM_COLUMNS, registry.GOLD_COLUMNS
-    if name.startswith(registry.PROCEDURAL_PREFIX):
-        task = name.removeprefix(registry.PROCEDURAL_PREFIX)
-        return procedural_rows(task, size=source.size, seed=source.seed, params=source.params), *columns
-    if name not in registry.REGISTRY and sources.looks_like_file(name):
-        return sources.file_rows(name, columns[0] + columns[1]), *columns
-    if name in registry.REGISTRY or sources.looks_like_hub_id(name):
+    problem_columns: tuple[str, ...] = registry.PROBLEM_COLUMNS
+    gold_columns: tuple[str, ...] = registry.GOLD_COLUMNS
+    if name in registry.REGISTRY or (sources.looks_like_hub_id(name) and not sources.looks_like_file(name)):
         hub = registry.hub_source(name)
+        problem_columns, gold_columns = hub.problem_columns, hub.gold_columns
+    problem_columns = (source.problem_column,) if source.problem_column else problem_columns
+    gold_columns = (source.gold_column,) if source.gold_column else gold_columns
+    if source.is_generated:
+        task = name.removeprefix(registry.PROCEDURAL_PREFIX)
+        rows = procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
+    elif name not in registry.REGISTRY and sources.looks_like_file(name):
+        rows = sources.file_rows(name, problem_columns + gold_columns if source.reward_name == "math" else ())
+    elif name in registry.REGISTRY or sources.looks_like_hub_id(name):
         rows = hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
-        return rows, hub.problem_columns, hub.gold_columns
-    names = [*sorted(registry.REGISTRY), f"{registry.PROCEDURAL_PREFIX}<task>"]
-    raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))
+    else:
+        names = [*sorted(registry.REGISTRY), f"{registry.PROCEDURAL_PREFIX}<task>"]
+        raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))
+    return rows, problem_columns, gold_columns
 
 
 @dataclass(slots=True)
@@ -125,10 +133,10 @@ class _Candidate:
     rows: int = 0
     conflicting: bool = False
 
-    def add(self, gold: str, place: str) -> None:
-        """Add one row."""
+    def add(self, gold: str, place: str, math: bool) -> None:
+        """Add one row. Different golds contradict each other where the verifier compares with them (`math`)."""
         self.rows += 1
-        if gold not in self.golds:
+        if math and gold not in self.golds:
             self.golds[gold] = place
             self.conflicting |= gold != self.first.gold and not _is_same_answer(gold, self.first.gold)
 
@@ -136,10 +144,3 @@ class _Candidate:
 def _is_same_answer(gold: str, other: str) -> bool:
     """Return True if two golds are one answer (025 and 25, 1/2 and 0.5), decided without the math engine."""
     return not (unreadable(gold) or unreadable(other)) and compare(normalise(gold), normalise(other)) is True
-
-
-def self_check(problem_set: ProblemSet, verifier: Verifier) -> list[Problem]:
-    """Return the problems whose boxed gold is not judged correct against itself: no policy could solve them."""
-    judgements = verifier.judge_many([(f"\\boxed{{{problem.gold}}}", problem.gold, True) for problem in problem_set])
-    pairs = zip(problem_set, judgements, strict=True)
-    return [problem for problem, judgement in pairs if judgement.verdict is not Verdict.correct]

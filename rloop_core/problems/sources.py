@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,20 +143,52 @@ def problem_and_gold(
     Raises:
         ValueError: The row is not an object, or lacks a problem or a usable gold; the message says which.
     """
+    fields, problem = _fields_and_problem(row, problem_columns)
+    gold = _gold(fields, gold_columns)
+    _check("gold answer", gold)
+    return problem, gold
+
+
+def problem_and_columns(
+    row: object, problem_columns: Sequence[str], gold_columns: Sequence[str]
+) -> tuple[str, str, str]:
+    """Return a row's problem, its gold for a reward other than the verifier, and its other columns as a JSON object.
+
+    The gold is the first gold column's text, or its value as JSON; empty without one, for rewards that need none.
+
+    Raises:
+        ValueError: The row is not an object, has no problem, or a value that is too long; the message says which.
+    """
+    fields, problem = _fields_and_problem(row, problem_columns)
+    found = [value for column in gold_columns if (value := _field(fields, column)) is not None]
+    gold = found[0] if found and isinstance(found[0], str) else json.dumps(found[0]) if found else ""
+    used = {*problem_columns, *gold_columns}
+    others = {name: value for name, value in fields.items() if name not in used and value is not None}
+    columns = json.dumps(others, sort_keys=True, default=str) if others else ""
+    for name, text in (("gold answer", gold), ("row", columns)):
+        _check(name, text)
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(f"has a {name} of {len(text):,} characters, and {MOST_CHARACTERS:,} are the most")
+    return problem, gold, columns
+
+
+def _fields_and_problem(row: object, columns: Sequence[str]) -> tuple[dict[str, Any], str]:
     if isinstance(row, ValueError):
         raise row
     if not isinstance(row, dict):
         raise ValueError("is not an object with named fields")
-    problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
+    problem = next((text for column in columns if (text := _problem(_field(row, column)))), None)
     if problem is None:
-        raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
-    gold = _gold(row, gold_columns)
-    for name, text in (("problem", problem), ("gold answer", gold)):
-        try:
-            check_text(text)
-        except ValueError as error:
-            raise ValueError(f"has a {name} that {error}") from None
-    return problem, gold
+        raise ValueError(f"has no problem text in {', '.join(columns)}")
+    _check("problem", problem)
+    return row, problem
+
+
+def _check(name: str, text: str) -> None:
+    try:
+        check_text(text)
+    except ValueError as error:
+        raise ValueError(f"has a {name} that {error}") from None
 
 
 def _field(row: dict[str, Any], column: str) -> Any:

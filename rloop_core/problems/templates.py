@@ -4,15 +4,15 @@
 |---|---|
 | `boxed` | the problem, then "Please reason step by step, and put your final answer within \\boxed{}." (Qwen's) |
 | `answer-line` | the problem between DAPO's two instructions, which ask for a last line `Answer: $Answer` |
-| `chat` | the `boxed` prompt as one user message in the tokenizer's own chat format, ready for the assistant's turn |
+| `chat` | the `boxed` prompt in the tokenizer's own chat format, ready for the assistant's turn |
 | `plain` | the problem and one newline, nothing else; for base policies trained on such text |
 
-Today is 26 July 2024 in a chat format that names the date.
+Any other text with `{problem}` in it is a template too. Today is 26 July 2024 in a chat format that names the date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
@@ -39,31 +39,36 @@ _CLOCK = (
 """Takes the place of the clock in chat formats, so that all stages of a run, and a resumed one, have equal prompts."""
 
 
-def _chat(problem: str, tokenizer: Any) -> str:
-    if getattr(tokenizer, "chat_template", None) is None:
-        what = "the chat template needs a tokenizer that has a chat format, and this one has none"
-        fix = "use template boxed, answer-line or plain, or an instruction-tuned model"
-        raise ProblemsError(what, field="template", fix=fix)
-    messages = [{"role": "user", "content": f"{problem}\n{_BOXED}"}]
-    form = tokenizer.get_chat_template()
-    form = _CLOCK + form if "strftime_now" in form else form
-    return str(tokenizer.apply_chat_template(messages, chat_template=form, tokenize=False, add_generation_prompt=True))
-
-
-_TEMPLATES: dict[str, Callable[[str, Any], str]] = {
-    "boxed": lambda problem, tokenizer: f"{problem}\n{_BOXED}\n",
-    "answer-line": lambda problem, tokenizer: f"{DAPO_BEFORE}\n\n{problem}\n\n{DAPO_AFTER}\n",
-    "chat": _chat,
-    "plain": lambda problem, tokenizer: f"{problem}\n",
+TEMPLATES = {
+    "boxed": f"{{problem}}\n{_BOXED}\n",
+    "answer-line": f"{DAPO_BEFORE}\n\n{{problem}}\n\n{DAPO_AFTER}\n",
+    "chat": f"{{problem}}\n{_BOXED}",
+    "plain": "{problem}\n",
 }
-TEMPLATES = tuple(_TEMPLATES)
-"""Names of the templates."""
+"""The templates by name; `{problem}` stands for the problem's text."""
 
 
-def render(problem: str, template: str, tokenizer: Any = None) -> str:
-    """Make the prompt of a problem. Only `chat` uses the tokenizer.
+def fill(template: str, problem: str) -> str:
+    """Return the text of a problem in a template: a name, or a text with `{problem}`."""
+    return TEMPLATES.get(template, template).replace("{problem}", problem)
+
+
+def in_chat_format(messages: list[dict[str, str]], tokenizer: Any, arguments: Mapping[str, Any]) -> str:
+    """Return messages in a tokenizer's own chat format, ready for the assistant's turn.
+
+    Args:
+        messages: Turns, with `role` and `content`.
+        tokenizer: Of transformers.
+        arguments: Of its chat template, such as Qwen3's `enable_thinking`.
 
     Raises:
-        ProblemsError: `chat` with a tokenizer that has no chat format.
+        ProblemsError: The tokenizer has no chat format.
     """
-    return _TEMPLATES[template](problem, tokenizer)
+    if getattr(tokenizer, "chat_template", None) is None:
+        what = "the tokenizer has no chat format"
+        fix = "set prompt.chat to false with template boxed, answer-line or plain, or choose an instruction-tuned model"
+        raise ProblemsError(what, field="prompt.chat", fix=fix)
+    form = tokenizer.get_chat_template()
+    form = _CLOCK + form if "strftime_now" in form else form
+    wanted = {**arguments, "chat_template": form, "tokenize": False, "add_generation_prompt": True}
+    return str(tokenizer.apply_chat_template(messages, **wanted))

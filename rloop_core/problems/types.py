@@ -65,6 +65,8 @@ class Problem:
     """The gold answer as text, with leading zeros and LaTeX."""
     source: str
     """Name of the problem set it came from."""
+    columns: str = ""
+    """The row's other columns as a JSON object, for rewards that read them; empty for the verifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,11 @@ class ProblemSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over ids and golds in order, for fingerprints."""
+        """SHA-256 over ids, golds and other columns in order, for fingerprints."""
         digest = hashlib.sha256()
         for problem in self.problems:
-            digest.update(f"{problem.id}\x1f{problem.gold}\x1e".encode("utf-8", errors="replace"))
+            columns = f"\x1f{problem.columns}" if problem.columns else ""
+            digest.update(f"{problem.id}\x1f{problem.gold}{columns}\x1e".encode("utf-8", errors="replace"))
         return digest.hexdigest()
 
     def without(self, ids: Set[str]) -> ProblemSet:

@@ -42,11 +42,11 @@ class Completion:
     sample: int
     """Index among the problem's samples."""
     token_ids: list[int]
-    """Sampled ids, including the ending eos."""
+    """Sampled ids, including the ending eos or stop text."""
     text: str
     """Decoded without special tokens."""
     finished: bool
-    """Whether it ends with an eos token."""
+    """Whether it ends with an eos token or a stop text."""
     logprob_sum: float
     """Sum of its tokens' log-probabilities in nats, after temperature and nucleus."""
 
@@ -86,10 +86,16 @@ def make_completions(
     samples: Sequence[tuple[list[int], float]],
     tokenizer: PreTrainedTokenizerBase,
     eos: Collection[int],
+    stop: Sequence[str] = (),
 ) -> list[Completion]:
     """Build the completions of one batch of `plan_batches`, from token ids and summed log-probability of each pair."""
     texts = tokenizer.batch_decode([ids for ids, _ in samples], skip_special_tokens=True)
     return [
-        Completion(problems[index], sample, ids, text, bool(ids) and ids[-1] in eos, logprob_sum)
+        Completion(problems[index], sample, ids, text, is_finished(ids, text, eos, stop), logprob_sum)
         for (index, sample), (ids, logprob_sum), text in zip(pairs, samples, texts, strict=True)
     ]
+
+
+def is_finished(ids: Sequence[int], text: str, eos: Collection[int], stop: Sequence[str]) -> bool:
+    """Return True if a completion ended by itself: with an eos token or a stop text."""
+    return bool(ids) and (ids[-1] in eos or any(each in text for each in stop))

@@ -14,10 +14,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rloop_core.config import PromptConfig
+from rloop_core.config import Config, PromptConfig
 from rloop_core.errors import ConfigError, ProblemsError, RLoopError, is_out_of_memory
 from rloop_core.printable import printable_line
-from rloop_core.problems import Problem, render
+from rloop_core.problems import Problem, fill
+from rloop_core.problems.templates import in_chat_format
 from rloop_core.rollout.policy import vocabulary_size
 from rloop_core.runtime.lifetime import die_with_parent
 
@@ -42,22 +43,38 @@ class EncodedProblem:
     prompt_ids: tuple[int, ...]
     """The rendered prompt's token ids, including special tokens."""
     gold: str
+    problem: str = ""
+    """The problem's text, without a template."""
+    source: str = ""
+    """Label of its set."""
+    columns: str = ""
+    """The other columns of its row; see `Problem.columns`."""
 
 
 def encode_problems(
-    problem_set: Iterable[Problem], prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase
+    problem_set: Iterable[Problem], config: Config, tokenizer: PreTrainedTokenizerBase
 ) -> list[EncodedProblem]:
-    """Render and tokenize problems, in order.
+    """Render and tokenize problems, in order, each with the prompts of its set.
 
     Raises:
         ConfigError: The tokenizer or its chat template fails.
         ProblemsError: A prompt is longer than `prompt.max_tokens`; prompts are never truncated.
     """
     problems = list(problem_set)
+    prompts = {source.label: config.prompt_of(source) for source in config.every_source}
+    encoded: dict[int, EncodedProblem] = {}
+    for label in dict.fromkeys(problem.source for problem in problems):
+        places = [place for place, problem in enumerate(problems) if problem.source == label]
+        some = _encoded([problems[place] for place in places], prompts.get(label, config.prompt), tokenizer)
+        encoded |= zip(places, some, strict=True)
+    return [encoded[place] for place in range(len(problems))]
+
+
+def _encoded(problems: list[Problem], prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase) -> list[EncodedProblem]:
     try:
-        texts = [render(problem.problem, prompt.template, tokenizer) for problem in problems]
+        texts = [render(problem.problem, prompt, tokenizer) for problem in problems]
         # A chat template writes special tokens into the text; adding them again would double the first.
-        chat = prompt.template == "chat"
+        chat = prompt.in_chat_format
         rows: Any = tokenizer(texts, add_special_tokens=not chat, return_special_tokens_mask=True)
         ids = rows["input_ids"] if chat else list(map(_without_end, rows["input_ids"], rows["special_tokens_mask"]))
         empty = bool(ids) and not tokenizer.decode(ids[0], skip_special_tokens=True).strip()
@@ -65,7 +82,7 @@ def encode_problems(
         if isinstance(error, RLoopError) or is_out_of_memory(error):
             raise
         message = f"the tokenizer or its chat template fails on a problem: {type(error).__name__}: {str(error)[:200]}"
-        raise ConfigError(message, field="policy.path", fix="correct it, or choose another prompt.template") from error
+        raise ConfigError(message, field="policy.path", fix="correct it, or another prompt.template") from error
     if empty:
         message = f"the tokenizer makes nothing of a prompt: {texts[0][:60]!r}"
         raise ConfigError(message, field="policy.path", fix="save the tokenizer's files with the model")
@@ -79,9 +96,38 @@ def encode_problems(
             fix=f"raise it to {length}, or leave those problems out",
         )
     return [
-        EncodedProblem(problem.id, text, tuple(row), problem.gold)
+        EncodedProblem(problem.id, text, tuple(row), problem.gold, problem.problem, problem.source, problem.columns)
         for problem, text, row in zip(problems, texts, ids, strict=True)
     ]
+
+
+def render(problem: str, prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
+    """Return the whole prompt of a problem's text: system message, examples and problem. Chat formats need a tokenizer.
+
+    Raises:
+        ProblemsError: `prompt.chat` with a tokenizer that has no chat format.
+    """
+    turns = [(fill(prompt.template, each.problem), each.completion) for each in prompt.examples]
+    asked = fill(prompt.template, problem)
+    if not prompt.in_chat_format:
+        parts = [prompt.system] if prompt.system else []
+        return "\n\n".join([*parts, *(question + answer for question, answer in turns), asked])
+    messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    for question, answer in (*turns, (asked, "")):
+        messages += [{"role": "user", "content": question.removesuffix("\n")}, {"role": "assistant", "content": answer}]
+    return in_chat_format(messages[:-1], tokenizer, prompt.chat_arguments)
+
+
+def turn_end(prompt: PromptConfig, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Return the token with which the tokenizer's chat format ends the assistant's turn; None without one."""
+    if not prompt.in_chat_format:
+        return None
+    said = "7"
+    turns = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False, **prompt.chat_arguments))
+    ids = tokenizer(text.rpartition(said)[2], add_special_tokens=False)["input_ids"]
+    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    return next((token for token in ids if token in special), None)
 
 
 def _without_end(ids: list[int], is_added: list[int]) -> list[int]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.problems import Problem
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
-from rloop_core.verifier import Judgement, Verdict, Verifier
+from rloop_core.verifier import Judgement
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,23 +64,12 @@ def record_samples(
         StageError: The engine left out a batch.
     """
     shards: list[list[Path]] = []
-    with make_verifier(config) as verifier:
+    with Judges(config) as judges:
         for policy, group in groupby(samplings, key=lambda sampling: sampling.policy):
-            with RecordingSampler(config, policy, device, run, iteration, verifier) as sampler:
+            with RecordingSampler(config, policy, device, run, iteration, judges) as sampler:
                 for sampling in group:
                     shards.append(sampler.record(sampling, partial(on_batch, len(shards)), share))
     return shards
-
-
-def make_verifier(config: Config) -> Verifier:
-    """Return a verifier with a run's policies and the settings of its placement; a context manager."""
-    placement = config.placement
-    return Verifier(
-        workers=placement.verifier_workers,
-        timeout=placement.verifier_timeout_seconds,
-        memory_mb=placement.verifier_memory_mb,
-        policies=config.verifier,
-    )
 
 
 def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrainedTokenizerBase) -> RolloutEngine:
@@ -95,7 +85,7 @@ def make_engine(config: Config, policy: Path, device: str, tokenizer: PreTrained
     from rloop_core.rollout.sampler import TransformersSampler
 
     model = load_model(policy, dtype=config.policy.dtype, device=device)
-    return TransformersSampler(model, tokenizer)
+    return TransformersSampler(model, tokenizer, config.prompt.stop)
 
 
 class RecordingSampler:
@@ -104,11 +94,11 @@ class RecordingSampler:
     The engine starts with the first batch that is missing, and ends with the block.
     """
 
-    def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, verifier: Verifier) -> None:
+    def __init__(self, config: Config, policy: Path, device: str, run: str, iteration: int, judges: Judges) -> None:
         self.tokenizer = load_tokenizer(policy)
         self._config, self._policy, self._device = config, policy, device
         self._started: RolloutEngine | None = None
-        self._verifier = verifier
+        self._judges = judges
         self._fixed = {"run": run, "iteration": iteration, "attempt": 0}
 
     def __enter__(self) -> Self:
@@ -124,7 +114,7 @@ class RecordingSampler:
         from rloop_core.trajectories.shards import ShardName, is_whole, write_shard  # it loads pyarrow
 
         folder, step, settings = sampling.folder, sampling.step, sampling.settings
-        problems = encode_problems(sampling.problems, self._config.prompt, self.tokenizer)
+        problems = encode_problems(sampling.problems, self._config, self.tokenizer)
         ranks = [sampling.first_rank + number for number in range(len(plan_batches(problems, settings)))]
         paths = [folder / ShardName(step, rank, 0).format() for rank in ranks]
         assigned = own_batches(len(paths), share)
@@ -134,8 +124,8 @@ class RecordingSampler:
             on_batch(done, len(assigned))
         for number, completions in self._engine().sample(problems, settings, missing) if missing else ():
             fixed = {**self._fixed, "step": step, "rank": ranks[number]}
-            answers = [(each.text, each.problem.gold, each.finished) for each in completions]
-            pairs = zip(completions, self._verifier.judge_many(answers), strict=True)
+            answers = [(each.problem, each.text, each.finished) for each in completions]
+            pairs = zip(completions, self._judges.judge_many(answers), strict=True)
             rows = [{**fixed, **_row(completion, judgement, sampling.label)} for completion, judgement in pairs]
             write_shard(folder, step, ranks[number], 0, rows)
             done += 1
@@ -183,7 +173,7 @@ def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, 
         group_id=f"{label}-{completion.problem.problem_id}",
         sample=completion.sample,
         policy_step=0,
-        reward=1.0 if judgement.verdict == Verdict.correct else 0.0,
+        reward=judgement.reward,
         finished=completion.finished,
         kept=False,
         logprob_sum=completion.logprob_sum,

@@ -6,6 +6,7 @@ together they make it several times faster than calling `generate` on each probl
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from inspect import signature
@@ -36,8 +37,9 @@ class TransformersSampler:
         ConfigError: The policy has no key-value cache.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str] = ()) -> None:
         _check_cache(model)
+        self._stop = tuple(stop)
         self._model = model.eval()
         self._tokenizer = tokenizer
         self._eos = eos_token_ids(model, tokenizer)
@@ -55,7 +57,7 @@ class TransformersSampler:
             torch.manual_seed(batch_seed(settings, number))
             with torch.no_grad():
                 samples = self._generate(prompts, settings)
-            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos)
+            yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, self._stop)
 
     def close(self) -> None:
         """Do nothing: this engine starts no process."""
@@ -63,7 +65,7 @@ class TransformersSampler:
     def sample_ids(self, prompts: Sequence[Sequence[int]], settings: SamplingSettings) -> list[list[int]]:
         """Sample one completion per prompt from torch's global random state, at most `settings.batch` at a time.
 
-        Prompts and completions are token ids; a completion ends with its first eos.
+        Prompts and completions are token ids; a completion ends with its first eos or stop text.
         """
         import torch
 
@@ -97,7 +99,7 @@ class TransformersSampler:
                 synced_gpus=False,  # ranks call it unequally often; under ZeRO-3 the weights are whole here
             )
             rows = [self._cut(row) for row in ids[:, width:].tolist()]
-            ended = [row[-1] in self._eos or len(row) >= settings.max_tokens for row in rows]
+            ended = [row[-1] in self._eos or len(row) >= settings.max_tokens or self._stops(row) for row in rows]
             for prompt, row, chunk in zip(prompt_of_row, rows, recorder.take(ids), strict=True):
                 completions[prompt] = row
                 logprobs[prompt] += chunk[: len(row) - len(logprobs[prompt])]
@@ -147,9 +149,16 @@ class TransformersSampler:
         )
 
     def _cut(self, row: list[int]) -> list[int]:
-        """Return the row up to and including its first eos."""
+        """Return the row up to and including its first eos, or the token that completes its first stop text."""
         end = next((index for index, token in enumerate(row) if token in self._eos), len(row))
-        return row[: end + 1]
+        row = row[: end + 1]
+        if not self._stops(row):
+            return row
+        return row[: bisect_left(range(len(row)), True, key=lambda count: self._stops(row[:count]))]
+
+    def _stops(self, row: list[int]) -> bool:
+        text = self._tokenizer.decode(row, skip_special_tokens=True) if self._stop else ""
+        return any(each in text for each in self._stop)
 
 
 class LogProbRecorder:

@@ -54,6 +54,7 @@ class VllmEngine:
         _set_environment(config, device)
         self._most_batches = _BATCHES_IN_FLIGHT * replicas
         self._tokenizer = tokenizer
+        self._stop = list(config.prompt.stop)
         self._eos = declared_eos_ids(policy, tokenizer)
         self._requests = 0
         self._llm: Any = None
@@ -85,7 +86,8 @@ class VllmEngine:
                     in_flight[self._in_loop(self._sample(prompts, settings, batch_seed(settings, number)))] = number
                 for done in wait(in_flight, return_when=FIRST_COMPLETED).done:
                     number = in_flight.pop(done)
-                    yield number, make_completions(problems, plan[number], done.result(), self._tokenizer, self._eos)
+                    samples, pairs = done.result(), plan[number]
+                    yield number, make_completions(problems, pairs, samples, self._tokenizer, self._eos, self._stop)
         finally:
             for future in in_flight:
                 future.cancel()
@@ -133,7 +135,9 @@ class VllmEngine:
             seed=seed,
             stop_token_ids=self._eos,
             logprobs=0,  # of the sampled token alone
-            detokenize=False,
+            stop=self._stop,
+            include_stop_str_in_output=True,
+            detokenize=bool(self._stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         self._requests += 1
@@ -178,7 +182,7 @@ def _arguments(config: Config, policy: Path, device: str, replicas: int) -> dict
     }
     return {
         "model": str(policy),
-        "skip_tokenizer_init": True,  # prompts and completions are token ids
+        "skip_tokenizer_init": not config.prompt.stop,  # prompts and completions are token ids
         "load_format": "safetensors",
         "dtype": config.policy.dtype,
         "seed": 0,  # each sequence has its own

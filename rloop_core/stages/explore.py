@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rloop_core.config import Config
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import engine_name
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import encode_problems
-from rloop_core.rollout.recording import make_verifier
 from rloop_core.rollout.vllm_server import asks_server
 from rloop_core.runtime import events
 from rloop_core.stages.context import StageContext
@@ -25,9 +25,9 @@ def run(context: StageContext) -> StageOutcome:
     config = context.config
     job = context.training_job()
     tokenizer = load_tokenizer(job.policy)
-    problems = encode_problems(context.problems("problems"), config.prompt, tokenizer)
+    problems = encode_problems(context.problems("problems"), config, tokenizer)
 
-    with make_verifier(config) as verifier, context.tracked() as track:
+    with Judges(config) as judges, context.tracked() as track:
 
         def on_step(row: dict[str, Any]) -> None:
             context.on_progress(row["step"], config.explore.steps, row)
@@ -35,7 +35,7 @@ def run(context: StageContext) -> StageOutcome:
             if alarm := drift_alarm(row, config.placement.vllm.drift_alarm):
                 context.on_event(events.note(alarm))
 
-        explore(job, problems, verifier, on_step, events.as_notes(context.on_event))
+        explore(job, problems, judges, on_step, events.as_notes(context.on_event))
     if context.rank:
         return StageOutcome({}, {})
     counts = write_artifact(job, context.out)
@@ -68,7 +68,7 @@ def _sources(config: Config, iteration: int) -> list[Source]:
 
 def _identity(config: Config) -> dict[str, Any]:
     lora = config.lora.identity_of("explore")
-    return {**sampling_identity(config), "explore": config.explore.identity(), **lora}
+    return {**sampling_identity(config, config.problems), "explore": config.explore.identity(), **lora}
 
 
 def _result(metrics: Mapping[str, Any]) -> str:

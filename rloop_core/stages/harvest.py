@@ -83,7 +83,7 @@ def _identity(config: Config) -> dict[str, Any]:
     if not _samples(config):
         return identity
     sampling = {"temperature": config.explore.temperature, "tokens": config.explore.max_completion_tokens}
-    return {**identity, **sampling_identity(config), "sampling": sampling}
+    return {**identity, **sampling_identity(config, config.problems), "sampling": sampling}
 
 
 HARVEST = Stage(

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
 from rloop_core.config import Config, check_context
 from rloop_core.errors import ConfigError, ProblemsError
-from rloop_core.problems import ProblemSet, self_check
+from rloop_core.printable import printable_line
+from rloop_core.problems import ProblemSet
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
     check_weights,
     context_tokens,
+    declared_eos_ids,
     load_model,
     load_tokenizer,
     resolve_policy,
 )
-from rloop_core.rollout.prompts import check_vocabulary, encode_problems, within_limits
-from rloop_core.rollout.recording import make_verifier
+from rloop_core.rollout.prompts import check_vocabulary, encode_problems, turn_end, within_limits
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import asks_server, check_server
 from rloop_core.runtime.events import as_notes
@@ -31,6 +32,8 @@ from rloop_core.trackers import check_trackers
 from rloop_core.training.adapters import check_adapters
 
 _TOLERATED_GOLDS = 0.2
+_SHOWN = 600
+"""Characters of a prompt that are shown."""
 
 
 def check_light(config: Config, store: Store, inputs: Inputs) -> tuple[InputRef, ...]:
@@ -110,11 +113,13 @@ def run(context: StageContext) -> StageOutcome:
             replicas_of(config, context.device)
     sets = {role: context.problems(role) for role in context.roles("problems")}
     every = (problem for problems in sets.values() for problem in problems)
-    within_limits(every, lambda: _check_prompts(config, policy, sets.values(), context.work / "tokenizer"))
+    saved = context.work / "tokenizer"
+    for line in within_limits(every, lambda: _check_prompts(config, policy, [*sets.values()], saved)):
+        note(line)
     counts: dict[str, int] = {}
-    with make_verifier(config) as verifier:
+    with Judges(config) as judges:
         for role, problems in sets.items():
-            refused = self_check(problems, verifier)
+            refused = judges.refused_golds(problems)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
                 raise ProblemsError(
                     f"{len(refused)} of {len(problems)} golds do not verify against themselves, first "
@@ -135,8 +140,11 @@ def run(context: StageContext) -> StageOutcome:
     return StageOutcome(counts, {})
 
 
-def _check_prompts(config: Config, policy: Path, sets: Iterable[ProblemSet], saved: Path) -> None:
-    """Tokenize all prompts; refuse a tokenizer that gives others after it was `saved`, as later stages load it."""
+def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: Path) -> list[str]:
+    """Tokenize all prompts; refuse a tokenizer that gives others after it was `saved`, as later stages load it.
+
+    Returns notes for the user: a prompt as the policy sees it, and a warning if its turns do not end with an eos.
+    """
     tokenizer = load_tokenizer(policy)
     if "transformers" in (config.explore.engine, config.placement.engine):
         without_weights = load_model(policy, dtype=config.policy.dtype, device="meta")
@@ -144,9 +152,18 @@ def _check_prompts(config: Config, policy: Path, sets: Iterable[ProblemSet], sav
     tokenizer.save_pretrained(saved)
     again = load_tokenizer(saved)
     for problems in sets:
-        encoded = encode_problems(problems, config.prompt, tokenizer)
+        encoded = encode_problems(problems, config, tokenizer)
         check_vocabulary(policy, tokenizer, encoded)
-        if encode_problems(islice(problems, 50), config.prompt, again) != encoded[:50]:
+        if encode_problems(islice(problems, 50), config, again) != encoded[:50]:
             what = "the tokenizer gives other prompts after it is saved and loaded"
             fix = "save it with this transformers, and take what is random out of its chat template"
             raise ConfigError(what, field="policy.path", fix=fix)
+    shown = encode_problems(islice(sets[0], 1), config, tokenizer)[0].prompt
+    notes = [f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}"]
+    prompts = {config.prompt_of(source).model_dump_json(): config.prompt_of(source) for source in config.every_source}
+    ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *declared_eos_ids(policy, tokenizer)}
+    for end in ends:
+        name = printable_line(str(tokenizer.convert_ids_to_tokens(end)), 40)
+        fix = f"add {end} to eos_token_id in the model's generation_config.json, or set prompt.stop to [{name!r}]"
+        notes.append(f"the chat format ends a turn with {name}, which is no eos token of the model: {fix}")
+    return notes

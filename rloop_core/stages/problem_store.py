@@ -84,7 +84,10 @@ def _find_set(store: Store, key: str, digest: str | None = None) -> ProblemSet |
 
 def dump_problems(problem_set: ProblemSet) -> bytes:
     """Return the content of the file that `read_problems` reads."""
-    rows = [[problem.id, problem.problem, problem.gold, problem.source] for problem in problem_set]
+    rows = [
+        [problem.id, problem.problem, problem.gold, problem.source, *([problem.columns] if problem.columns else [])]
+        for problem in problem_set
+    ]
     content = {
         "name": problem_set.name,
         "digest": problem_set.digest,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from rloop_core.config import Config
+from rloop_core.config import Config, ProblemSource
+from rloop_core.rewards.judges import rewards_identity
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 
@@ -60,10 +61,13 @@ def model_identity(config: Config) -> dict[str, Any]:
     return {"policy": policy, "seed": config.seed}
 
 
-def sampling_identity(config: Config) -> dict[str, Any]:
-    """Return the identity of a stage that samples completions and judges them."""
+def sampling_identity(config: Config, *sources: ProblemSource) -> dict[str, Any]:
+    """Return the identity of a stage that samples completions to problems of these sets and judges them."""
+    prompts = {each.label: each.prompt.identity() for each in sources if each.prompt}
     return {
         **model_identity(config),
         "prompt": config.prompt.identity(),
+        **({"prompts": prompts} if prompts else {}),
         "verifier": config.verifier.model_dump(mode="json"),
+        **rewards_identity(sources),
     }

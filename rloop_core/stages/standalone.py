@@ -15,6 +15,7 @@ from rloop_core.errors import ConfigError
 from rloop_core.files import replace_text
 from rloop_core.json_text import parse_json
 from rloop_core.problems import load_problems
+from rloop_core.rewards.judges import rewards_identity
 from rloop_core.rollout.available import check_standalone, engine_name
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import context_tokens, load_tokenizer, policy_digest, resolve_policy
@@ -105,7 +106,7 @@ def evaluate(
 
     def longest_prompt() -> int:
         tokenizer = load_tokenizer(policy)
-        encoded = encode_problems(problems, config.prompt, tokenizer)
+        encoded = encode_problems(problems, config, tokenizer)
         check_vocabulary(policy, tokenizer, encoded)
         return max(len(problem.prompt_ids) for problem in encoded)
 
@@ -115,6 +116,7 @@ def evaluate(
         "problems": problems.digest,
         "verifier_version": VERIFIER_VERSION,
         **config.model_dump(mode="json", include=_DETERMINES),
+        **rewards_identity([config.problems]),
         "max_tokens": config.evaluation_tokens,
     }
     out = _prepare(out, identity, config)

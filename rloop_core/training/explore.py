@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rloop_core.errors import StageError
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop
 from rloop_core.rollout.policy import eos_token_ids, load_model, load_tokenizer, save_policy
 from rloop_core.rollout.prompts import EncodedProblem
@@ -15,7 +16,6 @@ from rloop_core.rollout.vllm_server import asks_server, check_server, keep_weigh
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
 from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.trajectories.shards import ShardName
-from rloop_core.verifier import Verifier
 
 if TYPE_CHECKING:
     from rloop_core.training.checkpoints import Checkpoint
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def explore(
     job: TrainingJob,
     problems: Sequence[EncodedProblem],
-    verifier: Verifier,
+    judges: Judges,
     on_step: Callable[[dict[str, Any]], None],
     on_note: Callable[[str], None] = lambda line: None,
 ) -> None:
@@ -44,7 +44,7 @@ def explore(
 
     checkpoint = last_checkpoint(job.work / "checkpoints", on_note, remove=job.rank == 0)
     _check_ranks(job, checkpoint)
-    trainer = make_trainer(job, problems, verifier, cursor=checkpoint.cursor if checkpoint else 0)
+    trainer = make_trainer(job, problems, judges, cursor=checkpoint.cursor if checkpoint else 0)
     settings = job.config.explore
     done = checkpoint.updates // settings.updates_per_step if checkpoint else 0
 
@@ -66,7 +66,7 @@ def explore(
 
 
 def make_trainer(
-    job: TrainingJob, problems: Sequence[EncodedProblem], verifier: Verifier, *, cursor: int = 0, record: bool = True
+    job: TrainingJob, problems: Sequence[EncodedProblem], judges: Judges, *, cursor: int = 0, record: bool = True
 ) -> DapoTrainer:
     """Make the trainer of a phase, from position `cursor` in the problem stream; benchmarks do not `record`."""
     from datasets import Dataset
@@ -83,7 +83,8 @@ def make_trainer(
         keep_weights_here(job.config)
     tokenizer = load_tokenizer(job.policy)
     model = load_model(job.policy, dtype=loading_dtype(job.config), device=job.device)
-    answer = AnswerReward(verifier, explore.reward_correct, explore.reward_wrong, eos_token_ids(model, tokenizer))
+    eos, stop = eos_token_ids(model, tokenizer), job.config.prompt.stop
+    answer = AnswerReward(judges, explore.reward_correct, explore.reward_wrong, eos, stop)
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))

@@ -47,14 +47,14 @@ def group_id(step: int, rank: int, round_index: int, group: int) -> str:
     return f"s{step:06d}-r{rank:02d}-b{round_index:02d}-g{group:04d}"
 
 
-def informative_groups(correct: Sequence[bool], group_size: int) -> list[int]:
-    """Return the indices of the groups with both correct and wrong rollouts.
+def informative_groups(scores: Sequence[float], group_size: int) -> list[int]:
+    """Return the indices of the groups whose rollouts differ in their scores: right and wrong ones, with the verifier.
 
-    Accuracy decides, not the shaped reward: an overlong punishment must not make a solved problem look informative.
-    `correct` has one outcome per rollout, group after group: shape (groups * group_size,).
+    R(tau) decides, not the shaped reward: an overlong punishment must not make a solved problem look informative.
+    `scores` has R of each rollout, group after group: shape (groups * group_size,).
     """
-    groups = [correct[start : start + group_size] for start in range(0, len(correct), group_size)]
-    return [index for index, group in enumerate(groups) if any(group) and not all(group)]
+    groups = [scores[start : start + group_size] for start in range(0, len(scores), group_size)]
+    return [index for index, group in enumerate(groups) if min(group) < max(group)]
 
 
 @dataclass

@@ -7,24 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rloop_core.rewards.judges import Judges
+from rloop_core.rollout.engine import is_finished
+from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.trajectories.shards import write_shard
-from rloop_core.verifier import Judgement, Verdict, Verifier
+from rloop_core.verifier import Judgement
 
 
 class AnswerReward:
-    """TRL reward function: `correct` or `wrong` according to the verifier's verdict (DAPO, equation 7).
+    """TRL reward function: from `wrong` to `correct`, by the reward of the problem's set (DAPO, equation 7).
 
     The judgements of the last call stay readable, for the record and for dynamic sampling.
     """
 
     __name__ = "answer"
 
-    def __init__(self, verifier: Verifier, correct: float, wrong: float, eos_token_ids: Sequence[int]) -> None:
-        self._verifier = verifier
-        self._scores = {True: correct, False: wrong}
+    def __init__(
+        self, judges: Judges, correct: float, wrong: float, eos_token_ids: Sequence[int], stop: Sequence[str] = ()
+    ) -> None:
+        self._judges = judges
+        self._correct, self._wrong = correct, wrong
         self._eos = frozenset(eos_token_ids)
+        self.stop = tuple(stop)
         self.judgements: list[Judgement] = []
         self.completions: list[str] = []
+        self.finished: list[bool] = []
+        """Whether each ended by itself."""
         self._seconds = 0.0
 
     def __call__(
@@ -32,25 +40,22 @@ class AnswerReward:
         prompts: list[str],
         completions: list[str],
         completion_ids: list[list[int]],
-        gold: list[str],
+        problem: list[EncodedProblem],
         **columns: Any,
     ) -> list[float]:
         """Return one score per rollout, in order."""
         self.completions = completions
         started = time.perf_counter()
-        finished = [self.is_finished(ids) for ids in completion_ids]
-        self.judgements = self._verifier.judge_many(list(zip(self.completions, gold, finished, strict=True)))
+        pairs = zip(completion_ids, completions, strict=True)
+        self.finished = [is_finished(ids, text, self._eos, self.stop) for ids, text in pairs]
+        self.judgements = self._judges.judge_many(list(zip(problem, completions, self.finished, strict=True)))
         self._seconds += time.perf_counter() - started
-        return [self._scores[judgement.verdict == Verdict.correct] for judgement in self.judgements]
+        return [self._wrong + (self._correct - self._wrong) * judgement.reward for judgement in self.judgements]
 
     def take_seconds(self) -> float:
         """Return the seconds spent judging since the last call."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
-
-    def is_finished(self, completion_ids: Sequence[int]) -> bool:
-        """Return True if a completion ends with an eos token."""
-        return bool(completion_ids) and completion_ids[-1] in self._eos
 
 
 class RolloutRecorder:

@@ -8,19 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rloop_core.config import Config, ExploreConfig, RFTConfig
+from rloop_core.config.objectives import trl_arguments
 from rloop_core.errors import StageError
 from rloop_core.rollout.available import uses_vllm
 
 if TYPE_CHECKING:
     from trl import GRPOConfig, SFTConfig
-
-
-OBJECTIVES: dict[str, tuple[dict[str, str], Literal["update", "rows", "tokens"]]] = {
-    "dapo": ({"loss_type": "dapo", "importance_sampling_level": "token"}, "update"),
-    "gspo": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, "rows"),
-}
-"""TRL's arguments of each `explore.objective`, and by what TRL divides a micro-batch's sum of losses: the tokens of the
-whole update, or the micro-batch's own rows or tokens, whose share in the update then weighs it."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +52,8 @@ def not_finite(what: str, config: Config, stage: Literal["explore", "rft"]) -> S
 def grpo_config(job: TrainingJob) -> GRPOConfig:
     """Return the GRPOConfig of one exploration phase; TRL keeps its resumable checkpoints in `work/checkpoints`.
 
-    A = (R - mean) / std per group, no KL term, r clipped to [1 - clip_low, 1 + clip_high]:
-
-    - dapo (DAPO, equations 8 to 12): J = (1 / sum|o_i|) sum_i sum_t min(r_it A_i, clip(r_it) A_i)
-    - gspo (GSPO, equation 5): J = (1 / N) sum_i min(s_i A_i, clip(s_i) A_i), s_i = exp(mean_t log r_it). N counts all
-      sequences of the update, also those that dynamic sampling left out of it.
+    Ratios are clipped to [1 - clip_low, 1 + clip_high]; `config.objectives` has the objectives. Those that weigh
+    sequences count all of the update, also those that dynamic sampling left out of it.
     """
     from trl import GRPOConfig
 
@@ -79,11 +69,9 @@ def grpo_config(job: TrainingJob) -> GRPOConfig:
         temperature=explore.temperature,
         top_p=1.0,
         top_k=0,
-        **OBJECTIVES[explore.objective][0],
-        beta=0.0,
-        epsilon=explore.clip_low,
-        epsilon_high=explore.clip_high,
-        scale_rewards="group",
+        **trl_arguments(explore.objective, explore.clip_low, explore.clip_high),
+        beta=explore.kl,
+        entropy_coef=explore.entropy_bonus,
         # of the answer's score and, if it is on, of the soft overlong punishment
         reward_weights=[1.0, explore.overlong.penalty] if explore.overlong.buffer_tokens else [1.0],
         lr_scheduler_type="constant_with_warmup",
@@ -137,8 +125,8 @@ def _shared(job: TrainingJob, stage: ExploreConfig | RFTConfig, folder: str) -> 
 def _vllm(config: Config) -> dict[str, Any]:
     """Return vLLM's arguments: a server's, or those of an engine on the trainer's GPUs that sleeps during updates.
 
-    Truncated importance sampling: w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weights each token's loss.
-    TRL's default weights by the ratio of whole sequences, which vanishes on long completions.
+    By default truncated importance sampling: w_t = min(pi_trainer(o_t) / pi_vllm(o_t), importance_cap) weights each
+    token's loss. TRL's default weights by the ratio of whole sequences, which vanishes on long completions.
     """
     placement = config.placement.vllm
     if placement.server:  # rank 0 alone talks to it
@@ -156,10 +144,12 @@ def _vllm(config: Config) -> dict[str, Any]:
             "generation_kwargs": {"detokenize": False},  # TRL takes the token ids
             "vllm_max_model_length": config.prompt.max_tokens + config.explore.max_completion_tokens,
         }
+    stop = {"stop": list(config.prompt.stop), "include_stop_str_in_output": True}
     return {
         **mode,
+        **({"generation_kwargs": stop} if config.prompt.stop else {}),
         "use_vllm": True,
         "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_mode": config.explore.importance_correction,
         "vllm_importance_sampling_clip_max": config.explore.importance_cap,
     }

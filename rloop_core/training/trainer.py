@@ -19,7 +19,9 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from rloop_core.config import ExploreConfig
+from rloop_core.config.objectives import divisor
 from rloop_core.errors import StageError
+from rloop_core.hooks import is_hook
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.rollout.recording import trajectory_row
@@ -27,9 +29,9 @@ from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.rollout.vllm_server import server_errors
 from rloop_core.training.adapters import keep_frozen_weights_in_sync
 from rloop_core.training.groups import GroupBatch, ProblemStream, group_id, informative_groups
+from rloop_core.training.losses import maxrl_advantages, own_loss
 from rloop_core.training.micro_batches import Batch, TokenMicroBatches, select_rows, split_alike, unpad
 from rloop_core.training.rollouts import AnswerReward, RolloutRecorder
-from rloop_core.training.settings import OBJECTIVES
 from rloop_core.verifier import Verdict
 
 _VLLM_SEQUENCES = 512
@@ -145,8 +147,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         inputs = [{"prompt": problem.prompt, "gold": problem.gold} for problem in mine for _ in range(size)]
         self._rollout_statistics = None
         output = super()._generate_and_score_completions(inputs)
-        correct = [judgement.verdict == Verdict.correct for judgement in self._answer_reward.judgements]
-        groups = informative_groups(correct, size) if self._sampling.enabled else list(range(len(mine)))
+        scores = [judgement.reward for judgement in self._answer_reward.judgements]
+        if self.explore.advantage == "maxrl":
+            output["advantages"] = maxrl_advantages(self._own_rewards(len(inputs)), self.explore)
+        groups = informative_groups(scores, size) if self._sampling.enabled else list(range(len(mine)))
         names = [group_id(step, rank, round_index, group) for group in range(len(mine))]
         batch.add(output, {names[group]: group for group in groups})
         return self._rows(names, mine, output)
@@ -158,8 +162,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         answer = self._answer_reward
         ids = _unpadded(output["completion_ids"], output["completion_mask"])
         log_probs, entropies = self._statistics_of(output["completion_mask"])
-        first = self.accelerator.process_index * len(ids)
-        rewards = self._last_rewards[first : first + len(ids)].tolist()
+        rewards = self._own_rewards(len(ids)).tolist()
         rows = []
         for index, judgement in enumerate(answer.judgements):
             group, sample = divmod(index, self.explore.group_size)
@@ -168,7 +171,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
                 "sample": sample,
                 "policy_step": self.state.global_step,
                 "reward": rewards[index],
-                "finished": answer.is_finished(ids[index]),
+                "finished": answer.finished[index],
                 "logprob_sum": log_probs[index],
                 "entropy_mean": entropies[index],
             }
@@ -186,7 +189,8 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as policy:
-            completions = TransformersSampler(policy, self._tokenizer).sample_ids(prompt_ids, self._sampling_settings)
+            sampler = TransformersSampler(policy, self._tokenizer, self._answer_reward.stop)
+            completions = sampler.sample_ids(prompt_ids, self._sampling_settings)
             policy.train()
         return completions, None
 
@@ -199,6 +203,19 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         rewards = super()._calculate_rewards(*args, **kwargs)
         self._last_rewards = (rewards * self.reward_weights.to(rewards.device)).sum(dim=1)
         return rewards  # type: ignore[no-any-return]
+
+    def _own_rewards(self, rows: int) -> torch.Tensor:
+        """Return the rewards of this rank's rows of the last round."""
+        first = self.accelerator.process_index * rows
+        rewards: torch.Tensor = self._last_rewards[first : first + rows]
+        return rewards
+
+    def _compute_loss(self, model: Any, inputs: Batch) -> torch.Tensor:
+        """Return TRL's loss, or that of a user's own objective."""
+        if is_hook(self.explore.objective):
+            return own_loss(self, model, inputs)
+        self.entropy_coef = inputs.pop("entropy_coef", torch.zeros(())).item()
+        return super()._compute_loss(model, inputs)  # type: ignore[no-any-return]
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return the loss of one update, with TRL's metrics averaged over its tokens, not over its micro-batches."""
@@ -222,8 +239,10 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         self._completion_tokens = self.accelerator.reduce(tokens, reduction="sum").clamp(min=1.0).tolist()
         all_tokens = sum(tokens.tolist()) or 1.0
         for rows, batch, own_tokens in zip(parts, batches, tokens.tolist(), strict=True):
-            shares = {"update": 1.0, "rows": len(rows) / len(lengths), "tokens": own_tokens / all_tokens}
-            yield batch, shares[OBJECTIVES[self.explore.objective][1]]
+            weight = 1.0 if divisor(self.explore.objective) == "update" else len(rows) / len(lengths)
+            # TRL adds the mean entropy of the micro-batch's tokens, whatever the objective divides by.
+            batch["entropy_coef"] = torch.tensor(self.explore.entropy_bonus * own_tokens / all_tokens / weight)
+            yield batch, weight
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -241,6 +260,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         """
         score = super()._get_per_token_logps_and_entropies
         scoring = not torch.is_grad_enabled()
+        compute_entropy |= scoring and not self._is_reference(model)
         parts: list[Any] = [range(len(input_ids))]
         if scoring:
             parts = split_alike(attention_mask.sum(dim=1).tolist(), self.micro_batch_tokens, self.accelerator)
@@ -250,15 +270,22 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
             part = unpad(input_ids[index], attention_mask[index], logits_to_keep)
             scores, entropy, auxiliary = score(
                 model, part.input_ids, part.attention_mask, part.kept,
-                compute_entropy=compute_entropy or scoring, **kwargs,
+                compute_entropy=compute_entropy, **kwargs,
             )  # fmt: skip
             log_probs.append(part.spread(scores, logits_to_keep))
-            entropies.append(part.spread(entropy, logits_to_keep))
+            if compute_entropy:
+                entropies.append(part.spread(entropy, logits_to_keep))
         order = torch.tensor([row for rows in parts for row in rows], device=input_ids.device).argsort()
-        result = torch.cat(log_probs)[order], torch.cat(entropies)[order], auxiliary
-        if scoring:
-            self._rollout_statistics = result[:2]
-        return result
+        scores, entropy = torch.cat(log_probs)[order], torch.cat(entropies)[order] if entropies else None
+        if scoring and entropy is not None:
+            self._rollout_statistics = scores, entropy
+        return scores, entropy, auxiliary
+
+    def _is_reference(self, model: Any) -> bool:
+        """Return True if a pass is that of theta_i for `explore.kl`: a second model, or one without its adapters."""
+        if not self.explore.kl:
+            return False
+        return model is self.ref_model or any(getattr(each, "_disable_adapters", False) for each in model.modules())
 
     def _statistics_of(self, mask: torch.Tensor) -> tuple[list[float | None], list[float | None]]:
         """Return log-probability sums and mean entropies of the last round in nats; None if TRL did not score it."""

@@ -40,6 +40,13 @@ class Judgement:
     """Number of boxes opened in the completion; nested boxes count as one."""
     reason: str | None = None
     """The cause of a timeout or error, or the limit or policy that makes the answer `wrong`; else None."""
+    score: float | None = None
+    """The value of a reward function; None where the verifier judged, and where there is none."""
+
+    @property
+    def reward(self) -> float:
+        """R(tau): the reward function's value; without one 1 for `correct`, else 0."""
+        return self.score if self.score is not None else float(self.verdict is Verdict.correct)
 
 
 class Outcome(NamedTuple):

@@ -50,6 +50,11 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
     ("evaluate", "samples"): [64],
     ("evaluate", "k"): [[1, 2]],
     ("evaluate", "sets"): [[{"source": "math500"}], []],
+    ("explore", "objective"): ["gspo", "cispo"],
+    ("prompt", "template"): ["plain", "Q: {problem}"],
+    ("prompt", "examples"): [[{"problem": "1 + 1", "completion": "2"}]],
+    ("prompt", "chat"): [True],
+    ("prompt", "chat_arguments"): [],
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.config import ProblemSource
-from rloop_core.problems import Problem, ProblemSet, contamination, load_problems, problem_id, render
+from rloop_core.problems import Problem, ProblemSet, contamination, fill, load_problems, problem_id
 from rloop_core.problems.contamination import EvaluationSet, Match, find_matches, words
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -162,7 +162,7 @@ def _changed(text: str, change: str, rng: random.Random) -> str:
         return " ".join(word for word in text.split(" ") if rng.random() > 0.05)
     if change == "told at greater length":
         return f"An old friend of mine once asked me this. {text} He did not know the answer himself."
-    return render(text.replace("$", " "), "answer-line")
+    return fill("answer-line", text.replace("$", " "))
 
 
 @pytest.mark.parametrize("name", ["aime24", pytest.param("gsm8k_test", marks=pytest.mark.long), "math500"])
@@ -220,7 +220,7 @@ def test_numbers_operators_and_brackets_tell_problems_apart_and_typography_and_r
 def test_no_template_changes_a_problems_words(template: str, text: str) -> None:
     told = f"In a garden {text} stand trees"  # so that the template does not complete a half-open formula
     if "$" not in text and "\\" not in text:
-        assert words(render(told, template)) == words(told)
+        assert words(fill(template, told)) == words(told)
     assert words(f"  {text} \t ") == words(text)
 
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rloop_core.config import ProblemSource
+from rloop_core.config import ProblemSource, make_config
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import ProblemSet, load_problems, problem_id, render, self_check
+from rloop_core.problems import ProblemSet, fill, load_problems, problem_id
+from rloop_core.rewards.judges import Judges
 from rloop_core.verifier import Verdict, Verifier
 
 
@@ -109,7 +110,7 @@ def test_problems_that_only_compatibility_forms_or_case_tell_apart_are_two(
 
 
 def test_dapos_instruction_around_a_problem_is_removed_and_what_only_resembles_it_stays(tmp_path: Path) -> None:
-    asked = render("What is 1+1?", "answer-line")
+    asked = fill("answer-line", "What is 1+1?")
     like = asked.replace("Remember", "Please remember")
     rows = [{"prompt": [{"role": "user", "content": text}], "answer": "2"} for text in (asked, like)]
     told: list[tuple[int, int | None]] = []
@@ -240,8 +241,9 @@ def test_a_list_of_golds_accepts_each_of_them(tmp_path: Path) -> None:
     texts = [[None if gold is None else str(gold).removesuffix(".0") for gold in golds] for golds, _ in LISTS]
     pq.write_table(pa.table({"problem": [row["problem"] for row in rows], "answer": texts}), tmp_path / "p.parquet")
     assert load_problems(at(str(tmp_path / "p.parquet"))).digest == loaded.digest
+    with Judges(make_config({"problems": {"source": loaded.name}})) as judges:
+        assert judges.refused_golds(loaded) == []
     with Verifier() as verifier:
-        assert self_check(loaded, verifier) == []
         for (golds, also), problem in zip(LISTS, loaded, strict=True):
             given = [str(gold).removeprefix("so it is #### ") for gold in golds if gold is not None]
             assert {verifier.judge(f"\\boxed{{{answer}}}", problem.gold).verdict for answer in (*given, also)} == {

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime, tzinfo
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from rloop_core.config import PromptConfig
+from rloop_core.config import Config, PromptConfig, make_config
 from rloop_core.errors import ProblemsError
-from rloop_core.problems import TEMPLATES, Problem, ProblemSet, problem_id, render, self_check
-from rloop_core.rollout.prompts import encode_problems
-from rloop_core.verifier import Verifier, judge
+from rloop_core.problems import Problem, ProblemSet, problem_id
+from rloop_core.rewards.judges import Judges
+from rloop_core.rollout.prompts import encode_problems, render, turn_end
+from rloop_core.verifier import judge
 
 
 def problems(*pairs: tuple[str, str]) -> ProblemSet:
     return ProblemSet("set", tuple(Problem(problem_id(text), text, gold, "set") for text, gold in pairs), {})
+
+
+def asked(**prompt: Any) -> Config:
+    return make_config({"problems": {"source": "set.jsonl"}, "prompt": prompt})
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:
@@ -27,30 +34,79 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
 
 
-def test_templates_hold_the_problem_and_ask_for_a_readable_answer() -> None:
-    problem = "What is {x} + \\frac{1}{2}?"
-    for template in ("boxed", "answer-line", "plain"):
-        assert problem in render(problem, template)
-        assert template in TEMPLATES
-    assert render(problem, "plain") == f"{problem}\n"
-    assert "\\boxed{}" in render(problem, "boxed")
-    assert "Answer: $Answer" in render(problem, "answer-line")
-    assert judge("steps\nAnswer: 7", "7").verdict == judge("steps \\boxed{7}", "7").verdict == "correct"
+BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
-def test_chat_uses_the_tokenizers_own_format() -> None:
+def chat_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = character_tokenizer()
-    with pytest.raises(ProblemsError, match=r"has none \(fix: "):
-        render("1+1?", "chat", tokenizer)
-    with pytest.raises(ProblemsError, match="has none"):
-        render("1+1?", "chat")
     tokenizer.chat_template = (
         "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}[end]{% endfor %}"
         "{% if add_generation_prompt %}[assistant]{% endif %}"
+        "{% if enable_thinking is false %}<think></think>{% endif %}"
     )
-    prompt = render("1+1?", "chat", tokenizer)
-    assert prompt.startswith("[user]1+1?\n")
-    assert prompt.endswith("\\boxed{}.[end][assistant]")
+    return tokenizer
+
+
+def test_templates_hold_the_problem_and_ask_for_a_readable_answer() -> None:
+    problem = "What is {x} + \\frac{1}{2}?"
+    for template in ("boxed", "answer-line", "plain", "Q: {problem}\nA:"):
+        assert problem in render(problem, PromptConfig(template=template))
+    assert render(problem, PromptConfig(template="plain")) == f"{problem}\n"
+    assert render(problem, PromptConfig(template="Q: {problem}\nA:")) == f"Q: {problem}\nA:"
+    assert "\\boxed{}" in render(problem, PromptConfig(template="boxed"))
+    assert "Answer: $Answer" in render(problem, PromptConfig(template="answer-line"))
+    assert judge("steps\nAnswer: 7", "7").verdict == judge("steps \\boxed{7}", "7").verdict == "correct"
+
+
+TOLD: dict[str, Any] = {"system": "Be brief.", "examples": ({"problem": "2+2?", "completion": "4"},)}
+
+
+def test_system_message_and_examples_come_before_the_problem() -> None:
+    prompt = PromptConfig(template="Q: {problem}\nA: ", **TOLD)
+    assert render("1+1?", prompt) == "Be brief.\n\nQ: 2+2?\nA: 4\n\nQ: 1+1?\nA: "
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ({"template": "chat"}, f"[user]1+1?\n{BOXED}[end][assistant]"),
+        ({"template": "boxed", "chat": True}, f"[user]1+1?\n{BOXED}[end][assistant]"),
+        ({"template": "{problem}", "chat": True}, "[user]1+1?[end][assistant]"),
+        (
+            {"template": "Q: {problem}", "chat": True, **TOLD},
+            "[system]Be brief.[end][user]Q: 2+2?[end][assistant]4[end][user]Q: 1+1?[end][assistant]",
+        ),
+        (
+            {"template": "plain", "chat": True, "chat_arguments": {"enable_thinking": False}},
+            "[user]1+1?[end][assistant]<think></think>",
+        ),
+    ],
+)
+def test_prompts_in_the_tokenizers_own_chat_format(prompt: dict[str, Any], expected: str) -> None:
+    assert render("1+1?", PromptConfig(**prompt), chat_tokenizer()) == expected
+
+
+def test_a_chat_format_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ProblemsError, match=r"has no chat format \(fix: "):
+        render("1+1?", PromptConfig(template="chat"), character_tokenizer())
+    with pytest.raises(ValidationError, match="is no template"):
+        PromptConfig(template="boxd")
+    with pytest.raises(ValidationError, match="in no chat format"):
+        PromptConfig(chat_arguments={"enable_thinking": False})
+
+
+def test_the_turn_end_of_a_chat_format_is_found_where_it_is_one_token() -> None:
+    tokenizer = chat_tokenizer()
+    chat = PromptConfig(template="chat")
+    assert turn_end(chat, tokenizer) is None, "five characters"
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[end]"]})
+    assert turn_end(chat, tokenizer) == tokenizer.convert_tokens_to_ids("[end]")
+    assert turn_end(PromptConfig(template="boxed"), tokenizer) is None
+
+
+def test_prompts_that_set_nothing_new_have_the_identity_of_release_0_1_0() -> None:
+    assert PromptConfig().identity() == {"template": "boxed", "max_tokens": 2048}
+    assert PromptConfig(stop=("\n",)).identity() == {"template": "boxed", "max_tokens": 2048, "stop": ["\n"]}
 
 
 @pytest.mark.parametrize(
@@ -64,10 +120,10 @@ def test_a_prompt_does_not_end_with_what_the_tokenizer_appends(added: str, expec
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"})
     ids = list(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=added, special_tokens=ids)
-    (plain,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="plain"), tokenizer)
+    (plain,) = encode_problems(problems(("1+1=", "2")), asked(template="plain"), tokenizer)
     assert "".join(tokenizer.convert_ids_to_tokens(plain.prompt_ids)) == expected.format("1+1=\n")
     tokenizer.chat_template = "{{ messages[0]['content'] }}</s>"
-    (chat,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="chat"), tokenizer)
+    (chat,) = encode_problems(problems(("1+1=", "2")), asked(template="chat"), tokenizer)
     assert tokenizer.convert_ids_to_tokens(chat.prompt_ids)[-1] == "</s>", "a chat format may separate turns so"
 
 
@@ -87,7 +143,7 @@ def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeyp
                 return datetime(2030, 1, day, tzinfo=tz)
 
         monkeypatch.setattr(chat_template_utils, "datetime", Clock)
-        (prompt,) = encode_problems(problems(("1+1=", "2")), PromptConfig(template="chat"), tokenizer)
+        (prompt,) = encode_problems(problems(("1+1=", "2")), asked(template="chat"), tokenizer)
         prompts.append(prompt)
     assert prompts[0] == prompts[1]
     assert prompts[0].prompt == "\n26 Jul 2024, July 26, 2024, 2024-07-26 00:00:00.000000"
@@ -97,5 +153,5 @@ def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeyp
 def test_self_check_names_golds_that_no_answer_could_match() -> None:
     fine = list(zip("abcdef", ("7", "025", "\\frac{1}{2}", "x^2+1", "\\{1,2\\}", "\\text{Tuesday}"), strict=True))
     bad = [("g", "\\frac{1}{2"), ("h", "x" * 3000), ("i", "}")]
-    with Verifier() as verifier:
-        assert [one.problem for one in self_check(problems(*fine, *bad), verifier)] == ["g", "h", "i"]
+    with Judges(make_config({"problems": {"source": "set.jsonl", "name": "set"}})) as judges:
+        assert [one.problem for one in judges.refused_golds(problems(*fine, *bad))] == ["g", "h", "i"]

@@ -9,16 +9,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rloop_core.config import Config, PolicyConfig, PromptConfig
+from rloop_core.config import Config, PolicyConfig
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem, load_problems
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout import recording
 from rloop_core.rollout.engine import RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_tokenizer, resolve_policy
 from rloop_core.rollout.prompts import encode_problems
 from rloop_core.rollout.recording import RecordingSampler, Sampling
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -26,16 +26,16 @@ pytestmark = pytest.mark.process
 SETTINGS = SamplingSettings(samples=3, temperature=1.0, top_p=1.0, max_tokens=40, batch=7, seed=5)
 
 
-def _sampler(verifier: Verifier) -> RecordingSampler:
-    return RecordingSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, verifier)
+def _sampler(judges: Judges) -> RecordingSampler:
+    return RecordingSampler(small_config(), bundled_policy_path(), "cpu", "run", 0, judges)
 
 
 def _sampling(folder: Path, settings: SamplingSettings = SETTINGS) -> Sampling:
     return Sampling(bundled_policy_path(), list(load_problems(small_config().problems))[:5], settings, folder, "t")
 
 
-def _record(verifier: Verifier, folder: Path, settings: SamplingSettings = SETTINGS) -> list[Path]:
-    return _sampler(verifier).record(_sampling(folder, settings), lambda *_: None)
+def _record(judges: Judges, folder: Path, settings: SamplingSettings = SETTINGS) -> list[Path]:
+    return _sampler(judges).record(_sampling(folder, settings), lambda *_: None)
 
 
 def _read(paths: list[Path]) -> list[dict[str, Any]]:
@@ -52,8 +52,8 @@ def test_batches_cover_every_sample_once_and_keep_like_lengths_together() -> Non
     assert {len(batch) for batch in batches[:-1]} == {7}
 
 
-def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, verifier: Verifier) -> None:
-    sampler = _sampler(verifier)
+def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, judges: Judges) -> None:
+    sampler = _sampler(judges)
     done: list[tuple[int, int]] = []
     paths = sampler.record(_sampling(tmp_path), lambda *progress: done.append(progress))
     rows = _read(paths)
@@ -69,12 +69,12 @@ def test_every_completion_is_recorded_with_ids_text_and_verdict(tmp_path: Path, 
             assert int(row["answer"]) == int(row["gold"])
 
 
-def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_path: Path, verifier: Verifier) -> None:
-    whole, partial = (_record(verifier, tmp_path / name) for name in "ab")
+def test_batches_that_are_already_there_are_kept_and_the_rest_is_the_same(tmp_path: Path, judges: Judges) -> None:
+    whole, partial = (_record(judges, tmp_path / name) for name in "ab")
     partial[1].unlink()
     partial[2].unlink()
     stamp = partial[0].stat().st_mtime_ns
-    again = _record(verifier, tmp_path / "b")
+    again = _record(judges, tmp_path / "b")
     assert partial[0].stat().st_mtime_ns == stamp
     assert _read(again) == _read(whole)
 
@@ -105,16 +105,17 @@ def test_samplings_of_one_policy_share_an_engine_and_a_share_has_its_own_batches
     assert [[path.exists() for path in each] for each in shards] == [[True, False, True]] * 2
 
 
-def test_other_seeds_give_other_samples(tmp_path: Path, verifier: Verifier) -> None:
-    first = _record(verifier, tmp_path / "a")
-    second = _record(verifier, tmp_path / "b", replace(SETTINGS, seed=6))
+def test_other_seeds_give_other_samples(tmp_path: Path, judges: Judges) -> None:
+    first = _record(judges, tmp_path / "a")
+    second = _record(judges, tmp_path / "b", replace(SETTINGS, seed=6))
     assert [row["completion"] for row in _read(first)] != [row["completion"] for row in _read(second)]
 
 
 def test_a_prompt_beyond_the_limit_names_the_problem_and_the_fix() -> None:
     problem = Problem(id="abc", problem="1 + " * 100 + "1 =", gold="101", source="t")
     with pytest.raises(ProblemsError, match=r"prompt.max_tokens: 1 of 1 prompts exceed 20 tokens.*abc.*raise it to"):
-        encode_problems([problem], PromptConfig(template="plain", max_tokens=20), load_tokenizer(bundled_policy_path()))
+        config = small_config(prompt={"template": "plain", "max_tokens": 20})
+        encode_problems([problem], config, load_tokenizer(bundled_policy_path()))
 
 
 @pytest.mark.parametrize(

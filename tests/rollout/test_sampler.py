@@ -179,3 +179,21 @@ def test_single_tokens_and_equal_budgets() -> None:
     lengths = [len(completion.token_ids) for completion in completions]
     assert len(lengths) == 5 and all(1 <= length <= 9 for length in lengths)
     assert all(completion.finished or len(completion.token_ids) == 9 for completion in completions)
+
+
+@pytest.mark.parametrize("stop", [("=",), ("never said", "1"), ("never said",)])
+def test_a_stop_text_ends_a_completion_behind_it(stop: tuple[str, ...]) -> None:
+    problems = encoded(small_config())[:6]
+    free = _sample(TransformersSampler(bundled(), TOKENIZER), problems)
+    stopped = _sample(TransformersSampler(bundled(), TOKENIZER, stop), problems)
+    assert len(free) == len(stopped)
+    met = 0
+    for one in stopped:
+        found = [text for text in stop if text in one.text]
+        met += bool(found)
+        assert one.finished == (bool(found) or one.token_ids[-1] == TOKENIZER.eos_token_id)
+        before = TOKENIZER.decode(one.token_ids[:-1], skip_special_tokens=True)
+        assert not any(text in before for text in stop), "it ends with the token that completes the text"
+    assert bool(met) == (stop != ("never said",))
+    if not met:
+        assert [one.token_ids for one in stopped] == [one.token_ids for one in free]

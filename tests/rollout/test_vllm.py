@@ -17,11 +17,11 @@ from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import load_problems
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import Completion, RolloutEngine, SamplingSettings, plan_batches
 from rloop_core.rollout.policy import load_model, load_tokenizer
 from rloop_core.rollout.recording import RecordingSampler, Sampling, make_engine
 from rloop_core.trajectories.schema import check_schema
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.processes import still_running
 from tests.wide_policy import widen
@@ -154,7 +154,7 @@ def test_two_engines_draw_what_one_draws(vllm: RolloutEngine, wide: Path) -> Non
 
 
 def test_one_of_two_replicas_killed_ends_all_and_what_was_drawn_stays(
-    wide: Path, tmp_path: Path, verifier: Verifier
+    wide: Path, tmp_path: Path, judges: Judges
 ) -> None:
     problems, sampled = list(load_problems(small_config().problems)), settings(batch=4, samples=4)
     config = config_of("vllm", generation_batch=4, engines=2)
@@ -162,7 +162,7 @@ def test_one_of_two_replicas_killed_ends_all_and_what_was_drawn_stays(
     struck: list[psutil.Process] = []
 
     def record(tell: Any, config: Config = config) -> list[Path]:
-        with RecordingSampler(config, wide, "cpu", "run", 0, verifier) as sampler:
+        with RecordingSampler(config, wide, "cpu", "run", 0, judges) as sampler:
             return sampler.record(Sampling(wide, problems, sampled, tmp_path, "t"), tell)
 
     def strike(done: int, total: int) -> None:

@@ -32,8 +32,8 @@ def used(folder: Path, template: str = "plain") -> None:
     find_shape(PolicyConfig(path=str(folder)))
     context_tokens(folder)
     tokenizer = load_tokenizer(folder)
-    prompt = small_config(prompt={"template": template, "max_tokens": 64}).prompt
-    encode_problems([Problem("1", "1+1", "2", "x")], prompt, tokenizer)
+    config = small_config(prompt={"template": template, "max_tokens": 64})
+    encode_problems([Problem("1", "1+1", "2", "x")], config, tokenizer)
     declared_eos_ids(folder, tokenizer)
     eos_token_ids(load_model(folder, dtype="float32", device="cpu"), tokenizer)
 

@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 
 from rloop_core.errors import ConfigError, StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.seeds import derive_seed
 from rloop_core.training.explore import explore
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories import EXPERTS_FILE
-from rloop_core.verifier import Verifier
 from tests.conftest import ROOT, SCRATCH, encoded
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 
@@ -37,11 +37,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
 
 @pytest.mark.timeout(600)
 def test_two_processes_record_the_groups_of_one(
-    undisturbed: tuple[Path, list[str]], make_job: Callable[..., TrainingJob], verifier: Verifier
+    undisturbed: tuple[Path, list[str]], make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     config = ranks_config(Path("unused"), 1)
     one = replace(make_job(config), seed=derive_seed(config.seed, "explore", 0))
-    explore(one, encoded(config), verifier, lambda row: None)
+    explore(one, encoded(config), judges, lambda row: None)
     together = groups_of(undisturbed[0] / "ranks/iteration-000/explore/shards")
     assert together == groups_of(one.work / "shards")
     assert all(samples == list(range(4)) for groups in together.values() for samples in groups.values())

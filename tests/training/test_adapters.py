@@ -14,13 +14,13 @@ import pytest
 from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from rloop_core.stages import preflight
 from rloop_core.training.adapters import adapter_settings, check_adapters, merged_weights
 from rloop_core.training.explore import make_trainer
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 from tests.stages.running import ensure, groups_of, in_step, rank, ranks_config
 from tests.training.test_finetune import trajectories_of
@@ -103,11 +103,11 @@ def test_two_processes_train_adapters_on_the_groups_of_whole_weights_and_a_kille
 
 
 def test_exploration_trains_adapters_alone_and_without_dropout(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(lora={**LORA, "dropout": 0.5})
-    trainer = make_trainer(make_job(config), encoded(config), verifier, record=False)
+    trainer = make_trainer(make_job(config), encoded(config), judges, record=False)
     trained = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
     assert len(trained) == 7 * 2 * trainer.model.config.num_hidden_layers
     assert all("lora_" in name and "_proj" in name for name in trained)

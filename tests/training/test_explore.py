@@ -15,11 +15,11 @@ import pytest
 from rloop_core.config import Config
 from rloop_core.errors import StageCrashed, StageError
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.training.checkpoints import MARKER
 from rloop_core.training.explore import explore, write_artifact
 from rloop_core.training.settings import TrainingJob
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, folder_digest, small_config
 
 pytestmark = pytest.mark.process
@@ -40,12 +40,12 @@ def _unsolvable(config: Config) -> list[EncodedProblem]:
 
 
 def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     config = small_config(explore={"steps": 2})
     steps: list[dict[str, Any]] = []
     job = make_job(config)
-    explore(job, _unsolvable(config), verifier, steps.append)
+    explore(job, _unsolvable(config), judges, steps.append)
     rows = _rows(job.work / "shards")
     rounds = config.explore.dynamic_sampling.max_generation_batches
     assert len(rows) == 2 * rounds * config.explore.rollouts_per_step
@@ -57,20 +57,18 @@ def test_every_rollout_is_recorded_even_of_groups_that_the_update_never_sees(
 
 
 def test_sampling_that_finds_nothing_to_learn_from_is_a_clear_error(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
+    make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     config = small_config(explore={"dynamic_sampling": {"max_generation_batches": 2, "when_exhausted": "fail"}})
     with pytest.raises(StageError, match=r"max_generation_batches.*after 2 generation batches only 0 of 4 groups"):
-        explore(make_job(config), _unsolvable(config), verifier, _quiet)
+        explore(make_job(config), _unsolvable(config), judges, _quiet)
 
 
-def test_metrics_of_an_rl_step_describe_all_its_rollouts(
-    make_job: Callable[..., TrainingJob], verifier: Verifier
-) -> None:
+def test_metrics_of_an_rl_step_describe_all_its_rollouts(make_job: Callable[..., TrainingJob], judges: Judges) -> None:
     config = small_config()
     job = make_job(config)
     steps: list[dict[str, Any]] = []
-    explore(job, encoded(config), verifier, steps.append)
+    explore(job, encoded(config), judges, steps.append)
     assert [step["step"] for step in steps] == [1, 2, 3], "RL steps, not optimizer updates"
     assert [step["policy_step"] for step in steps] == [2, 4, 6]
     for step in steps:
@@ -89,7 +87,7 @@ def test_metrics_of_an_rl_step_describe_all_its_rollouts(
 
 
 def test_an_rl_step_follows_from_weights_and_config_alone(
-    make_job: Callable[..., TrainingJob], verifier: Verifier, tmp_path: Path
+    make_job: Callable[..., TrainingJob], judges: Judges, tmp_path: Path
 ) -> None:
     """Dropout, and the sampling that the model's files recommend, would bend rollouts, log-probabilities, gradients."""
     theta, bent = bundled_policy_path(), tmp_path / "bent"
@@ -104,7 +102,7 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
     for policy in (theta, bent):
         steps: list[dict[str, Any]] = []
         job = replace(make_job(config, policy.name), policy=policy)
-        explore(job, encoded(config), verifier, steps.append)
+        explore(job, encoded(config), judges, steps.append)
         numbers = {name: value for name, value in steps[0].items() if "seconds" not in name}
         results.append((numbers, _rows(job.work / "shards"), (job.work / "policy/model.safetensors").read_bytes()))
         kept = [(job.work / "policy" / name).read_bytes() for name in ("config.json", "generation_config.json")]
@@ -117,7 +115,7 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
     [(4, {}), pytest.param(1, {}, marks=pytest.mark.long), pytest.param(4, _LORA, marks=pytest.mark.long)],
 )
 def test_a_phase_killed_and_resumed_equals_one_never_killed(
-    make_job: Callable[..., TrainingJob], verifier: Verifier, dies_after: int, lora: dict[str, Any]
+    make_job: Callable[..., TrainingJob], judges: Judges, dies_after: int, lora: dict[str, Any]
 ) -> None:
     """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
     config = small_config(
@@ -126,18 +124,18 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
         placement={"checkpoint_every": 2, "micro_batch_tokens": 256},
     )
     whole, killed = make_job(config, "whole"), make_job(config, "killed")
-    explore(whole, encoded(config), verifier, _quiet)
+    explore(whole, encoded(config), judges, _quiet)
     counts = write_artifact(whole, whole.work / "out")
-    _die(killed, verifier, dies_after)
+    _die(killed, judges, dies_after)
     again: list[int] = []
     killed = replace(killed, attempt=1)
-    explore(killed, encoded(config), verifier, lambda row: again.append(row["step"]))
+    explore(killed, encoded(config), judges, lambda row: again.append(row["step"]))
     checkpoint = (dies_after - 1) // 2 * 2
     assert again == list(range(checkpoint + 1, 6)), "only the RL steps after the last checkpoint run again"
     assert write_artifact(killed, killed.work / "out") == counts
     assert folder_digest(killed.work / "out") == folder_digest(whole.work / "out")
     again.clear()
-    explore(replace(killed, attempt=2), encoded(config), verifier, lambda row: again.append(row["step"]))
+    explore(replace(killed, attempt=2), encoded(config), judges, lambda row: again.append(row["step"]))
     assert not again, "a finished phase trains nothing"
     assert folder_digest(killed.work / "policy") == folder_digest(whole.work / "policy")
     assert len((killed.work / "metrics.jsonl").read_text().splitlines()) == 5
@@ -158,7 +156,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
     ids=["loss", "weights"],
 )
 def test_numbers_that_are_not_finite_end_the_phase_before_a_checkpoint_alike_each_time(
-    rate: float, rollouts: int, told: str, make_job: Callable[..., TrainingJob], verifier: Verifier
+    rate: float, rollouts: int, told: str, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     """The second case is one update whose loss and gradients are finite, and whose step is not."""
     config = small_config(explore={"steps": 2, "learning_rate": rate, "mini_batch_rollouts": rollouts})
@@ -166,7 +164,7 @@ def test_numbers_that_are_not_finite_end_the_phase_before_a_checkpoint_alike_eac
     for attempt in (0, 1):
         job = make_job(config, attempt=attempt)
         with pytest.raises(StageError, match=told) as caught:
-            explore(job, encoded(config), verifier, _quiet)
+            explore(job, encoded(config), judges, _quiet)
         errors.append(str(caught.value))
         assert not isinstance(caught.value, StageCrashed), "a retry would end alike"
         assert not list(job.work.rglob(MARKER))
@@ -174,26 +172,26 @@ def test_numbers_that_are_not_finite_end_the_phase_before_a_checkpoint_alike_eac
 
 
 def test_a_phase_that_ends_early_without_an_error_is_no_success(
-    make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rloop_core.training.trainer import DapoTrainer
 
     monkeypatch.setattr(DapoTrainer, "train", lambda self, **resume: None)
     config = small_config()
     with pytest.raises(StageError, match="stopped after 0 of 6 optimizer updates"):
-        explore(make_job(config), encoded(config), verifier, _quiet)
+        explore(make_job(config), encoded(config), judges, _quiet)
 
 
 @pytest.mark.parametrize("lora", [{}, pytest.param(_LORA, marks=pytest.mark.long)], ids=["weights", "adapters"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
-    lora: dict[str, Any], make_job: Callable[..., TrainingJob], verifier: Verifier
+    lora: dict[str, Any], make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     """A phase died after the fifth of six RL steps; both of its checkpoints need the second file."""
     config = small_config(lora=lora, explore={"steps": 6, "snapshot_every": 2}, placement={"checkpoint_every": 2})
     whole, killed = make_job(config, "whole"), make_job(config, "killed")
-    explore(whole, encoded(config), verifier, _quiet)
+    explore(whole, encoded(config), judges, _quiet)
     write_artifact(whole, whole.work / "out")
-    _die(killed, verifier, 5)
+    _die(killed, judges, 5)
     damages = {"checkpoints/checkpoint-8/optimizer.pt": 3, "shards/step-000001.rank-00.attempt-000.parquet": 1}
     for number, (file, goes_on) in enumerate(damages.items()):
         job = make_job(config, f"damaged-{number}", attempt=1)
@@ -201,7 +199,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
         (job.work / file).write_bytes(b"")
         notes: list[str] = []
         again: list[int] = []
-        explore(job, encoded(config), verifier, lambda row: again.append(row["step"]), notes.append)  # noqa: B023
+        explore(job, encoded(config), judges, lambda row: again.append(row["step"]), notes.append)  # noqa: B023
         assert notes and again[0] == goes_on
         assert write_artifact(job, job.work / "out")["steps"] == 6
         assert folder_digest(job.work / "out") == folder_digest(whole.work / "out"), file
@@ -211,7 +209,7 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing in a phase handles it."""
 
 
-def _die(job: TrainingJob, verifier: Verifier, last: int) -> None:
+def _die(job: TrainingJob, judges: Judges, last: int) -> None:
     """Explore until an RL step, and die there."""
 
     def die(row: dict[str, Any]) -> None:
@@ -219,4 +217,4 @@ def _die(job: TrainingJob, verifier: Verifier, last: int) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        explore(job, encoded(job.config), verifier, die)
+        explore(job, encoded(job.config), judges, die)

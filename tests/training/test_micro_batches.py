@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import TrainerCallback
 
+from rloop_core.config.objectives import OBJECTIVES
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.training import rft
 from rloop_core.training.explore import make_trainer
 from rloop_core.training.micro_batches import LEAST_SHARE, SIMILAR, split_alike, split_by_tokens, unpad
 from rloop_core.training.rft import finetune
-from rloop_core.training.settings import OBJECTIVES, TrainingJob
-from rloop_core.verifier import Verifier
+from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=60)
@@ -98,19 +99,35 @@ def _equal_but_for_rounding(one: Gradients, other: Gradients) -> None:
         assert torch.allclose(value, other.first[name], rtol=1e-3, atol=1e-6 * max(1.0, largest)), name
 
 
+def reinforce(
+    log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """A user's own objective."""
+    return -advantages[:, None] * log_probs
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(
+    "explore",
+    [
+        *({"objective": name} for name in OBJECTIVES),
+        *({"objective": name, "kl": 0.5, "entropy_bonus": 0.1} for name in ("dapo", "grpo", "luspo")),
+        {"advantage": "maxrl"},
+        {"objective": f"{__file__}:reinforce"},
+    ],
+    ids=lambda explore: "-".join(map(str, [*explore, *explore.values()]))[-40:],
+)
 def test_an_exploration_update_in_many_micro_batches_has_the_gradients_of_one(
-    objective: str, make_job: Callable[..., TrainingJob], verifier: Verifier
+    explore: dict[str, Any], make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     gradients = {}
     losses: dict[int, list[float]] = {}
     for budget in (150, 100_000):
         config = small_config(
-            explore={"steps": 1, "group_size": 8, "mini_batch_rollouts": 32, "objective": objective},
+            explore={"steps": 1, "group_size": 8, "mini_batch_rollouts": 32, **explore},
             placement={"micro_batch_tokens": budget},
         )
-        trainer = make_trainer(make_job(config, str(budget)), encoded(config), verifier)
+        trainer = make_trainer(make_job(config, str(budget)), encoded(config), judges)
         gradients[budget] = Gradients()
         trainer.add_callback(gradients[budget])
         trainer.train()

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from rloop_core.rewards.judges import Judges
 from rloop_core.training.explore import make_trainer
+from rloop_core.training.losses import maxrl_advantages
 from rloop_core.training.settings import TrainingJob
 from rloop_core.trajectories.schema import TRAJECTORY_SCHEMA
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -45,13 +46,47 @@ def _gspo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) 
     return float(-(gain * (lengths > 0)).mean()), ratio
 
 
+def _clipped_gain(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> np.ndarray:
+    """min(r_t A, clip(r_t) A) of each token, 0 at padding."""
+    ratio, advantages = np.exp(log_ratio), call["advantages"][:, None]
+    gain = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
+    return np.asarray(gain * call["completion_mask"])
+
+
+def _grpo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J, GRPO's equation 3 without KL: the mean over sequences of the mean over tokens."""
+    lengths = np.maximum(call["completion_mask"].sum(axis=1), 1)
+    return float(-(_clipped_gain(log_ratio, call, low, high).sum(axis=1) / lengths).mean()), np.exp(log_ratio)
+
+
+def _dr_grpo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J of Dr. GRPO: the sum over tokens by rows times the completion budget."""
+    total = _clipped_gain(log_ratio, call, low, high).sum()
+    return float(-total / (len(log_ratio) * call["budget"])), np.exp(log_ratio)
+
+
+def _cispo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J, CISPO's equation 4: min(r_t, 1 + high) A log pi, each token of the update weighted alike."""
+    ratio = np.exp(log_ratio)
+    gain = np.minimum(ratio, 1 + high) * call["advantages"][:, None] * (log_ratio + call["old_per_token_logps"])
+    return float(-(gain * call["completion_mask"]).sum() / (call["num_items_in_batch"] / UPDATES)), ratio
+
+
+def _sapo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J of SAPO: sigmoid(tau (r_t - 1)) 4 / tau A, tau 1 for A above 0, else 1.05; the mean over sequences."""
+    advantages, mask = call["advantages"][:, None], call["completion_mask"]
+    tau, ratio = np.where(advantages > 0, 1.0, 1.05), np.exp(log_ratio)
+    gain = 4 / tau / (1 + np.exp(-tau * (ratio - 1))) * advantages * mask
+    return float(-(gain.sum(axis=1) / np.maximum(mask.sum(axis=1), 1)).mean()), ratio
+
+
 @pytest.fixture
-def captured(make_job: Callable[..., TrainingJob], verifier: Verifier) -> tuple[list[dict[str, Any]], TrainingJob]:
-    return _capture(make_job, verifier)
+def captured(make_job: Callable[..., TrainingJob], judges: Judges) -> tuple[list[dict[str, Any]], TrainingJob]:
+    return _capture(make_job, judges)
 
 
 def _capture(
-    make_job: Callable[..., TrainingJob], verifier: Verifier, **explore: Any
+    make_job: Callable[..., TrainingJob], judges: Judges, **explore: Any
 ) -> tuple[list[dict[str, Any]], TrainingJob]:
     """Return every loss that the trainer computes in one RL step of four updates, with what it was computed from."""
     config = small_config(
@@ -68,7 +103,7 @@ def _capture(
         placement={"micro_batch_tokens": 300},
     )
     job = make_job(config)
-    trainer = make_trainer(job, encoded(config), verifier)
+    trainer = make_trainer(job, encoded(config), judges)
     calls: list[dict[str, Any]] = []
     compute = trainer._compute_loss
 
@@ -82,6 +117,7 @@ def _capture(
         calls.append(
             {
                 "loss": loss.item(),
+                "budget": config.explore.max_completion_tokens,
                 "logits": logits[:, -width - 1 : -1].numpy(),
                 **{name: value.numpy() for name, value in inputs.items()},
             }
@@ -95,13 +131,20 @@ def _capture(
 
 @pytest.mark.parametrize(
     ("objective", "loss_of", "clips", "rounding"),
-    [("dapo", _dapo, {}, (1e-4, 1e-6)), ("gspo", _gspo, {"clip_low": 3e-4, "clip_high": 4e-4}, (1e-3, 1e-5))],
-    ids=["dapo", "gspo"],
+    [
+        ("dapo", _dapo, {}, (1e-4, 1e-6)),
+        ("grpo", _grpo, {}, (1e-4, 1e-6)),
+        ("dr_grpo", _dr_grpo, {}, (1e-4, 1e-6)),
+        ("cispo", _cispo, {"clip_high": 0.1}, (1e-4, 1e-6)),
+        ("sapo", _sapo, {}, (1e-4, 1e-6)),
+        ("gspo", _gspo, {"clip_low": 3e-4, "clip_high": 4e-4}, (1e-3, 1e-5)),
+    ],
+    ids=["dapo", "grpo", "dr_grpo", "cispo", "sapo", "gspo"],
 )
 def test_the_loss_is_the_objective_s(
-    objective: str, loss_of: Any, clips: Any, rounding: Any, make_job: Callable[..., TrainingJob], verifier: Verifier
+    objective: str, loss_of: Any, clips: Any, rounding: Any, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
-    calls, job = _capture(make_job, verifier, objective=objective, **clips)
+    calls, job = _capture(make_job, judges, objective=objective, **clips)
     explore = job.config.explore
     assert len(calls) > 8, "four updates, each of several micro-batches"
     kept = sum(call["completion_mask"].sum() for call in calls)
@@ -117,7 +160,18 @@ def test_the_loss_is_the_objective_s(
             ratio, advantages = ratio[held], np.broadcast_to(advantages[:, None], held.shape)[held]
         clipped_low += int(((ratio < 1 - explore.clip_low) & (advantages < 0)).sum())
         clipped_high += int(((ratio > 1 + explore.clip_high) & (advantages > 0)).sum())
-    assert clipped_low and (clipped_high or objective == "gspo"), "the case must exercise the clips"
+    assert clipped_low and (clipped_high or objective not in ("dapo", "cispo")), "the case must exercise the clips"
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_maxrl_s_advantage_is_the_gain_over_the_mean_relative_to_it(penalty: float) -> None:
+    explore = small_config(explore={"group_size": 4, "advantage": "maxrl", "reward_wrong": -1.0}).explore
+    rewards = torch.tensor([1.0, -1.0, -1.0 - penalty, -1.0, -1.0, -1.0, -1.0, -1.0, 1.0 - 2 * penalty, 1.0, 1.0, 1.0])
+    found = maxrl_advantages(rewards, explore).view(3, 4)
+    assert found[0].tolist() == [3.0, -1.0, -1.0, -1.0]  # the mean is 1/4, so that a rare success counts three times
+    assert found[1].tolist() == [0.0] * 4
+    mean = 1 - penalty / 4
+    assert found[2].tolist() == pytest.approx([(1 - penalty - mean) / mean, *[(1 - mean) / mean] * 3])
 
 
 def test_advantages_are_the_groups_own_and_include_the_overlong_penalty(

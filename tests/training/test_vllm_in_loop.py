@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model
 from rloop_core.rollout.sampler import TransformersSampler
@@ -27,7 +28,6 @@ from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
 from rloop_core.training.trainer import _engine_arguments
-from rloop_core.verifier import Verifier
 from tests.conftest import encoded, small_config
 
 pytestmark = pytest.mark.process
@@ -114,13 +114,13 @@ def test_trl_is_told_where_vllm_is_and_to_truncate_token_by_token(
 
 @pytest.mark.parametrize("off", [0.0, -1.0])
 def test_drift_is_recorded_each_rl_step_and_the_ratio_is_capped(
-    engine: type[OtherEngine], off: float, make_job: Callable[..., TrainingJob], verifier: Verifier
+    engine: type[OtherEngine], off: float, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     engine.off = off
     config = small_config(explore=VLLM)
     job = make_job(config)
     events: list[dict[str, Any]] = []
-    explore(job, encoded(config), verifier, events.append)
+    explore(job, encoded(config), judges, events.append)
     assert engine.made["enable_sleep_mode"] and engine.made["temperature"] == 1.0
     rows = rows_of(job)
     assert [row["step"] for row in rows] == [1, 2]
@@ -177,7 +177,7 @@ def _loading_engine() -> type[OtherEngine]:
 
 @pytest.mark.long
 def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
-    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], verifier: Verifier
+    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     pytest.importorskip("peft")
     config = small_config(
@@ -188,7 +188,7 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
     engine = _loading_engine()
     monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", engine)
     monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
-    trainer = make_trainer(make_job(config), encoded(config), verifier)
+    trainer = make_trainer(make_job(config), encoded(config), judges)
     frozen = {name: weight.clone() for name, weight in trainer.model.state_dict().items() if ".lora_" not in name}
     trainer.train()
     assert trainer.vllm_generation.synced == 4
@@ -206,7 +206,7 @@ def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
 
 
 def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ranks_of_one_group_alike(
-    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: Any
+    engine: type[OtherEngine], make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: Any
 ) -> None:
     """vLLM sets the random states when it starts, and draws each request's seed from numpy's, on every rank."""
     begin = engine.__init__
@@ -221,7 +221,7 @@ def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ra
         monkeypatch.setattr(Accelerator, "process_index", rank)
         placement = {"processes": 4, "vllm": {"tensor_parallel": 2}}
         config = small_config(seed=seed, explore=VLLM, placement=placement)
-        make_trainer(make_job(config, f"{seed}-{rank}"), encoded(config), verifier)
+        make_trainer(make_job(config, f"{seed}-{rank}"), encoded(config), judges)
         drawn.append((np.random.randint(1 << 30), torch.randint(1 << 30, ()).item()))
     assert drawn[0] == drawn[1] and drawn[2] == drawn[3] and len({*drawn}) == 3
 

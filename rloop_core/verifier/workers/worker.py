@@ -23,7 +23,7 @@ TOO_SLOW = signal.SIGPROF
 """The signal that ends a worker whose processor time for one item is used up."""
 
 
-def main(descriptor: int, function: str, memory_mb: int) -> None:
+def main(descriptor: int, function: str, memory_mb: int, file_mb: int) -> None:
     """Serve the socket until its other end closes, or until items have left much memory in use.
 
     Each item and its seconds of processor time are answered with `[outcome, result, whether this process ends]`. The
@@ -33,6 +33,7 @@ def main(descriptor: int, function: str, memory_mb: int) -> None:
         descriptor: The socket.
         function: `module:function`, called with one item.
         memory_mb: Address space of this process, in MiB.
+        file_mb: Size of a file that it may write, in MiB.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller
     link = Connection(descriptor)
@@ -45,7 +46,7 @@ def main(descriptor: int, function: str, memory_mb: int) -> None:
             return
         limit = memory_mb * 2**20
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # it has nothing to write
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_mb * 2**20, file_mb * 2**20))
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         quiet = fcntl.fcntl(descriptor, fcntl.F_GETFL)

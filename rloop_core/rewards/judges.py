@@ -1,0 +1,163 @@
+"""Judge completions by the reward of the set that their problem comes from.
+
+`problems.reward` names it: `math`, the verifier; `exact`, `choice`, `program` or `reasoning_gym`, see `answers` and
+`programs`; or a function of one's own, `module:function` or `path.py:function`, with one of the two signatures in
+`functions`. A whole reward is for example
+
+    def reward(completions, gold, **columns):
+        return [float(text.strip().endswith(answer)) for text, answer in zip(completions, gold)]
+
+It is called with one completion at a time, so that no completion changes another's reward, in a worker process that is
+killed when it takes too much time or memory. A crash, a hang, NaN or a wrong number of values is the verdict `error`
+or `timeout` of that completion alone, and never a reward.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+from rloop_core.config import Config, ProblemSource
+from rloop_core.config.evaluation import REWARDS
+from rloop_core.hooks import hook_digest
+from rloop_core.problems import Problem, ProblemSet
+from rloop_core.verifier import VERIFIER_VERSION, Judgement, Verdict, Verifier
+from rloop_core.verifier.read.extract import extract
+from rloop_core.verifier.workers.pool import Failed, WorkerPool
+
+_SCORE = "rloop_core.rewards.functions:score"
+_SHOWN_ANSWER = 2000
+_FILE_MB = 64
+"""Size of a file that a reward function may write."""
+
+
+class Judged(Protocol):
+    """What a reward reads of a problem."""
+
+    @property
+    def problem(self) -> str:
+        """Its text, without a prompt template."""
+
+    @property
+    def gold(self) -> str:
+        """The gold answer, as text."""
+
+    @property
+    def source(self) -> str:
+        """Label of its set."""
+
+    @property
+    def columns(self) -> str:
+        """The other columns of its row, as a JSON object; empty without any."""
+
+
+Item = tuple[Judged, str, bool]
+"""A problem, a completion to it, and whether that ended by itself."""
+
+
+class Judges:
+    """Judges completions, each by the reward of its problem's set; a context manager that owns worker processes.
+
+    Args:
+        config: The run's config: its sets, the verifier's policies, and the limits of `placement`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        placement = config.placement
+        limits = (placement.verifier_workers, placement.verifier_timeout_seconds, placement.verifier_memory_mb)
+        self._verifier = Verifier(*limits, policies=config.verifier)
+        self._pool = WorkerPool(_SCORE, *limits, file_mb=_FILE_MB)
+        self._sources = {source.label: source for source in config.every_source}
+        self._chat = {source.label: config.prompt_of(source).in_chat_format for source in config.every_source}
+
+    def judge_many(self, items: Sequence[Item]) -> list[Judgement]:
+        """Judge completions, in order. One that did not end by itself is `truncated`."""
+        judgements: list[Judgement] = [Judgement(Verdict.error, None, 0)] * len(items)
+        by_function = [place for place, (problem, _, _) in enumerate(items) if self._name(problem) != "math"]
+        by_verifier = sorted(set(range(len(items))) - set(by_function))
+        for places, judge in ((by_verifier, self._by_verifier), (by_function, self._by_function)):
+            for place, judgement in zip(places, judge([items[place] for place in places]), strict=True):
+                judgements[place] = judgement
+        return judgements
+
+    def refused_golds(self, problems: ProblemSet) -> list[Problem]:
+        """Return the problems that no completion could solve: their gold, as the answer, is not judged correct.
+
+        A function of the user's need not read answers in boxes: its golds are refused where it fails.
+        """
+        asked = [problem for problem in problems if problem.gold or self._name(problem) != "reasoning_gym"]
+        judgements = self.judge_many([(problem, f"\\boxed{{{problem.gold}}}", True) for problem in asked])
+        pairs = zip(asked, judgements, strict=True)
+        return [problem for problem, judgement in pairs if not self._is_fine(problem, judgement)]
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._verifier.close()
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _name(self, problem: Judged) -> str:
+        return self._sources[problem.source].reward_name
+
+    def _is_fine(self, problem: Problem, judgement: Judgement) -> bool:
+        if self._name(problem) in ("math", "exact", "choice", "reasoning_gym"):
+            return judgement.verdict is Verdict.correct
+        return judgement.verdict not in (Verdict.error, Verdict.timeout)
+
+    def _by_verifier(self, items: Sequence[Item]) -> list[Judgement]:
+        return self._verifier.judge_many([(completion, each.gold, finished) for each, completion, finished in items])
+
+    def _by_function(self, items: Sequence[Item]) -> list[Judgement]:
+        finished = [place for place, (_, _, is_finished) in enumerate(items) if is_finished]
+        results = self._pool.map([self._call(*items[place][:2]) for place in finished])
+        judgements = [Judgement(Verdict.truncated, *_answer(completion)) for _, completion, _ in items]
+        for place, result in zip(finished, results, strict=True):
+            problem, completion, _ = items[place]
+            judgements[place] = self._judgement(result, self._sources[problem.source], completion)
+        return judgements
+
+    def _call(self, problem: Judged, completion: str) -> dict[str, Any]:
+        source = self._sources[problem.source]
+        return {
+            "reward": REWARDS.get(source.reward_name, source.reward_name),
+            "completion": completion,
+            "problem": problem.problem,
+            "gold": problem.gold,
+            "columns": {**source.reward_arguments, **(json.loads(problem.columns) if problem.columns else {})},
+            "chat": self._chat[problem.source],
+        }
+
+    def _judgement(self, result: Any, source: ProblemSource, completion: str) -> Judgement:
+        answer, boxes = _answer(completion)
+        if isinstance(result, Failed):
+            verdict = Verdict.timeout if result.timeout else Verdict.error
+            return Judgement(verdict, answer, boxes, f"the reward {result.reason}")
+        if result is None:
+            return Judgement(Verdict.no_answer, answer, boxes)
+        verdict = Verdict.correct if result >= source.reward_threshold else Verdict.wrong
+        return Judgement(verdict, answer, boxes, score=result)
+
+
+def rewards_identity(sources: Sequence[ProblemSource]) -> dict[str, Any]:
+    """Return what of the rewards enters a fingerprint: nothing of the verifier's, whose version does anyway."""
+    found = {each.label: identity for each in sources if (identity := _identity(each))}
+    return {"rewards": found} if found else {}
+
+
+def _identity(source: ProblemSource) -> dict[str, Any]:
+    name = source.reward_name
+    if name == "math":
+        return {}
+    digest = f"built in, {VERIFIER_VERSION}" if name in REWARDS else hook_digest(name, "problems.reward")
+    return {"name": name, "source": digest, "threshold": source.reward_threshold}
+
+
+def _answer(completion: str) -> tuple[str | None, int]:
+    found = extract(completion)
+    return found.answer and found.answer[:_SHOWN_ANSWER], found.boxes

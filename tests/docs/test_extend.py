@@ -1,0 +1,75 @@
+"""The examples of docs/how-to/extend.md: its files and its YAML, put together and run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rloop_core.config import load_config, make_config
+from rloop_core.problems import load_problems
+from rloop_core.rewards.judges import Judges
+from rloop_core.rewards.programs import passed
+from rloop_core.rollout.prompts import render
+from rloop_core.training.explore import make_trainer
+from tests.conftest import encoded, small_config
+
+pytestmark = pytest.mark.process
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/extend.md").read_text()
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the page's Python files are."""
+    for text in blocks("python"):
+        (tmp_path / text.removeprefix("# ").partition("\n")[0]).write_text(text)
+    rows = [{"instruction": f"Say {n}.", "target": str(n), "hint": "aloud"} for n in range(4)]
+    (tmp_path / "my-tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_its_yaml_is_a_config_and_its_prompt_is_as_it_says(folder: Path) -> None:
+    merged: dict[str, Any] = {}
+    for text in blocks("yaml"):
+        merged |= yaml.safe_load(text)
+    (folder / "config.yaml").write_text(yaml.safe_dump(merged))
+    config = load_config("config.yaml")
+    assert render("1 + 1?", config.prompt) == (
+        'You solve puzzles. End with "Answer:" and the answer.\n\n'
+        "Question: What is 2 + 2?\nAnswer: 4\n\nQuestion: 1 + 1?\nAnswer: "
+    )
+
+
+@pytest.mark.parametrize("reward", ["my_reward.py:reward", "plain_reward.py:reward"])
+def test_its_rewards_judge(folder: Path, reward: str) -> None:
+    problems = yaml.safe_load(blocks("yaml")[0])["problems"]
+    config = make_config({"problems": {**problems, "reward": reward}})
+    loaded = load_problems(config.problems).problems
+    with Judges(config) as judges:
+        found = judges.judge_many([(loaded[0], "it is 0", True), (loaded[1], "it is 0", True)])
+    assert [each.reward for each in found] == [1.0, 0.0]
+
+
+def test_its_tests_of_programs_are_read() -> None:
+    numbers, same, asserts = blocks("json")[0].strip().splitlines()
+    program = "```python\nprint(sum(map(int, input().split())))\n```"
+    assert passed(program, numbers) == passed(program, same) == 1.0
+    assert passed("```python\ndef add(a, b):\n    return a + b\n```", asserts) == 1.0
+
+
+def test_its_objective_trains(folder: Path, make_job: Any, judges: Judges) -> None:
+    objective = yaml.safe_load(blocks("yaml")[-1])["explore"]["objective"]
+    config = small_config(explore={"steps": 1, "objective": objective})
+    trainer = make_trainer(make_job(config), encoded(config), judges)
+    trainer.train()
+    assert trainer.state.global_step == config.explore.updates_per_step

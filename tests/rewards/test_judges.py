@@ -1,0 +1,203 @@
+"""Rewards of one's own: both signatures, what goes wrong in them, and what enters fingerprints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from rloop_core.config import Config, make_config
+from rloop_core.errors import ConfigError
+from rloop_core.hooks import load_hook
+from rloop_core.problems import load_problems
+from rloop_core.problems.procedural import plain_metadata
+from rloop_core.rewards.answers import choice, exact
+from rloop_core.rewards.functions import score
+from rloop_core.rewards.judges import Judges
+from rloop_core.stages.registry import STAGES
+from rloop_core.verifier import Judgement, Verdict
+
+LIMITS = {"verifier_workers": 1, "verifier_timeout_seconds": 1.0, "verifier_memory_mb": 300}
+
+
+def config_with(tmp_path: Path, body: str, rows: list[dict[str, Any]] | None = None, **source: Any) -> Config:
+    (tmp_path / "mine.py").write_text(body)
+    lines = rows or [{"problem": f"Say {n}.", "answer": str(n), "hint": n * 10} for n in range(6)]
+    (tmp_path / "set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    problems = {"source": str(tmp_path / "set.jsonl"), "reward": f"{tmp_path / 'mine.py'}:reward", **source}
+    return make_config({"problems": problems, "placement": LIMITS})
+
+
+def judged(config: Config, *completions: str, finished: bool = True) -> list[Judgement]:
+    problems = load_problems(config.problems).problems
+    with Judges(config) as judges:
+        return judges.judge_many([(problems[place], text, finished) for place, text in enumerate(completions)])
+
+
+def verdicts(judgements: list[Judgement]) -> list[str]:
+    return [str(each.verdict) for each in judgements]
+
+
+TRL = """
+def reward(completions, gold, hint, **others):
+    assert len(completions) == len(gold) == len(hint) == 1 and isinstance(hint[0], int)
+    return [float(text.endswith(answer)) for text, answer in zip(completions, gold)]
+"""
+PLAIN = """
+def reward(completion, gold, hint):
+    return completion.endswith(gold) and hint == 10 * int(gold)
+"""
+ASYNC = """
+async def reward(prompts, completions, completion_ids, gold, **columns):
+    return [1.0 if text.endswith(answer) else 0.0 for text, answer in zip(completions, gold)]
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("body", [TRL, PLAIN, ASYNC], ids=["trl", "plain", "async"])
+def test_a_reward_of_ones_own_judges_each_completion(tmp_path: Path, body: str) -> None:
+    found = judged(config_with(tmp_path, body), "it is 0", "it is 7", "it is 2")
+    assert verdicts(found) == ["correct", "wrong", "correct"]
+    assert [each.reward for each in found] == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.process
+def test_in_a_chat_format_a_reward_in_trls_signature_gets_messages(tmp_path: Path) -> None:
+    body = "def reward(prompts, completions, gold):\n"
+    body += (
+        "    return [float(c[0]['content'] + p[-1]['content'] == '3Say 0.') for p, c in zip(prompts, completions)]\n"
+    )
+    config = config_with(tmp_path, body, prompt={"chat": True, "template": "{problem}"})
+    assert verdicts(judged(config, "3")) == ["correct"]
+
+
+@pytest.mark.process
+def test_a_float_is_a_graded_reward_and_none_is_no_answer(tmp_path: Path) -> None:
+    body = "def reward(completion, gold):\n    return {'n': None, 'h': 0.5, 't': True, 'm': -0.25}[completion]\n"
+    found = judged(config_with(tmp_path, body, reward_threshold=0.5), "n", "h", "t", "m")
+    assert verdicts(found) == ["no_answer", "correct", "correct", "wrong"]
+    assert [each.reward for each in found] == [0.0, 0.5, 1.0, -0.25]
+    assert verdicts(judged(config_with(tmp_path, body), "h", "t")) == ["wrong", "correct"]
+
+
+BAD = {
+    "raises": "raise ValueError('no')",
+    "nan": "return float('nan')",
+    "infinite": "return float('inf')",
+    "text": "return '1.0'",
+    "list": "return [1.0, 1.0]",
+    "exits": "import os; os._exit(0)",
+    "signal": "import os; os.kill(os.getpid(), 11)",
+    "memory": "return len(bytearray(10**10))",
+    "hangs": "while True: pass",
+    "recursion": "return reward(completion, gold)",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", BAD)
+def test_what_goes_wrong_is_that_completions_error_alone_and_never_a_reward(tmp_path: Path, name: str) -> None:
+    body = f"def reward(completion, gold):\n    if completion == 'bad':\n        {BAD[name]}\n    return True\n"
+    found = judged(config_with(tmp_path, body), "fine", "bad", "fine", "bad", "fine")
+    wrong = "timeout" if name == "hangs" else "error"
+    assert verdicts(found) == ["correct", wrong, "correct", wrong, "correct"]
+    assert found[1].reward == 0.0 and found[1].reason and "the reward" in found[1].reason
+
+
+@pytest.mark.process
+def test_a_wrong_number_of_values_is_an_error(tmp_path: Path) -> None:
+    body = "def reward(completions, **columns):\n    return [1.0] * int(completions[0])\n"
+    assert verdicts(judged(config_with(tmp_path, body), "1", "0", "2", "1")) == ["correct", "error", "error", "correct"]
+
+
+@pytest.mark.process
+def test_an_unfinished_completion_is_truncated_and_not_judged(tmp_path: Path) -> None:
+    config = config_with(tmp_path, "def reward(completion, gold):\n    raise SystemExit\n")
+    assert verdicts(judged(config, "7", "8", finished=False)) == ["truncated", "truncated"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("{}:nothing", "has no nothing"),
+        ("{}:VALUE", "is not a function"),
+        ("missing.py:reward", "there is no file missing.py"),
+        ("no.such.module:reward", "there is no module 'no.such.module'"),
+        ("{}.broken.py:reward", "SyntaxError"),
+    ],
+)
+def test_a_function_that_is_not_there_is_named(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "mine.py").write_text("VALUE = 7\n")
+    (tmp_path / "mine.py.broken.py").write_text("def reward(:\n")
+    with pytest.raises(ConfigError, match=told):
+        load_hook(name.format(tmp_path / "mine.py"), "problems.reward")
+
+
+def test_an_unknown_reward_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no reward 'maths'"):
+        make_config({"problems": {"source": "gsm8k", "reward": "maths"}})
+    with pytest.raises(ConfigError, match="is not of reasoning_gym"):
+        make_config({"problems": {"source": "gsm8k", "reward": "reasoning_gym"}})
+
+
+def test_a_changed_character_of_the_source_changes_the_fingerprint_of_what_judges(tmp_path: Path) -> None:
+    config = config_with(tmp_path, PLAIN, reward_threshold=0.5)
+    before = {name: STAGES[name].identity(config) for name in ("explore", "harvest", "filter", "rft")}
+    (tmp_path / "mine.py").write_text(PLAIN.replace("10", "20"))
+    after = {name: STAGES[name].identity(config) for name in before}
+    assert [name for name in before if before[name] != after[name]] == ["explore"]
+    assert before["explore"]["rewards"].keys() == {str(tmp_path / "set.jsonl")}
+    with_math = config_with(tmp_path, PLAIN, reward="math")
+    assert "rewards" not in STAGES["explore"].identity(with_math)
+
+
+@pytest.mark.parametrize(
+    ("function", "completion", "gold", "expected"),
+    [
+        (exact, "\\boxed{Paris}", "paris ", True),
+        (exact, "Answer: Rome", "Paris", False),
+        (exact, "Paris", "Paris", None),
+        (choice, "so \\boxed{(B)}", "B", True),
+        (choice, "\\boxed{\\text{B}}", "b", True),
+        (choice, "Answer: B) four", "B", True),
+        (choice, "Answer: C", "B", False),
+        (choice, "\\boxed{Bananas}", "B", False),
+        (choice, "no box", "B", None),
+    ],
+)
+def test_answers_by_text_and_by_letter(function: Any, completion: str, gold: str, expected: bool | None) -> None:
+    assert function(completion, gold) is expected
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("task", ["countdown", "graph_color", "chain_sum", "propositional_logic"])
+def test_a_generated_task_is_judged_by_its_own_score(task: str) -> None:
+    config = make_config({"problems": {"source": f"reasoning_gym:{task}", "size": 4, "seed": 3}, "placement": LIMITS})
+    with Judges(config) as judges:
+        problems = load_problems(config.problems)
+        assert judges.refused_golds(problems) == []
+        found = judges.judge_many([(problem, "\\boxed{nonsense}", True) for problem in problems])
+    assert set(verdicts(found)) == {"wrong"}
+
+
+def test_the_numbers_that_solve_a_countdown_in_another_way_are_right() -> None:
+    import reasoning_gym
+
+    entry = reasoning_gym.create_dataset("countdown", size=3, seed=3)[1]
+    answer = f"1 * ({entry['answer']})"
+    item = {
+        "reward": "rloop_core.rewards.answers:reasoning_gym", "completion": f"\\boxed{{{answer}}}", "gold": "",
+        "problem": entry["question"], "chat": False,
+        "columns": {"task": "countdown", "params": {}, "metadata": plain_metadata(entry["metadata"])},
+    }  # fmt: skip
+    assert score(item) == 0.0, "1 is not among its numbers"
+    assert score({**item, "completion": f"\\boxed{{({entry['answer']})}}"}) == 1.0
+
+
+def test_thresholds_and_verdicts_without_a_function() -> None:
+    assert Judgement(Verdict.correct, "7", 1).reward == 1.0 and Judgement(Verdict.error, None, 0).reward == 0.0
+    with pytest.raises((ValidationError, ConfigError)):
+        make_config({"problems": {"source": "gsm8k", "reward_threshold": "high"}})
