@@ -144,7 +144,7 @@ class DapoTrainer(TokenMicroBatches, GRPOTrainer):  # type: ignore[misc]
         share = len(indices) // self.accelerator.num_processes
         rank = self.accelerator.process_index
         mine = [self._problems[index] for index in indices[rank * share : (rank + 1) * share]]
-        inputs = [{"prompt": problem.prompt, "gold": problem.gold} for problem in mine for _ in range(size)]
+        inputs = [{"prompt": problem.prompt, "problem": problem} for problem in mine for _ in range(size)]
         self._rollout_statistics = None
         output = super()._generate_and_score_completions(inputs)
         scores = [judgement.reward for judgement in self._answer_reward.judgements]
