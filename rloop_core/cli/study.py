@@ -108,11 +108,7 @@ def _jobs(device: str) -> int:
 
 
 def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> None:
-    """Compute all runs, `jobs` at a time; their configs, logs and Prefect homes are below `folder`.
-
-    Raises:
-        StageError: Runs failed; all others were computed.
-    """
+    """Compute all runs, `jobs` at a time, and raise StageError if some failed; the files of all are below `folder`."""
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import manifest_key
 

@@ -83,13 +83,8 @@ def fall_from_peak(values: Floats) -> Floats:
     """Return the best policy, which other seeds and the other half of the problems have chosen, minus the last one.
 
     The best of many policies is better than the last by chance alone. So the peak is chosen on the other seeds (on the
-    same one where there is only one) and the other half of the problems.
-
-    Args:
-        values: Shape [policies, seeds, problems], in the order of training.
-
-    Returns:
-        Shape [seeds, problems].
+    same one where there is only one) and the other half of the problems. `values` have the shape [policies, seeds,
+    problems], in the order of training; the result has the shape [seeds, problems].
     """
     policies, seeds, problems = values.shape
     half = np.arange(problems) % 2 == 0

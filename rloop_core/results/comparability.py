@@ -6,10 +6,11 @@ An arm is RLoop, vanilla RL, or RLoop with another filter, refinement or start o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from rloop_core.results.run_reader import RunRecord
+from rloop_core.stages.identity import differences
 from rloop_core.stages.registry import STAGES
 
 _METHOD = ("name", "arm", "iterations", "explore.steps", "explore.start", "filter", "rft", "harvest")
@@ -21,10 +22,7 @@ _BY_CONTENT = ("problems", "policy.path", "policy.revision", "decontaminate")
 def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
     """Return why the two cannot be compared, a sentence each; empty when they can.
 
-    Args:
-        ours: A run.
-        theirs: The run that it is compared with.
-        by_design: Paths of config fields that may differ, such as `explore.learning_rate`.
+    `by_design` has paths of config fields that may differ, such as `explore.learning_rate`.
     """
     reasons = [f"{ours.name} is compared with itself"] if ours.name == theirs.name else []
     if ours.total_steps != theirs.total_steps and not {"iterations", "explore.steps"} & set(by_design):
@@ -53,7 +51,8 @@ def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[st
 
 def config_differences(ours: RunRecord, theirs: RunRecord) -> list[tuple[str, str, str]]:
     """Return every field in which the configs differ, placement left out: (path, ours, theirs), as JSON."""
-    return list(_differences(_settings(ours), _settings(theirs)))
+    found = differences(_settings(ours), _settings(theirs))
+    return [(name, own[:60], other[:60]) for name, own, other in found]
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
@@ -86,12 +85,3 @@ def _changed(old: Any, new: Any) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return any(_changed(old[key], new[key]) for key in old.keys() & new.keys())
     return bool(old != new)
-
-
-def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield the leaves that differ, as (path, ours, theirs), in JSON of at most 60 characters."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in sorted(ours.keys() | theirs.keys()):
-            yield from _differences(ours.get(key), theirs.get(key), f"{path}.{key}".lstrip("."))
-    elif ours != theirs:
-        yield path, json.dumps(ours)[:60], json.dumps(theirs)[:60]

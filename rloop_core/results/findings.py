@@ -14,24 +14,16 @@ from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.results.claims import Claim, claims
 from rloop_core.results.comparability import reasons_against
-from rloop_core.results.compute import compute_table
 from rloop_core.results.forgetting import Forgetting, Transitions, forgetting, transitions
 from rloop_core.results.frame import ENDS, Results, RunState
-from rloop_core.results.run_reader import RunRecord, ledgers, read_run, success_rates
+from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, success_rates
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
-from rloop_core.results.table import (
-    ResultTable,
-    Steps,
-    by_step,
-    effect_of_finetuning,
-    result_sentence,
-    result_table,
-)
+from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table
 from rloop_core.results.tables import Table
-from rloop_core.results.trajectories import sample_trajectories
 from rloop_core.stages.identity import SAMPLED_BY
 from rloop_core.stages.inputs import stages_of
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Store
 
 SCHEMA_VERSION = 3
@@ -131,15 +123,10 @@ def run_results(run: RunRecord, snapshots: bool = True) -> Results:
 
 
 def pair_report(ours: RunRecord, theirs: RunRecord, force: bool = False) -> Report:
-    """Return the report of a run against its control; what is missing is left out and noted.
+    """Return the report of a run against its control, or another RLoop run whose method alone differs.
 
-    Args:
-        ours: The RLoop run.
-        theirs: Its control, or another RLoop run whose method alone differs.
-        force: Compare runs that are not comparable, and say so on the page.
-
-    Raises:
-        ConfigError: The runs are not comparable.
+    What is missing is left out and noted. With `force`, the page says that the runs are not comparable; without it
+    they raise ConfigError.
     """
     runs = (ours, theirs)
     order = [] if ours.config.arm == "rloop" else [f"{ours.name} is of arm {ours.config.arm}: name an RLoop run first"]
@@ -173,16 +160,7 @@ def pair_report(ours: RunRecord, theirs: RunRecord, force: bool = False) -> Repo
 
 
 def study_report(study: StudyConfig, store: Store, cache: Path) -> Report:
-    """Return the report of a study's runs, as far as they have come; what is missing is left out.
-
-    Args:
-        study: The study.
-        store: The object store with its runs.
-        cache: Folder for copies of files of remote stores.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return the report of a study's runs, as far as they have come; what is missing is left out."""
     progress: list[RunState] = []
     runs: dict[tuple[str, int], RunRecord] = {}
     told: dict[str, list[str]] = {}
@@ -228,7 +206,7 @@ def _report(title: str, results: Results, store: Store, study: StudyConfig | Non
         steps=by_step(results),
         forgetting=forgotten,
         claims=claims(results, table, forgotten),
-        compute=compute_table(results),
+        compute=_compute_table(results),
         study=study,
     )
     for run in results.runs.values() if study is None else ():
@@ -272,3 +250,51 @@ def _note_missing(run: RunRecord, results: Results) -> None:
     last = max((policy.step for policy in policies), default=0)
     if run.config.arm == "rloop" and 0 < last < run.total_steps:
         run.note(f"{run.name} has come to RL step {last} of {run.total_steps}: fewer than it is compared at.")
+
+
+def _compute_table(results: Results) -> Table:
+    """Return one row a quantity, one column an arm; of a study the mean over the arm's finished seeds.
+
+    None stands where the arm has not the quantity.
+    """
+    finished = {(run.arm, run.seed) for run in results.progress if run.finished}
+    counted = {key: run for key, run in results.runs.items() if key in finished or not results.progress}
+    costs = {
+        arm: [_quantities(run, results.steps[key]) for key, run in counted.items() if key[0] == arm]
+        for arm in results.titles
+    }
+
+    def mean(seeds: list[dict[str, float]], name: str) -> float | None:
+        known = any(name in cost for cost in seeds)
+        return sum(cost.get(name, 0.0) for cost in seeds) / len(seeds) if known else None
+
+    names = dict.fromkeys(name for seeds in costs.values() for cost in seeds for name in cost)
+    rows: list[tuple[Any, ...]] = [(name, *(mean(seeds, name) for seeds in costs.values())) for name in names]
+    if results.progress:
+        rows.insert(0, ("finished seeds", *map(len, costs.values())))
+    return Table("compute", ("quantity", *costs), tuple(rows))
+
+
+def _quantities(run: RunRecord, steps: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the costs of a run by name, as its finished artifacts record them."""
+    rft = [manifest for (_, stage), manifest in run.manifests.items() if stage == "rft"]
+    updates: dict[int, float] = {}  # each RL step's row has those of its phase so far
+    for row in steps:
+        updates[row["iteration"]] = max(updates.get(row["iteration"], 0.0), _number(row, "policy_step"))
+    costs: dict[str, float] = {
+        "RL steps": len(steps),
+        "rollouts of RL": sum(_number(row, "rollouts") for row in steps),
+        "completion tokens of RL": sum(_number(row, "rollouts") * _number(row, "length_mean") for row in steps),
+        "optimizer updates of RL": sum(updates.values()),
+        "trajectories of RFT": sum(_number(manifest.counts, "trajectories") for manifest in rft),
+        "tokens of RFT": sum(_number(manifest.metrics, "tokens") for manifest in rft),
+        "updates of RFT": sum(_number(manifest.counts, "updates") for manifest in rft),
+    }
+    for stage in STAGES:
+        if seconds := [manifest.seconds for (_, name), manifest in run.manifests.items() if name == stage]:
+            costs[f"seconds of {stage}"] = sum(seconds)
+    return costs | {"seconds in all": sum(manifest.seconds for manifest in run.manifests.values())}
+
+
+def _number(row: dict[str, Any], name: str) -> float:
+    return float(row.get(name) or 0.0)

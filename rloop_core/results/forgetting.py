@@ -63,13 +63,7 @@ def transitions(policies: Sequence[Policy], n: Counts, c: Counts) -> Transitions
 def lost_by_chance(first: Counts, second: Counts, correct: Counts) -> Floats:
     """Return the chance that a problem is solved by the first draw and not by the second, both from one policy.
 
-    Args:
-        first: Samples in the first draw, shape [P].
-        second: Samples in the second draw, shape [P].
-        correct: Correct samples in both together, shape [P].
-
-    Returns:
-        Shape [P].
+    From the samples of either draw, and the correct ones in both together; all have the shape [problems].
     """
     from scipy.stats import hypergeom
 
@@ -132,12 +126,7 @@ def forgetting_table(titles: Mapping[str, str], rows: Iterable[Forgetting]) -> T
 def lost_and_null(n: Counts, c: Counts, pairs: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
     """Return each problem's mean loss over pairs of an earlier and a later policy, and that by chance.
 
-    Args:
-        n, c: Samples and correct samples, shape [policies, problems].
-        pairs: Indices of an earlier and a later policy.
-
-    Returns:
-        Shape [problems] each.
+    From samples and correct samples, shape [policies, problems]; the results have the shape [problems].
     """
     first, second = np.array(pairs).T
     observed = ((c[first] > 0) & (c[second] == 0)).mean(axis=0)

@@ -17,16 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import (
-    RESUMES,
-    ConfigError,
-    MachineLost,
-    PeerLost,
-    RLoopError,
-    StageCrashed,
-    StageError,
-    Stopped,
-)
+from rloop_core.errors import RESUMES, ConfigError, MachineLost, PeerLost, RLoopError, StageCrashed, StageError, Stopped
 from rloop_core.printable import printable_line
 from rloop_core.runtime.lifetime import die_with_parent
 

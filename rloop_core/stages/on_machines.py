@@ -18,11 +18,7 @@ from rloop_core.stages.registry import machines_of, samples
 
 
 def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster | None:
-    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine.
-
-    Raises:
-        RLoopError: As `join_cluster`.
-    """
+    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine."""
     placement = config.placement
     if placement.machines == 1:
         return None

@@ -52,11 +52,7 @@ def read_run_config(store: Store, run: str) -> Config:
 
 
 def runs_of(store: Store) -> list[str]:
-    """Return the names of the runs that a store holds.
-
-    Raises:
-        StoreError: It cannot be read.
-    """
+    """Return the names of the runs that a store holds."""
     return [name for name in store.folders() if not name.startswith(".") and store.exists(_key(name))]
 
 

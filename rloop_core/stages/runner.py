@@ -39,10 +39,10 @@ from rloop_core.store import (
     Lease,
     Manifest,
     Store,
-    discard,
     ensure_unchanged,
     fetched,
     fingerprint,
+    manifest_key,
     publish,
     read_manifest,
     stage_folder,
@@ -131,23 +131,13 @@ class StageRunner:
         ensure_unchanged(self.store, self.config.name, self._known)
 
     def remaining(self) -> list[Place]:
-        """Return each (iteration, stage) without an artifact under this config, and all that build on those.
-
-        While we hold the lease the store is read once, and again after a stage.
-
-        Raises:
-            ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
-        """
+        """Return `remaining_stages`. While we hold the lease, the store is read once, and again after a stage."""
         if self._left is None or self._lease is None:
             self._left = remaining_stages(self.config, self.store, self.inputs)
         return self._left
 
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail; return counts of problems and golds.
-
-        Raises:
-            RLoopError: One clear line about the first thing that is wrong.
-        """
+        """Check everything that can be known to fail, or raise RLoopError; return counts of problems and golds."""
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
@@ -184,11 +174,7 @@ class StageRunner:
         return self._known.get((iteration, stage)) or read_manifest(self.store, self.config.name, iteration, stage)
 
     def _find(self, wanted: _Wanted) -> tuple[Manifest | None, str]:
-        """Return the whole artifact and "verified ...", or None and the reason to compute it again, if it was made.
-
-        Raises:
-            ConfigError: Another artifact would be replaced, and `placement.replace` is not set.
-        """
+        """Return the whole artifact and "verified ...", or None and the reason to compute it again, if it was made."""
         place = wanted.iteration, wanted.stage
         try:
             manifest = read_manifest(self.store, self.config.name, *place)
@@ -203,7 +189,7 @@ class StageRunner:
                 pass
             self._remove_leftovers(wanted, manifest)
         except ArtifactDamaged as damage:
-            discard(self.store, self.config.name, *place)
+            self.store.delete(manifest_key(self.config.name, *place))
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
 

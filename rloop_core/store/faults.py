@@ -94,7 +94,7 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
         what, fix = f"its folder or bucket does not exist and cannot be made ({reason(error)})", _CREATE
     elif isinstance(error, OSError):
         what, fix = reason(error), _remedy(error)
-    elif _is_of_a_library(error):
+    elif type(error).__module__.startswith(_LIBRARIES):
         what, fix = str(error), "check the endpoint, the credentials in the environment and the network"
     elif isinstance(error, (ImportError, ValueError)):
         what, fix, field = str(error), "use a path or a URI", "placement.store"
@@ -134,10 +134,6 @@ _CREDENTIALS = (
 _REFUSED_TOKENS = {"ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError"}
 _OTHER_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
-
-
-def _is_of_a_library(error: BaseException) -> bool:
-    return type(error).__module__.startswith(_LIBRARIES)
 
 
 def _remedy(error: OSError) -> str:
