@@ -19,18 +19,6 @@ from rloop_core.store import Cache, Manifest, fetch
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
-def policy_of(run: RunRecord, iteration: int | None) -> tuple[int, Manifest]:
-    """Return an iteration, by default the last in the store, and the artifact that holds its last policy."""
-    stage = run.config.policy_stage
-    stored = [index for index, name in sorted(run.manifests) if name == stage]
-    if not stored or iteration not in (None, *stored):
-        what = f"no iteration has finished {stage}" if iteration is None else f"iteration {iteration} has no policy"
-        fix = f"export one of {', '.join(map(str, stored))}" if stored else "let the run go on first"
-        raise StageError(f"{what} yet", field=run.name, fix=fix)
-    chosen = stored[-1] if iteration is None else iteration
-    return chosen, run.manifests[chosen, stage]
-
-
 def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
     """Write an iteration's last policy and its model card into a folder; return its name, and the artifact's manifest.
 
@@ -39,7 +27,14 @@ def export_policy(run: RunRecord, target: Path, iteration: int | None = None) ->
         StageError: There is no such policy yet.
         StoreError: The folder is not empty, in the run's store, or cannot be written.
     """
-    iteration, manifest = policy_of(run, iteration)
+    stage = run.config.policy_stage
+    stored = [index for index, name in sorted(run.manifests) if name == stage]
+    if not stored or iteration not in (None, *stored):
+        what = f"no iteration has finished {stage}" if iteration is None else f"iteration {iteration} has no policy"
+        fix = f"export one of {', '.join(map(str, stored))}" if stored else "let the run go on first"
+        raise StageError(f"{what} yet", field=run.name, fix=fix)
+    iteration = stored[-1] if iteration is None else iteration
+    manifest = run.manifests[iteration, stage]
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise StoreError(
             "is a file" if target.is_file() else "is not empty", field=str(target), fix="name a new folder"

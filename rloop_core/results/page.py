@@ -16,12 +16,10 @@ from rloop_core.errors import StoreError
 from rloop_core.printable import visible
 from rloop_core.results import curves, matrices
 from rloop_core.results.claims import OUTCOMES
-from rloop_core.results.comparability import config_differences
-from rloop_core.results.findings import Report, pair_report, run_report, study_report
+from rloop_core.results.findings import Report, config_differences, pair_report, run_report
 from rloop_core.results.forgetting import PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import RunRecord, read_run
-from rloop_core.results.study_config import StudyConfig
 from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table
 from rloop_core.results.tables import Table, difference_name, duration, points, share, size
 from rloop_core.store import Store, fingerprint
@@ -44,9 +42,7 @@ def write_report(
     The folder is `out`, or `<store>/<run>/report`, with `-<control>` for two, or `.rloop/reports/<run>[+<control>]` if
     the store is remote. With `keep_current` a page that shows these very artifacts already is left alone.
 
-    Raises:
-        ConfigError: The two runs are not comparable, and not `force`.
-        StoreError: There is no such run, or the folder cannot be written.
+    Raises ConfigError if the two are not comparable, unless `force`; StoreError if a run is missing, or for the folder.
     """
     records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
     names = [record.name for record in records]
@@ -58,12 +54,6 @@ def write_report(
         return out / REPORT_FILE, None
     report = run_report(records[0]) if len(records) == 1 else pair_report(records[0], records[1], force)
     return write_page(report, out, REPORT_FILE, content), report
-
-
-def write_study(study: StudyConfig, store: Store, out: Path, cache: Path) -> tuple[Path, Report]:
-    """Report on a study's runs, as far as they have come; see `study_report`."""
-    report = study_report(study, store, cache)
-    return write_page(report, out, STUDY_FILE), report
 
 
 def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:

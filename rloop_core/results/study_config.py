@@ -60,7 +60,6 @@ class StudyRun:
     """One arm at one seed."""
 
     arm: str
-    """Its short name."""
     seed: int
     config: Config
     """The whole run config; `config.name` is the run's folder in the store."""

@@ -36,9 +36,7 @@ def write_run_record(store: Store, config: Config) -> None:
 def read_run_config(store: Store, run: str) -> Config:
     """Return the config that a run was last started with; fields of an earlier release are left out.
 
-    Raises:
-        StoreError: The store holds no such run.
-        ConfigError: This release cannot run the config.
+    Raises StoreError if the store holds no such run, ConfigError if this release cannot run it.
     """
     content = _read(store, run)
     if content is None:

@@ -43,10 +43,7 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
 
     Neither botocore nor s3fs retries for a given time, says that it waits, or checks a lease before each attempt; s3fs
     retries no refused connection and no answer 500. `note` is called with one line when the wait exceeds a second, and
-    when it is over.
-
-    Raises:
-        StoreUnavailable: It failed for longer than `patience` seconds; the error has the object's name.
+    when it is over. Raises StoreUnavailable, with the object's name, after `patience` seconds.
     """
     began, noted, attempt = time.monotonic(), False, 0
     while True:
