@@ -13,8 +13,7 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
-from rloop_core.results.claims import Claim, claims
-from rloop_core.results.forgetting import Forgetting, Transitions, forgetting, transitions
+from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
 from rloop_core.results.frame import ENDS, Results, RunState
 from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, success_rates
 from rloop_core.results.similarity import solutions_similarity

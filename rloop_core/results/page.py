@@ -15,9 +15,8 @@ from rloop_core.config.base import Section
 from rloop_core.errors import StoreError
 from rloop_core.printable import visible
 from rloop_core.results import curves, matrices
-from rloop_core.results.claims import OUTCOMES
 from rloop_core.results.findings import Report, config_differences, pair_report, run_report
-from rloop_core.results.forgetting import PATHS, Forgetting, forgetting_table
+from rloop_core.results.forgetting import OUTCOMES, PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import RunRecord, read_run
 from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from rloop_core.cli.study import show as show_study
-from rloop_core.results.claims import OUTCOMES
 from rloop_core.results.findings import study_report
+from rloop_core.results.forgetting import OUTCOMES
 from rloop_core.results.intervals import crossed_effects
 from rloop_core.results.page import STUDY_FILE, render, write_page
 from rloop_core.results.study_config import study_runs
