@@ -27,8 +27,7 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     """Compute a stage in this process, or one rank of it; rank 0 leaves the artifact's files in `<work>/out`."""
     started = time.monotonic()
     config = job.config
-    if ranks == 1 and trains(job):  # TRL refuses to train on several GPUs in one process: hide all but the first
-        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    _show_one_gpu(job, ranks)
     _set_up_libraries(config)
     seed = derive_seed(config.seed, job.stage, job.iteration)
     store = Store(job.store, config.placement.store_patience_seconds, events.as_notes(on_event))
@@ -42,6 +41,12 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.sampled_by)
+
+
+def _show_one_gpu(job: StageJob, ranks: int) -> None:
+    """Hide all GPUs but the first from a stage that trains in one process: TRL refuses to train on several."""
+    if ranks == 1 and trains(job):
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def _set_up_libraries(config: Config) -> None:
