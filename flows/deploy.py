@@ -23,11 +23,7 @@ _FOLDER = Path(installed()["directory"]) / "deployments"
 
 
 def deploy(store: str, notify: str | None) -> Iterator[str]:
-    """Create or update work pools, deployments and automations, and yield the name of each.
-
-    Raises:
-        ConfigError: No server, a server that refuses, or something that cannot be made as the files say.
-    """
+    """Create or update work pools, deployments and automations, and yield the name of each; errors are ConfigErrors."""
     if not _FOLDER.is_dir():
         raise ConfigError("rloop was installed without it", field=str(_FOLDER), fix="clone it, and pip install -e .")
     address = PREFECT_API_URL.value()

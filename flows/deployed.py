@@ -63,9 +63,6 @@ def config_from(
     """Return the config that the form gives: its whole config or else its file, then overrides, then the other fields.
 
     `start` is when the flow run was first to start. Its day is the one in the run's name, also in a later restart.
-
-    Raises:
-        ConfigError: Unknown file, field or value, or a combination that cannot run.
     """
     data = config.model_dump(mode="json") if config else _shipped(config_file)
     fields = {"name": name, "iterations": iterations, "placement.store": store, "placement.replace": replace or None}

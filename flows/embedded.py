@@ -1,13 +1,16 @@
-"""Run a Prefect API for one command: a process on loopback that ends with the command, even on kill -9.
+"""Start a run from one command, with a Prefect API that is a process on loopback and ends with it, even on kill -9.
 
 Every user of a machine reaches its loopback, so each API has a random password that only its two processes know.
 Prefect's own temporary server has none and outlives a killed command.
 """
 
+from __future__ import annotations
+
 import asyncio
 import fcntl
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -16,9 +19,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rloop_core.errors import RESUMES, StageError
+from rloop_core.errors import RESUMES, RLoopError, StageError, cause_of
 from rloop_core.runtime.lifetime import die_with_parent
+
+if TYPE_CHECKING:
+    from rloop_core.config import Config
+    from rloop_core.runtime.events import OnRunEvent
 
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",  # nothing here uses blocks
@@ -33,13 +41,55 @@ CONSOLE_LEVEL = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 """A setting of Prefect. Below CRITICAL, an error fills the screen with tracebacks of the engine before its one line."""
 
 
+def run_locally(config: Config, listener: OnRunEvent) -> None:
+    """Run or resume the flow of the config's arm in this process; raise the error of the first stage that failed."""
+    from rloop_core.stages.process import start_fork_server
+    from tasks.session import open_run, watched_by
+
+    # The flows share this session. It is opened here to report errors in the input before Prefect is loaded.
+    with watched_by(listener), open_run(config) as run:
+        if run.runner.remaining():  # or finished stages would be replaced: refused before Prefect is loaded
+            from rloop_core.stages.preflight import check_light
+
+            check_light(config, run.runner.store, run.runner.inputs)
+            start_fork_server()
+        with prefect_api():
+            _run_flow(config)
+
+
+def _run_flow(config: Config) -> None:
+    from prefect.utilities import engine
+
+    from tasks.prefect_workarounds import without_server
+    from tasks.session import has_ui
+
+    if config.arm == "vanilla-rl":
+        from flows.vanilla_rl import vanilla_rl as flow
+    else:
+        from flows.rloop import rloop as flow
+
+    # Prefect replaces the handler of SIGTERM while a flow runs. Its own would report the end to a server that may be
+    # gone, for minutes; the command's ends it within seconds.
+    if callable(handler := signal.getsignal(signal.SIGTERM)):
+        engine._prefect_sigterm_handler = handler  # type: ignore[assignment]
+    try:
+        flow(config)
+    except RLoopError:
+        raise
+    except Exception as error:
+        if cause := cause_of(error):
+            raise cause from error
+        if lost := without_server(error):
+            if not has_ui():
+                check_home()
+            raise StageError(lost, field="prefect", fix=RESUMES) from error
+        what, fix = f"{type(error).__name__}: {error}", f"for the traceback, set {CONSOLE_LEVEL}=ERROR"
+        raise StageError(what, field="prefect", fix=fix) from error
+
+
 @contextmanager
 def prefect_api() -> Iterator[None]:
-    """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one.
-
-    Raises:
-        StageError: The embedded one does not start.
-    """
+    """Use the configured Prefect API (`PREFECT_API_URL` or a profile) in the block, or else an embedded one."""
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
     os.environ.setdefault(CONSOLE_LEVEL, "CRITICAL")
@@ -102,11 +152,7 @@ def _server(password: str, log: Path) -> Iterator[str]:
 
 
 def check_home() -> Path:
-    """Return Prefect's home if it takes a mebibyte; on a full disk its server does not start, or answers 500.
-
-    Raises:
-        StageError: It does not.
-    """
+    """Return Prefect's home if it takes a mebibyte: on a full disk its server does not start, or answers 500."""
     from prefect.settings import PREFECT_HOME
 
     home = Path(PREFECT_HOME.value())

@@ -43,13 +43,7 @@ def publish(kind: str, name: str, data: Any, description: str, known: UUID | Non
     """Create an artifact of the current task run, or update a known one; return its id.
 
     A server that does not answer delays the caller for seconds; then a line of the log says so, and None is returned.
-
-    Args:
-        kind: `table`, `markdown` or `progress`.
-        name: Its name, which becomes its key.
-        data: Rows of a table, a text in Markdown, or percent of progress.
-        description: Plain text.
-        known: The artifact to update.
+    `data` of a `table` are its rows, of `markdown` a text, of `progress` percent. The name becomes the key.
     """
     description = escape_markdown(without_secrets(description))
     try:
@@ -78,13 +72,7 @@ def publish_table(name: str, rows: list[dict[str, Any]], description: str) -> No
 
 
 def show_result(run: RunSession, manifest: Manifest, name: str) -> None:
-    """Show a stage's new artifact: a table of its key figures, and a figure.
-
-    Args:
-        run: The open run, with a UI.
-        manifest: The artifact's manifest.
-        name: `<run>-000-explore`, the prefix of the keys.
-    """
+    """Show a stage's new artifact: a table of its key figures, and a figure; `name` is `<run>-000-explore`."""
     place = f"iteration {manifest.iteration}" if manifest.iteration >= 0 else "base"
     where = f"{run.config.name}, {place}: {manifest.stage}"
     again = f"; computed again ({manifest.reason})" if manifest.reason else ""
@@ -178,13 +166,7 @@ Show = Callable[[float, str, UUID | None], UUID | None]
 
 
 class StageProgress(LineWatcher):
-    """Logs a stage's events, and shows its position.
-
-    Args:
-        key: The stage and its iteration.
-        log: Called with a logging level and a line.
-        show: None shows nothing.
-    """
+    """Logs a stage's events, and shows its position; `log` is called with a logging level and a line."""
 
     def __init__(self, key: Key, log: Callable[[int, str], None], show: Show | None = None) -> None:
         super().__init__(lambda line: log(logging.INFO, printable_line(line)), LINE_SECONDS)
@@ -240,13 +222,7 @@ class StageProgress(LineWatcher):
 
 @contextmanager
 def live_progress(stage: str, iteration: int, name: str | None = None) -> Iterator[None]:
-    """Show the events of a stage that this thread runs: in its task run's log and, with a UI, as an artifact.
-
-    Args:
-        stage: The stage.
-        iteration: Its iteration.
-        name: The prefix of the artifact's name; None makes no artifact.
-    """
+    """Show a stage's events, of this thread alone: in the task run's log and, with a UI and a name, as an artifact."""
 
     def show(percent: float, text: str, known: UUID | None) -> UUID | None:
         return publish("progress", f"{name}-progress", percent, text, known)

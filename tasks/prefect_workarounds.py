@@ -1,7 +1,4 @@
-"""Workarounds for Prefect 3.7: each says what Prefect does, and may go when Prefect no longer does it.
-
-- `OneLineErrors`: an expected error fills a run's log with tracebacks, its own sentence at the end.
-- `without_server`: a server that is away, or that forgot the run, reaches a flow as one of many errors.
+"""Workarounds for Prefect 3.7, which may go when Prefect logs expected errors in a line and names a lost server.
 
 Smaller ones stand where they apply: heartbeats and log handlers in `flows/embedded`, images in `tasks/artifacts`.
 """

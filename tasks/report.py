@@ -77,10 +77,9 @@ def _summary(results: Results, table: ResultTable, uri: str, sentence: str) -> s
 
 @task(name="evaluate", task_run_name="evaluate-{config.problems.source}", cache_policy=NO_CACHE, persist_result=False)
 def evaluate_model(config: Config, out: Path | None, store: str | None) -> tuple[str, str]:
-    """Sample what is missing, judge it and show the metrics; with a store, put samples and metrics there.
+    """Sample what is missing, judge it and show the metrics; return the samples' address, and the result in a sentence.
 
-    Returns:
-        The address of samples and metrics, and the result in one sentence.
+    With a store, samples and metrics are put there.
     """
     result = evaluate(config, out)
     folder = uri = str(result["out"])

@@ -20,12 +20,7 @@ _has_ui = True
 
 
 class RunSession:
-    """An open run. No dataclass: Prefect would search it for futures, field by field, at every task.
-
-    Args:
-        config: Its config.
-        runner: Makes its artifacts exist.
-    """
+    """An open run. No dataclass: Prefect would search it for futures, field by field, at every task."""
 
     def __init__(self, config: Config, runner: StageRunner) -> None:
         self.config, self.runner = config, runner
@@ -43,11 +38,7 @@ class RunSession:
 
 @contextmanager
 def open_run(config: Config) -> Iterator[RunSession]:
-    """Open a run and hold its lease; nested flows share the session.
-
-    Raises:
-        LeaseError: Another process writes this run.
-    """
+    """Open a run and hold its lease, or raise LeaseError; nested flows share the session."""
     key = (config.placement.store, config.name)
     if key in _open:
         with _stopping_on_error(_open[key]) as session:

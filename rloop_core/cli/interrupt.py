@@ -25,6 +25,8 @@ LINE = "interrupted; finished work is kept, and the same command resumes"
 @contextlib.contextmanager
 def ending_promptly() -> Iterator[None]:
     """On SIGINT or SIGTERM in this block, give the flow a few seconds to end its stages, then end the process tree."""
+    import psutil
+
     code, screen = 0, os.dup(2)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -43,7 +45,12 @@ def ending_promptly() -> Iterator[None]:
             sys.stdout.flush()
         with contextlib.suppress(OSError):
             os.write(screen, f"rloop: {LINE}\n".encode())
-        _end_children()
+        children: list[Any] = processes_below(os.getpid())
+        for act in ("terminate", "kill"):
+            for child in children:
+                with contextlib.suppress(psutil.Error):
+                    getattr(child, act)()
+            _, children = psutil.wait_procs(children, timeout=2.0)
         os._exit(code)  # without exit handlers, which may wait for a server that is gone
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -55,14 +62,3 @@ def ending_promptly() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(screen)
-
-
-def _end_children() -> None:
-    import psutil
-
-    children: list[Any] = processes_below(os.getpid())
-    for act in ("terminate", "kill"):
-        for child in children:
-            with contextlib.suppress(psutil.Error):
-                getattr(child, act)()
-        _, children = psutil.wait_procs(children, timeout=2.0)

@@ -67,7 +67,7 @@ def run(
       rloop run --config qwen.yaml --set explore.steps=100 --name short --store s3://bucket/rloop
       rloop run --config qwen.yaml --arm vanilla-rl      # the control at equal compute
     """
-    from flows.local import run_locally
+    from flows.embedded import run_locally
     from rloop_core.config import as_vanilla, dated, load_config
     from rloop_core.results.progress import LineWatcher
 
@@ -126,7 +126,8 @@ def _show_outcome(outcome: Mapping[str, Any], tables: Sequence[MetricTable]) -> 
     for table in tables:
         out.print(table.to_terminal())
         out.print()
-    _show_notes(out, outcome)
+    for note in outcome["notes"]:
+        out.print(f"note: {note}")
     if outcome["nothing_to_do"]:
         out.print(f"nothing to do: every stage was in the store ({outcome['stages_cached']} stages)")
     elif outcome["stages_cached"]:
@@ -134,12 +135,6 @@ def _show_outcome(outcome: Mapping[str, Any], tables: Sequence[MetricTable]) -> 
     if outcome["report"]:
         out.print(f"report: {outcome['report']}")
     out.print(f"total: {duration(outcome['seconds'])}")
-
-
-def _show_notes(out: Any, found: Mapping[str, Any]) -> None:
-    """Print the notes of a run."""
-    for note in found["notes"]:
-        out.print(f"note: {note}")
 
 
 @click.command("plan")
@@ -279,7 +274,8 @@ def _show_status(found: Mapping[str, Any]) -> None:
     out.print(f"{found['run']}: {counts}; {found['holder']}")
     if found["sampled_by"]:
         out.print(f"completions sampled by {found['sampled_by']}")
-    _show_notes(out, found)
+    for note in found["notes"]:
+        out.print(f"note: {note}")
 
 
 @click.command("gc")

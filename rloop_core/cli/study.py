@@ -65,7 +65,8 @@ def study(
       rloop study --config deployments/studies/sums.yaml --seeds 1 --arms rloop,vanilla-rl
       rloop study --config deployments/studies/sums.yaml --report-only
     """
-    from rloop_core.results.page import write_study
+    from rloop_core.results.findings import study_report
+    from rloop_core.results.page import STUDY_FILE, write_page
     from rloop_core.results.study_config import load_study, part_of, study_runs
     from rloop_core.results.tables import duration
     from rloop_core.store import Store
@@ -77,7 +78,8 @@ def study(
         runs = study_runs(chosen, store)
         with ending_promptly():
             _compute(runs, Store(store), folder, jobs or _jobs(runs[0].config.placement.device))
-    page, report = write_study(chosen, Store(store), folder, CACHE_FOLDER)
+    report = study_report(chosen, Store(store), CACHE_FOLDER)
+    page = write_page(report, folder, STUDY_FILE)
     seconds = time.monotonic() - started
     if as_json:
         print_json({**report.to_dict(), "report": str(page), "seconds": round(seconds, 1)})
@@ -108,11 +110,7 @@ def _jobs(device: str) -> int:
 
 
 def _compute(runs: list[StudyRun], store: Store, folder: Path, jobs: int) -> None:
-    """Compute all runs, `jobs` at a time; their configs, logs and Prefect homes are below `folder`.
-
-    Raises:
-        StageError: Runs failed; all others were computed.
-    """
+    """Compute all runs, `jobs` at a time, and raise StageError if some failed; the files of all are below `folder`."""
     from rloop_core.stages.inputs import stages_of
     from rloop_core.store import manifest_key
 

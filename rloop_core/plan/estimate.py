@@ -55,15 +55,10 @@ DEVICES: dict[str, Device] = {
 
 
 def make_plan(config: Config, gpu: str | None = None, gpus: int | None = None) -> dict[str, Any]:
-    """Estimate a run of this config.
+    """Estimate a run of this config on `gpus` devices, by default as many as the config has processes.
 
-    Args:
-        config: The run's config.
-        gpu: A key of `DEVICES`, or `cpu`; None takes `cpu` if the config says so, else an H100.
-        gpus: Number of devices; None takes the config's processes.
-
-    Raises:
-        ConfigError: The local policy is unusable, or the budgets exceed its context.
+    `gpu` is a key of `DEVICES`, or `cpu`; None takes `cpu` if the config says so, else an H100. Raises ConfigError if
+    the local policy is unusable, or the budgets exceed its context.
     """
     gpu = gpu or ("cpu" if config.placement.device == "cpu" else "h100")
     gpus = gpus or config.placement.processes

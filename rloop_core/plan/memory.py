@@ -75,11 +75,7 @@ class StageMemory:
 
 
 def sharding_of(config: Config) -> Sharding:
-    """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states."""
     path = config.placement.accelerate_config
     if path is None or not Path(path).is_file():
         return Sharding("DDP")
@@ -147,14 +143,7 @@ def micro_batch_tokens(config: Config, shape: ModelShape, available: float, devi
 
 
 def stage_memories(config: Config, shape: ModelShape, available: float, devices: int) -> list[StageMemory]:
-    """Return the peaks of explore (the larger of a pass and of sampling), rft and evaluate.
-
-    Args:
-        config: The run's config.
-        shape: The policy's sizes.
-        available: Bytes of one device.
-        devices: Number of devices.
-    """
+    """Return the peaks of explore (the larger of a pass and of sampling), rft and evaluate; `available` is in bytes."""
     way = sharding_of(config)
     states = training_states(config, shape, way, devices)
     held = sum(states.values())

@@ -41,8 +41,7 @@ def element_bytes(config: Config) -> int:
 def find_shape(policy: PolicyConfig) -> ModelShape | None:
     """Return the policy's shape; None for a model that is neither local nor in the table, or is no decoder.
 
-    Raises:
-        ConfigError: `policy.path` is a local folder without a usable model.
+    Raises ConfigError if `policy.path` is a local folder without a usable model.
     """
     if policy.path in KNOWN:
         return _shape_of(KNOWN[policy.path])

@@ -124,10 +124,8 @@ def policy_curves(results: Results, steps: Steps, *, iterations: bool = False) -
     over = "problems and seeds" if len(results.seeds) > 1 else "problems"
     bands = f"Bands are 95 % intervals over {over}. Diamonds are policies that RFT made"
     if iterations:
-        title, more = (
-            "Accuracy and pass@k by iteration (figure 3)",
-            "; circles and squares are RL at the same RL steps.",
-        )
+        title = "Accuracy and pass@k by iteration (figure 3)"
+        more = "; circles and squares are RL at the same RL steps."
         for axis in axes:
             axis.set_xticks(ends, [f"{i}\n{step}" if i else "base" for i, step in enumerate(ends)])
         for axis in axes[-2:]:

@@ -11,20 +11,21 @@ from pathlib import Path
 from rloop_core import __version__
 from rloop_core.errors import ArtifactDamaged, StageError, StoreError
 from rloop_core.results.findings import run_results
-from rloop_core.results.frame import BASE
 from rloop_core.results.run_reader import RunRecord
-from rloop_core.results.table import make_row, side_at
+from rloop_core.results.table import result_table
 from rloop_core.results.tables import MetricTable, markdown_text
 from rloop_core.store import Cache, Manifest, fetch
 
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 
-def policy_of(run: RunRecord, iteration: int | None) -> tuple[int, Manifest]:
-    """Return an iteration, and the artifact that holds the policy that it ended with; None takes the last in the store.
+def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
+    """Write an iteration's last policy and its model card into a folder; return its name, and the artifact's manifest.
 
     Raises:
+        ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
         StageError: There is no such policy yet.
+        StoreError: The folder is not empty, in the run's store, or cannot be written.
     """
     stage = run.config.policy_stage
     stored = [index for index, name in sorted(run.manifests) if name == stage]
@@ -32,22 +33,8 @@ def policy_of(run: RunRecord, iteration: int | None) -> tuple[int, Manifest]:
         what = f"no iteration has finished {stage}" if iteration is None else f"iteration {iteration} has no policy"
         fix = f"export one of {', '.join(map(str, stored))}" if stored else "let the run go on first"
         raise StageError(f"{what} yet", field=run.name, fix=fix)
-    chosen = stored[-1] if iteration is None else iteration
-    return chosen, run.manifests[chosen, stage]
-
-
-def export_policy(run: RunRecord, target: Path, iteration: int | None = None) -> tuple[str, Manifest]:
-    """Write the policy that an iteration ended with, by default the last one, and its model card into a folder.
-
-    Returns:
-        The policy's name, and the manifest of its artifact.
-
-    Raises:
-        ArtifactDamaged: A stored file differs from its manifest, is missing in it, or is a symbolic link.
-        StageError: There is no such policy yet.
-        StoreError: The folder is not empty, in the run's store, or cannot be written.
-    """
-    iteration, manifest = policy_of(run, iteration)
+    iteration = stored[-1] if iteration is None else iteration
+    manifest = run.manifests[iteration, stage]
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise StoreError(
             "is a file" if target.is_file() else "is not empty", field=str(target), fix="name a new folder"
@@ -100,7 +87,7 @@ def model_card(run: RunRecord, iteration: int, manifest: Manifest) -> str:
         f"# {markdown_text(run.name)}, {markdown_text(name)}",
         f"What iteration {iteration} of a run of [RLoop](https://arxiv.org/abs/2511.04285) ended with.",
         "## Evaluation",
-        _evaluation(run, iteration, name),
+        _evaluation(run, name),
         "## Origin",
         "\n".join(f"- {what}: {markdown_text(value)}" for what, value in origin.items()),
         f"<details><summary>Config of the run</summary>\n\n<pre>{config_json}</pre>\n</details>",
@@ -108,18 +95,13 @@ def model_card(run: RunRecord, iteration: int, manifest: Manifest) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _evaluation(run: RunRecord, iteration: int, name: str) -> str:
+def _evaluation(run: RunRecord, name: str) -> str:
     """Return a Markdown table of base and policy for each set."""
-    results, step = run_results(run, snapshots=False), (iteration + 1) * run.config.explore.steps
-    tables = []
+    results = run_results(run, snapshots=False)
+    table, tables = result_table(results), []
     for label in results.sets:
-        found = next((one for one in results.policies(label, run.name) if one.step == step), None)
-        base, own = (side_at(results, run.name, one) for one in (BASE, found))
-        rows = [
-            make_row(results, label, base, name="base"),
-            make_row(results, label, own, name=name),
-            make_row(results, label, own, base, f"{name} - base"),
-        ]
+        every = (*table.policies[label], *table.differences[label])
+        rows = [row for row in every if row.name in ("base", name, f"{name} - base")]
         basis = f"{len(results.problems[label])} problems; [95 % bootstrap interval over problems]"
-        tables.append(MetricTable(label, [row for row in rows if row], basis).to_markdown(markdown_text))
+        tables.append(MetricTable(label, rows, basis).to_markdown(markdown_text))
     return "\n".join(tables) or "This policy was not evaluated in the run."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,29 +13,23 @@ from rloop_core.config import Config
 from rloop_core.errors import ConfigError
 from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
-from rloop_core.results.claims import Claim, claims
-from rloop_core.results.comparability import reasons_against
-from rloop_core.results.compute import compute_table
-from rloop_core.results.forgetting import Forgetting, Transitions, forgetting, transitions
+from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
 from rloop_core.results.frame import ENDS, Results, RunState
-from rloop_core.results.run_reader import RunRecord, ledgers, read_run, success_rates
+from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, success_rates
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
-from rloop_core.results.table import (
-    ResultTable,
-    Steps,
-    by_step,
-    effect_of_finetuning,
-    result_sentence,
-    result_table,
-)
+from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table
 from rloop_core.results.tables import Table
-from rloop_core.results.trajectories import sample_trajectories
-from rloop_core.stages.identity import SAMPLED_BY
+from rloop_core.stages.identity import SAMPLED_BY, differences
 from rloop_core.stages.inputs import stages_of
+from rloop_core.stages.registry import STAGES
 from rloop_core.store import Store
 
 SCHEMA_VERSION = 3
+_METHOD = ("name", "arm", "iterations", "explore.steps", "explore.start", "filter", "rft", "harvest")
+_REPORTED = ("explore.snapshot_every", "evaluate.snapshots", "evaluate.base", "evaluate.k")
+_BY_CONTENT = ("problems", "policy.path", "policy.revision")
+"""Fields, or sections, in which two arms may differ; the content of problem sets and policies may not."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,6 @@ class Report:
     store: Store
     results: Results
     sentence: str
-    """The result."""
     table: ResultTable
     steps: Steps
     """Every policy on the way, by set and arm."""
@@ -62,7 +56,6 @@ class Report:
     success_rates: list[tuple[RunRecord, dict[int, list[float]]]] = field(default_factory=list)
     """Success rates of the training problems of each run by iteration."""
     samples: list[dict[str, Any]] = field(default_factory=list)
-    """Trajectories to show."""
 
     @property
     def versions(self) -> dict[str, str]:
@@ -131,15 +124,10 @@ def run_results(run: RunRecord, snapshots: bool = True) -> Results:
 
 
 def pair_report(ours: RunRecord, theirs: RunRecord, force: bool = False) -> Report:
-    """Return the report of a run against its control; what is missing is left out and noted.
+    """Return the report of a run against its control, or another RLoop run whose method alone differs.
 
-    Args:
-        ours: The RLoop run.
-        theirs: Its control, or another RLoop run whose method alone differs.
-        force: Compare runs that are not comparable, and say so on the page.
-
-    Raises:
-        ConfigError: The runs are not comparable.
+    What is missing is left out and noted. With `force`, the page says that the runs are not comparable; without it
+    they raise ConfigError.
     """
     runs = (ours, theirs)
     order = [] if ours.config.arm == "rloop" else [f"{ours.name} is of arm {ours.config.arm}: name an RLoop run first"]
@@ -173,16 +161,7 @@ def pair_report(ours: RunRecord, theirs: RunRecord, force: bool = False) -> Repo
 
 
 def study_report(study: StudyConfig, store: Store, cache: Path) -> Report:
-    """Return the report of a study's runs, as far as they have come; what is missing is left out.
-
-    Args:
-        study: The study.
-        store: The object store with its runs.
-        cache: Folder for copies of files of remote stores.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return the report of a study's runs, as far as they have come; what is missing is left out."""
     progress: list[RunState] = []
     runs: dict[tuple[str, int], RunRecord] = {}
     told: dict[str, list[str]] = {}
@@ -228,7 +207,7 @@ def _report(title: str, results: Results, store: Store, study: StudyConfig | Non
         steps=by_step(results),
         forgetting=forgotten,
         claims=claims(results, table, forgotten),
-        compute=compute_table(results),
+        compute=_compute_table(results),
         study=study,
     )
     for run in results.runs.values() if study is None else ():
@@ -272,3 +251,119 @@ def _note_missing(run: RunRecord, results: Results) -> None:
     last = max((policy.step for policy in policies), default=0)
     if run.config.arm == "rloop" and 0 < last < run.total_steps:
         run.note(f"{run.name} has come to RL step {last} of {run.total_steps}: fewer than it is compared at.")
+
+
+def _compute_table(results: Results) -> Table:
+    """Return one row a quantity, one column an arm; of a study the mean over the arm's finished seeds.
+
+    None stands where the arm has not the quantity.
+    """
+    finished = {(run.arm, run.seed) for run in results.progress if run.finished}
+    counted = {key: run for key, run in results.runs.items() if key in finished or not results.progress}
+    costs = {
+        arm: [_quantities(run, results.steps[key]) for key, run in counted.items() if key[0] == arm]
+        for arm in results.titles
+    }
+
+    def mean(seeds: list[dict[str, float]], name: str) -> float | None:
+        known = any(name in cost for cost in seeds)
+        return sum(cost.get(name, 0.0) for cost in seeds) / len(seeds) if known else None
+
+    names = dict.fromkeys(name for seeds in costs.values() for cost in seeds for name in cost)
+    rows: list[tuple[Any, ...]] = [(name, *(mean(seeds, name) for seeds in costs.values())) for name in names]
+    if results.progress:
+        rows.insert(0, ("finished seeds", *map(len, costs.values())))
+    return Table("compute", ("quantity", *costs), tuple(rows))
+
+
+def _quantities(run: RunRecord, steps: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the costs of a run by name, as its finished artifacts record them."""
+    rft = [manifest for (_, stage), manifest in run.manifests.items() if stage == "rft"]
+    updates: dict[int, float] = {}  # each RL step's row has those of its phase so far
+    for row in steps:
+        updates[row["iteration"]] = max(updates.get(row["iteration"], 0.0), _number(row, "policy_step"))
+    costs: dict[str, float] = {
+        "RL steps": len(steps),
+        "rollouts of RL": sum(_number(row, "rollouts") for row in steps),
+        "completion tokens of RL": sum(_number(row, "rollouts") * _number(row, "length_mean") for row in steps),
+        "optimizer updates of RL": sum(updates.values()),
+        "trajectories of RFT": sum(_number(manifest.counts, "trajectories") for manifest in rft),
+        "tokens of RFT": sum(_number(manifest.metrics, "tokens") for manifest in rft),
+        "updates of RFT": sum(_number(manifest.counts, "updates") for manifest in rft),
+    }
+    for stage in STAGES:
+        if seconds := [manifest.seconds for (_, name), manifest in run.manifests.items() if name == stage]:
+            costs[f"seconds of {stage}"] = sum(seconds)
+    return costs | {"seconds in all": sum(manifest.seconds for manifest in run.manifests.values())}
+
+
+def _number(row: dict[str, Any], name: str) -> float:
+    return float(row.get(name) or 0.0)
+
+
+def reasons_against(ours: RunRecord, theirs: RunRecord, by_design: Collection[str] = ()) -> list[str]:
+    """Return why the two cannot be compared, a sentence each; empty when they can.
+
+    `by_design` has paths of config fields that may differ, such as `explore.learning_rate`.
+    """
+    reasons = [f"{ours.name} is compared with itself"] if ours.name == theirs.name else []
+    if ours.total_steps != theirs.total_steps and not {"iterations", "explore.steps"} & set(by_design):
+        reasons.append(f"the RL steps differ: {ours.total_steps} against {theirs.total_steps}")
+    may_differ = {*_METHOD, *_REPORTED, *_BY_CONTENT, *by_design}
+    for name, own, other in config_differences(ours, theirs):
+        if not may_differ & {name, ".".join(name.split(".")[:2]), name.partition(".")[0]}:
+            reasons.append(f"{name} differs: {own} against {other}")
+    first, second = _inputs(ours), _inputs(theirs)
+    for name in first | second:
+        own_used, other_used = first.get(name, set()), second.get(name, set())
+        if len(own_used | other_used) > 1:
+            sides = ("+".join(sorted(digest[:12] for digest in used)) or "none" for used in (own_used, other_used))
+            reasons.append(f"{name} differs: {' against '.join(sides)}")
+    for run in (ours, theirs):
+        stale = [
+            f"{stage} of iteration {i}"
+            for (i, stage), made in run.manifests.items()
+            if _changed(made.identity.get("config", {}), json.loads(json.dumps(STAGES[stage].identity(run.config))))
+        ]
+        if stale:
+            what = f"{run.name} was last started with another config than its {', '.join(stale)}"
+            reasons.append(f"{what} was made under")
+    return reasons
+
+
+def config_differences(ours: RunRecord, theirs: RunRecord) -> list[tuple[str, str, str]]:
+    """Return every field in which the configs differ, placement left out: (path, ours, theirs), as JSON."""
+    found = differences(_settings(ours), _settings(theirs))
+    return [(name, own[:60], other[:60]) for name, own, other in found]
+
+
+def _settings(run: RunRecord) -> dict[str, Any]:
+    """Return the config without placement; of the evaluation sets what is their own, by label."""
+    config = run.config
+    settings = config.model_dump(mode="json", exclude={"placement"})
+    sets = {one.label: {name: value for name, value in one.own.items() if name != "k"} for one in config.evaluate.sets}
+    settings["evaluate"] |= {"sets": sets, "max_completion_tokens": config.evaluation_tokens}
+    return settings
+
+
+def _inputs(run: RunRecord) -> dict[str, set[str]]:
+    """Return the digests of what the run was made from, and the verifier's versions."""
+    used: dict[str, set[str]] = {}
+    for (iteration, stage), manifest in run.manifests.items():
+        for role, digest in manifest.identity.get("inputs", ()):
+            if role == "policy" and ((stage, iteration) == ("explore", 0) or (stage == "evaluate" and iteration < 0)):
+                used.setdefault("the base policy", set()).add(digest)
+            elif role == "problems":
+                used.setdefault("the training problem set", set()).add(digest)
+            elif role.startswith("problems:"):
+                used.setdefault(f"the evaluation set {role.removeprefix('problems:')!r}", set()).add(digest)
+        if "verifier" in manifest.identity and stage in ("explore", "evaluate"):
+            used.setdefault("the verifier version", set()).add(str(manifest.identity["verifier"]))
+    return used
+
+
+def _changed(old: Any, new: Any) -> bool:
+    """Return True if a field that both have differs; one that a newer rloop added does not count."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(_changed(old[key], new[key]) for key in old.keys() & new.keys())
+    return bool(old != new)

@@ -7,6 +7,8 @@ success rate. A share sums independent problems: its distribution is Poisson-bin
 
 A problem counts as solved if any of its samples is correct. The paper (section 3.1) samples 32 solutions a problem and
 does not say how many of them must be right; any fits its pass@32.
+
+The end is about the paper's claims: each beside what was found.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import numpy as np
 
 from rloop_core.evaluation.bootstrap import CONFIDENCE
 from rloop_core.evaluation.metrics import Counts, Floats
-from rloop_core.results.frame import Policy, Results
+from rloop_core.results.frame import Policy, Results, Side
 from rloop_core.results.intervals import Effect, crossed_effects
+from rloop_core.results.table import ResultTable
 from rloop_core.results.tables import Table, ends_of
 
 SNAPSHOTS, ITERATIONS = "between snapshots", "between iterations"
@@ -30,6 +33,8 @@ PATHS = {
 }
 """Pairs of policies that are compared; those of vanilla RL are at the same RL steps."""
 _EFFECTS = ("observed", "null", "excess", "difference", "excess_difference")
+OPPOSITE, UNRESOLVED, AS_CLAIMED = "the opposite", "not resolved", "as claimed"
+OUTCOMES = (OPPOSITE, UNRESOLVED, AS_CLAIMED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,13 +68,7 @@ def transitions(policies: Sequence[Policy], n: Counts, c: Counts) -> Transitions
 def lost_by_chance(first: Counts, second: Counts, correct: Counts) -> Floats:
     """Return the chance that a problem is solved by the first draw and not by the second, both from one policy.
 
-    Args:
-        first: Samples in the first draw, shape [P].
-        second: Samples in the second draw, shape [P].
-        correct: Correct samples in both together, shape [P].
-
-    Returns:
-        Shape [P].
+    From the samples of either draw, and the correct ones in both together; all have the shape [problems].
     """
     from scipy.stats import hypergeom
 
@@ -132,12 +131,7 @@ def forgetting_table(titles: Mapping[str, str], rows: Iterable[Forgetting]) -> T
 def lost_and_null(n: Counts, c: Counts, pairs: Sequence[tuple[int, int]]) -> tuple[Floats, Floats]:
     """Return each problem's mean loss over pairs of an earlier and a later policy, and that by chance.
 
-    Args:
-        n, c: Samples and correct samples, shape [policies, problems].
-        pairs: Indices of an earlier and a later policy.
-
-    Returns:
-        Shape [problems] each.
+    From samples and correct samples, shape [policies, problems]; the results have the shape [problems].
     """
     first, second = np.array(pairs).T
     observed = ((c[first] > 0) & (c[second] == 0)).mean(axis=0)
@@ -191,3 +185,85 @@ def _policies(results: Results, label: str, arm: str, seed: int, path: str) -> d
         return {one.step: one for one in policies if one.kind in ("snapshot", "endpoint")}
     vanilla = results.runs[arm, seed].config.arm == "vanilla-rl"
     return {one.step: one for one in policies if vanilla or one.kind in ("base", "theta")}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim on one set."""
+
+    claim: str
+    """In words."""
+    set: str
+    quantity: str
+    """What was measured: the metric of a difference, in words elsewhere."""
+    effect: Effect
+    """What was found; shares, as fractions. The paper claims that it is above zero."""
+    seeds: tuple[int, ...]
+    """Seeds that it rests on."""
+
+    @property
+    def outcome(self) -> str:
+        """One of `OUTCOMES`: what the interval says about the claim."""
+        return {1: AS_CLAIMED, -1: OPPOSITE}.get(self.effect.sign, UNRESOLVED)
+
+
+def claims(results: Results, table: ResultTable, forgotten: Sequence[Forgetting]) -> list[Claim]:
+    """Return what the paper claims of RLoop and vanilla RL, and there are numbers for: what disagrees first."""
+    if results.reference is None:
+        return []
+    main, reference = (results.titles[arm] for arm in results.pair)
+    found: list[Claim] = []
+    for label in results.sets:
+        if row := table.difference(label, results.main, results.reference):
+            claim = f"{main} is better than {reference}"
+            found += [Claim(claim, label, name, row.cells[name], row.seeds) for name in results.ends(label)]
+        found += _falls(results, label, f"{reference} falls from its peak")
+    found += [
+        Claim(f"{main} forgets less than {reference}", one.set, f"beyond chance, {one.path}", one.excess_difference,
+              one.paired)
+        for one in forgotten
+        if one.arm == results.main and one.excess_difference
+    ]  # fmt: skip
+    return sorted(found, key=lambda claim: OUTCOMES.index(claim.outcome))
+
+
+def _falls(results: Results, label: str, claim: str) -> list[Claim]:
+    """Return the peak of vanilla RL minus its end, for avg@n and pass@k.
+
+    Without an evaluated policy between base and end there is no claim: nobody has looked for a peak.
+    """
+    arm = str(results.reference)
+    if any(run.config.arm != "vanilla-rl" for run in results.arm_runs(arm)):
+        return []
+    seeds = tuple(results.final_side(label, arm).policies)
+    by_seed = [set(results.policies(label, arm, seed)) for seed in seeds]
+    path = sorted(set.intersection(*by_seed)) if seeds else []
+    if sum(policy.step > 0 for policy in path) < 2:
+        return []
+    tables = [results.values(label, Side(arm, dict.fromkeys(seeds, policy)), seeds) for policy in path]
+    found = []
+    for name in results.ends(label):
+        lost = fall_from_peak(np.stack([table[name] for table in tables]))
+        (effect,) = crossed_effects(lost[None], seed=results.resampling)
+        found.append(Claim(claim, label, f"{name}, peak minus end", effect, seeds))
+    return found
+
+
+def fall_from_peak(values: Floats) -> Floats:
+    """Return the best policy, which other seeds and the other half of the problems have chosen, minus the last one.
+
+    The best of many policies is better than the last by chance alone. So the peak is chosen on the other seeds (on the
+    same one where there is only one) and the other half of the problems. `values` have the shape [policies, seeds,
+    problems], in the order of training; the result has the shape [seeds, problems].
+    """
+    policies, seeds, problems = values.shape
+    half = np.arange(problems) % 2 == 0
+    halves = [half, ~half] if problems > 1 else [half]
+    lost = np.empty((seeds, problems))
+    for seed in range(seeds):
+        judges = [one for one in range(seeds) if one != seed] or [seed]
+        for measured in halves:
+            judged_on = ~measured if problems > 1 else measured
+            best = int(values[:, judges][:, :, judged_on].mean(axis=(1, 2)).argmax())
+            lost[seed, measured] = values[best, seed, measured] - values[policies - 1, seed, measured]
+    return lost

@@ -49,15 +49,10 @@ def crossed_effects(
 ) -> list[Effect]:
     """Return the effects of several quantities on the same seeds and problems, all from the same resamples.
 
-    Args:
-        sets: Shape [quantities, seeds, problems], finite. Paired differences go in as differences. Of several problem
-            sets it is the effect on the mean over sets, each with the same weight; their problems are resampled apart.
-        within: Range of the mean, which no interval exceeds; -1 to 1 is right for differences of shares.
-        seed: Seed of the resampling; the same seed gives the same interval.
-        resamples: Bootstrap resamples, where there are several seeds.
-
-    Raises:
-        StageError: Nothing to average, or values that are not finite.
+    Each of `sets` has the shape [quantities, seeds, problems] and finite values; paired differences go in as
+    differences. Of several problem sets it is the effect on the mean over sets, each with the same weight; their
+    problems are resampled apart. `within` is the range of the mean, which no interval exceeds; -1 to 1 is right for
+    differences of shares. Raises StageError if there is nothing to average, or a value is not finite.
     """
     tables = [np.asarray(values, dtype=np.float64) for values in sets]
     if not tables or any(table.ndim != 3 or not table.size for table in tables):

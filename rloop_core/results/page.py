@@ -15,14 +15,11 @@ from rloop_core.config.base import Section
 from rloop_core.errors import StoreError
 from rloop_core.printable import visible
 from rloop_core.results import curves, matrices
-from rloop_core.results.claims import OUTCOMES
-from rloop_core.results.comparability import config_differences
-from rloop_core.results.findings import Report, pair_report, run_report, study_report
-from rloop_core.results.forgetting import PATHS, Forgetting, forgetting_table
+from rloop_core.results.findings import Report, config_differences, pair_report, run_report
+from rloop_core.results.forgetting import OUTCOMES, PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
 from rloop_core.results.run_reader import RunRecord, read_run
-from rloop_core.results.study_config import StudyConfig
-from rloop_core.results.table import AVERAGE, rows_table, values_table
+from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table
 from rloop_core.results.tables import Table, difference_name, duration, points, share, size
 from rloop_core.store import Store, fingerprint
 
@@ -39,23 +36,12 @@ def write_report(
     keep_current: bool = False,
     force: bool = False,
 ) -> tuple[Path, Report | None]:
-    """Report on a run, or on a run against its control.
+    """Report on a run, or on a run against its control; return the page, and the report if it was written.
 
-    Args:
-        store: The object store.
-        runs: One name or two, or the runs as just read.
-        out: Folder; None takes `<store>/<run>/report`, with `-<control>` for two, or `.rloop/reports/<run>[+<control>]`
-            if the store is remote.
-        cache: Folder for copies of files of remote stores.
-        keep_current: Leave a report of one run alone that shows these very artifacts already.
-        force: Compare runs that are not comparable.
+    The folder is `out`, or `<store>/<run>/report`, with `-<control>` for two, or `.rloop/reports/<run>[+<control>]` if
+    the store is remote. With `keep_current` a page that shows these very artifacts already is left alone.
 
-    Returns:
-        The page, and the report; None if the page was left alone.
-
-    Raises:
-        ConfigError: The two runs are not comparable.
-        StoreError: There is no such run, or the folder cannot be written.
+    Raises ConfigError if the two are not comparable, unless `force`; StoreError if a run is missing, or for the folder.
     """
     records = [read_run(store, run, cache) if isinstance(run, str) else run for run in runs]
     names = [record.name for record in records]
@@ -69,22 +55,8 @@ def write_report(
     return write_page(report, out, REPORT_FILE, content), report
 
 
-def write_study(study: StudyConfig, store: Store, out: Path, cache: Path) -> tuple[Path, Report]:
-    """Report on a study's runs, as far as they have come; see `study_report`.
-
-    Raises:
-        StoreError: The store cannot be read, or the folder cannot be written.
-    """
-    report = study_report(study, store, cache)
-    return write_page(report, out, STUDY_FILE), report
-
-
 def write_page(report: Report, out: Path, name: str, content: str = "") -> Path:
-    """Write the page with everything beside it into a folder; return the page.
-
-    Raises:
-        StoreError: The folder, or a file in it, cannot be written.
-    """
+    """Write the page with everything beside it into a folder, or raise StoreError; return the page."""
     pictures = draw(report)
     drawn = [one for group in pictures.values() for one in group]
     text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
@@ -181,7 +153,8 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         claim=difference_name(*(results.titles[arm] for arm in results.pair)) if results.reference else "",
         reference=results.titles[results.reference] if results.reference else "",
         main=results.titles[results.main],
-        blocks=[_block(report, label) for label in table.policies if table.policies[label]],
+        blocks=[metric_table(results, table, label) for label in table.policies if table.policies[label]],
+        average=AVERAGE,
         one_seed=max((len(row.seeds) for row in table.rows()), default=0) == 1,
         updated=last.strftime("%Y-%m-%d %H:%M UTC") if last else "",
         progress={(run.arm, run.seed): run.state for run in results.progress} if results.missing() else {},
@@ -191,23 +164,11 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         paths=PATHS,
         differing=config_differences(runs[0], runs[1]) if report.study is None and len(runs) == 2 else [],
         artifacts=_artifact_table(report).to_dicts(),
-        configs=[(name, _as_yaml(config)) for name, config in configs.items()],
+        configs=[
+            (name, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+            for name, config in configs.items()
+        ],
     )
-
-
-def _block(report: Report, label: str) -> dict[str, Any]:
-    """Return a set's part of Table 1."""
-    results, table = report.results, report.table
-    labels = results.sets if label == AVERAGE else [label]
-    metrics = [name for name in results.metrics[labels[0]] if all(name in results.metrics[one] for one in labels)]
-    differences = table.differences[label] if results.reference else table.differences[label][-1:]
-    rows = [*table.policies[label], *differences]
-    return {"label": label, "metrics": metrics, "rows": rows, "problems": rows[0].problems, "average": label == AVERAGE}
-
-
-def _as_yaml(config: Section) -> str:
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    return text
 
 
 def fill_template(name: str, **values: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rloop_core.results.run_reader import theta_name
-from rloop_core.results.tables import duration as duration
+from rloop_core.results.tables import duration
 from rloop_core.runtime.events import Event
 from rloop_core.stages.registry import STAGES
 
@@ -17,12 +17,7 @@ LINE_SECONDS = 10.0
 
 
 class LineWatcher:
-    """Writes a line when a stage of a run starts and ends, and a line on its position once in a while.
-
-    Args:
-        say: Called with each line.
-        seconds: Least time between two lines on a stage's position.
-    """
+    """Says a line when a stage of a run starts and ends, and one on its position at most every so many seconds."""
 
     def __init__(self, say: Callable[[str], None], seconds: float = LINE_SECONDS) -> None:
         self.say = say
@@ -37,7 +32,8 @@ class LineWatcher:
         if event["kind"] == "start":
             if stage in STAGES:
                 self.ran[key] = None
-            self.started(key, event["note"])
+            self._last_line[key] = time.monotonic()
+            self.say(f"{stage_label(*key)}: started ({event['note'] or 'not in the store yet'})")
         elif event["kind"] == "step":
             self.stepped(key, event["done"], event["total"], event["metrics"])
         elif event["kind"] == "done":
@@ -46,11 +42,6 @@ class LineWatcher:
             self.line(key, "Cached", event["note"], None)
         elif event["kind"] == "note":
             self.line(key, "note", event["note"], None)
-
-    def started(self, key: Key, note: str) -> None:
-        """Write that the stage starts, and why it is computed again; the note is empty if it was never made."""
-        self._last_line[key] = time.monotonic()
-        self.say(f"{stage_label(*key)}: started ({note or 'not in the store yet'})")
 
     def stepped(self, key: Key, done: float, total: float, metrics: Mapping[str, Any]) -> None:
         """Say the position unless the last line is too recent."""

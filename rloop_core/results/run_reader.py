@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rloop_core.stages.job import stage_name
 from rloop_core.stages.run_record import read_run_config
 from rloop_core.store import BASE_ITERATION, Cache, Manifest, Store, fetch, read_manifests
 from rloop_core.training.metrics_log import read_rows
-from rloop_core.trajectories import LEDGER_FILE, RATES_FILE
+from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, RATES_FILE
 
 UNREADABLE = (RLoopError, OSError, ValueError, LookupError, TypeError, AttributeError, NotImplementedError)
 """Errors of reading a file that is whole but not what it should be, those of json and pyarrow among them."""
@@ -27,6 +27,8 @@ FEW_UPDATES = 20
 
 METRICS_FILE = "metrics.json"
 STEPS_FILE = "metrics.jsonl"
+_ROWS = 4_096
+_COLUMNS = ["problem_id", "prompt", "completion", "answer", "gold", "verdict", "length"]
 
 T = TypeVar("T")
 
@@ -122,16 +124,7 @@ class RunRecord:
 
 
 def read_run(store: Store, name: str, cache: Path) -> RunRecord:
-    """Read everything the store knows about a run, finished or not.
-
-    Args:
-        store: The object store.
-        name: The run.
-        cache: Folder for copies of files of remote stores.
-
-    Raises:
-        StoreError: There is no such run, or the store cannot be read.
-    """
+    """Read everything the store knows about a run, finished or not; raise StoreError if there is no such run."""
     run = RunRecord(name, read_run_config(store, name), store, cache, {})
     stages = stages_of(run.config)
     for key, manifest in read_manifests(store, name, stages).items():
@@ -220,3 +213,39 @@ def sample_files(run: RunRecord, iteration: int, label: str, step: int | None = 
     folder = content["folders"][label]
     prefix = f"{folder}/" if step is None else f"step-{step:06d}/{folder}/"
     return [path for path in run.files(iteration, "evaluate", prefix) if path.suffix == ".parquet"]
+
+
+def sample_trajectories(run: RunRecord, each: int = 2) -> list[dict[str, Any]]:
+    """Return evaluation samples of the last policy, `each` of every verdict and set, and twice as many experts.
+
+    A sample has the stored columns, and its `origin`. Its texts are hostile, to be escaped.
+    """
+    last = {stage: iteration for iteration, stage in sorted(run.manifests)}
+    sources: list[tuple[str, list[Path], int]] = []
+    if (iteration := last.get("evaluate")) is not None:
+        for problem_set in run.config.evaluate.sets:
+            files = sample_files(run, iteration, problem_set.label)
+            sources.append((f"{run.policy_name(iteration)} on {problem_set.label}", files, each))
+    if (iteration := last.get("filter")) is not None:
+        files = run.files(iteration, "filter", EXPERTS_FILE)
+        sources.append((f"expert set of iteration {iteration}", files, 2 * each))
+    samples: list[dict[str, Any]] = []
+    for origin, files, count in sources:
+        samples += run.read(f"{origin}: samples", partial(_of_each_verdict, origin, files, count), [])
+    return samples
+
+
+def _of_each_verdict(origin: str, files: Sequence[Path], each: int) -> list[dict[str, Any]]:
+    """Return the first samples of each verdict, of different problems, among the first rows of the first file."""
+    import pyarrow.parquet as pq
+
+    by_verdict: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in files[:1]:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS, columns=_COLUMNS):
+                for row in batch.to_pylist():
+                    samples = by_verdict.setdefault(row["verdict"], {})
+                    if len(samples) < each:
+                        samples.setdefault(row["problem_id"], {"origin": origin, **row})
+                break
+    return [sample for verdict in sorted(by_verdict) for sample in by_verdict[verdict].values()]

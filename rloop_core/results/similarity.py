@@ -42,12 +42,9 @@ def solutions_similarity(results: Results, label: str, arm: str, seed: int) -> F
 def similarity(problems: Iterable[Sequence[Sequence[Words]]]) -> Floats:
     """Return the mean similarity between T checkpoints, shape [T, T].
 
-    Args:
-        problems: For each problem, T lists of N trajectories; read once, one at a time. N may differ. A trajectory of
-            fewer than 2 words has no bigram: its similarity is 1.0 with another such one, and 0.0 with any other.
-
-    Raises:
-        StageError: There are no problems, or a problem lacks a checkpoint's trajectories.
+    `problems` has for each problem T lists of N trajectories; it is read once, one at a time, and N may differ. A
+    trajectory of fewer than 2 words has no bigram: its similarity is 1.0 with another such one, and 0.0 with any other.
+    Raises StageError if there are no problems, or a problem lacks a checkpoint's trajectories.
     """
     total: Any = 0.0
     taken = 0

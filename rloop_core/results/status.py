@@ -23,15 +23,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
     """Return each stage with its state, seconds and result, and the holder of the run.
 
     A stage is `done` if the next start with the recorded config finds it by its fingerprint, provided that theta_0 and
-    the problem sets are as they were.
-
-    Args:
-        store: The run's store.
-        name: The run.
-        cache: Folder for copies of files of remote stores.
-
-    Raises:
-        StoreError: There is no such run.
+    the problem sets are as they were. Raises StoreError if there is no such run.
     """
     run = read_run(store, name, cache)
     standings = judge(run.config, RecordedInputs(run.config, store), run.manifests)
@@ -52,11 +44,7 @@ def run_status(store: Store, name: str, cache: Path) -> dict[str, Any]:
 
 
 def runs_status(store: Store, cache: Path) -> list[dict[str, Any]]:
-    """Return `run_status` of every run of a store; a run that cannot be read has only `run` and `error`.
-
-    Raises:
-        StoreError: The store cannot be read.
-    """
+    """Return `run_status` of every run of a store; a run that cannot be read has only `run` and `error`."""
     statuses: list[dict[str, Any]] = []
     for name in runs_of(store):
         try:

@@ -60,18 +60,13 @@ class StudyRun:
     """One arm at one seed."""
 
     arm: str
-    """Its short name."""
     seed: int
     config: Config
     """The whole run config; `config.name` is the run's folder in the store."""
 
 
 def load_study(path: str | Path) -> StudyConfig:
-    """Read a study's YAML file, and the run config that it names.
-
-    Raises:
-        ConfigError: Missing or malformed file, unknown key, wrong type, or a name of an arm that does not exist.
-    """
+    """Read a study's YAML file, and the run config that it names; raise ConfigError as `make_study`."""
     data = read_mapping(path)
     if isinstance(shared := data.get("run"), str):
         data["run"] = read_mapping(Path(path).parent / shared)
@@ -79,11 +74,7 @@ def load_study(path: str | Path) -> StudyConfig:
 
 
 def make_study(data: Mapping[str, Any]) -> StudyConfig:
-    """Validate plain data into a study, every run's config included.
-
-    Raises:
-        ConfigError: Naming the first field at fault and the fix.
-    """
+    """Validate plain data into a study, every run's config included; ConfigError names the first field at fault."""
     study = validate(StudyConfig, data, "study")
     for field in ("reference", "main"):
         arm = getattr(study, field)
@@ -96,10 +87,9 @@ def make_study(data: Mapping[str, Any]) -> StudyConfig:
 
 
 def part_of(study: StudyConfig, seeds: Collection[int] = (), arms: Collection[str] = ()) -> StudyConfig:
-    """Return the study with these seeds and arms alone; none given means all. Both arms that are compared must stay.
+    """Return the study with these seeds and arms alone; none given means all.
 
-    Raises:
-        ConfigError: There is no such seed or arm, or a compared arm is left out.
+    Raises ConfigError if there is no such seed or arm, or a compared arm is left out.
     """
     for field, asked, known in (("seeds", seeds, study.seeds), ("arms", arms, tuple(study.arms))):
         if unknown := set(map(str, asked)) - set(map(str, known)):
@@ -114,12 +104,7 @@ def part_of(study: StudyConfig, seeds: Collection[int] = (), arms: Collection[st
 def study_runs(study: StudyConfig, store: str | None = None) -> list[StudyRun]:
     """Return every run, seed by seed: a study that is stopped early has whole seeds.
 
-    Args:
-        study: The study.
-        store: Store of the runs; None takes the run config's.
-
-    Raises:
-        ConfigError: An arm's config is impossible; names the arm.
+    Without `store` it is the run config's. Raises ConfigError, with the arm's name, if its config is impossible.
     """
     return [StudyRun(arm, seed, _config(study, arm, seed, store)) for seed in study.seeds for arm in study.arms]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -61,7 +62,7 @@ def result_table(results: Results) -> ResultTable:
             differences = [row(side, base, f"{name} - base") for name, side in ends.items() if name != BASE.label]
             ablations: list[Row | None] = []
         else:
-            last = {arm: _final(results, arm) for arm in results.titles}
+            last = {arm: partial(results.final_side, arm=arm) for arm in results.titles}
             policies = [row(_base(results), name="base"), *map(row, last.values())]
             differences = [row(last[arm], last[results.reference]) for arm in (main, *results.ablations)]
             for arm in (main,) if results.progress else results.pair:
@@ -141,7 +142,7 @@ def values_table(results: Results) -> Table:
 
 def metric_table(results: Results, table: ResultTable, label: str) -> MetricTable:
     """Return a set's part of Table 1, as terminals and Markdown show it."""
-    problems = len(results.problems[label])
+    problems = sum(len(results.problems[one]) for one in (results.sets if label == AVERAGE else [label]))
     if results.reference is None:
         (seed,) = results.seeds
         samples = int(next(iter(results.evaluated[label, results.main, seed].values())).outcomes.n.sum())
@@ -201,10 +202,6 @@ def effect_of_finetuning(results: Results) -> list[str]:
 def side_at(results: Results, arm: str, policy: Policy | None) -> SideOf:
     """Return one policy of an arm on any set; see `Results.at`."""
     return lambda label: results.at(label, arm, policy)
-
-
-def _final(results: Results, arm: str) -> SideOf:
-    return lambda label: results.final_side(label, arm)
 
 
 def _base(results: Results) -> SideOf:

@@ -17,16 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rloop_core.errors import (
-    RESUMES,
-    ConfigError,
-    MachineLost,
-    PeerLost,
-    RLoopError,
-    StageCrashed,
-    StageError,
-    Stopped,
-)
+from rloop_core.errors import RESUMES, ConfigError, MachineLost, PeerLost, RLoopError, StageCrashed, StageError, Stopped
 from rloop_core.printable import printable_line
 from rloop_core.runtime.lifetime import die_with_parent
 
@@ -93,8 +84,7 @@ class Cluster:
     def run(self, works: Sequence[Work], should_stop: ShouldStop = lambda: False) -> list[Any]:
         """Compute one work on each machine, the first in this process; return their results in order.
 
-        Raises:
-            RLoopError: The first cause, with the machine's name; `Stopped` if `should_stop` returned True.
+        Raises the first cause, with the machine's name; Stopped if `should_stop` returned True.
         """
         import ray
 
@@ -148,11 +138,7 @@ def join_cluster(
 
     They stay reserved until `leave_cluster`, or until an error; with `gpus`, as many GPUs of each as this one has.
     Start the fork server first: Ray's threads do not survive a fork. `machines` counts this one too; `note` gets a line
-    about the wait now and then.
-
-    Raises:
-        ConfigError: The machines are missing, or reserved by others.
-        Stopped: `should_stop` returned True.
+    about the wait now and then. Raises ConfigError if they are missing or reserved by others, Stopped if `should_stop`.
     """
     global _joined
     deadline = time.monotonic() + patience_seconds

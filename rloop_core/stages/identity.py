@@ -45,8 +45,7 @@ def identity_of(config: Config, stage: str, iteration: int, refs: tuple[InputRef
 def remaining_stages(config: Config, store: Store, inputs: Inputs) -> list[Place]:
     """Return each (iteration, stage) without an artifact under a config, and all that build on those.
 
-    Raises:
-        ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
+    Raises ConfigError as `refuse_to_replace`.
     """
     read = read_manifests(store, config.name, stages_of(config))
     manifests = {place: manifest for place, manifest in read.items() if isinstance(manifest, Manifest)}
@@ -82,9 +81,6 @@ def judge(
 
     An input with an empty digest counts as unchanged. A stage whose artifact was lost is `changed` if the last start
     had another config, `before`.
-
-    Raises:
-        RLoopError: The policy or a problem set cannot be had.
     """
     found: dict[Place, Standing] = {}
     for iteration, stage in stages_of(config):
@@ -135,11 +131,7 @@ def _same_place(ref: InputRef, entry: InputEntry) -> bool:
 
 
 def refuse_to_replace(config: Config, standings: Mapping[Place, Standing]) -> None:
-    """Refuse to start a run that would replace finished artifacts, unless `placement.replace` is set.
-
-    Raises:
-        ConfigError: It would; names the artifacts and the first difference.
-    """
+    """Raise ConfigError if a start would replace finished artifacts, and `placement.replace` is not set."""
     changed = {place: standing for place, standing in standings.items() if standing.state == "changed"}
     lost = [stage_name(*place) for place, standing in changed.items() if standing.manifest]
     if not lost or config.placement.replace:
@@ -154,13 +146,18 @@ def refuse_to_replace(config: Config, standings: Mapping[Place, Standing]) -> No
     raise ConfigError(what, field=config.name, fix=fix)
 
 
-def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """Say which fields of two identities differ, as `a.b: 1 -> 2`; at most three."""
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return (path, old, new), as JSON, of every field in which two identities or configs differ."""
     before, after = _fields(old), _fields(new)
     names = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
-    values = [[printable_line(json.dumps(each.get(name)), 40) for each in (before, after)] for name in names[:3]]
-    lines = [f"{name}: {one} -> {other}" for name, (one, other) in zip(names, values, strict=False)]
-    return "; ".join(lines) + (f" and {len(names) - 3} more" if names[3:] else "")
+    return [(name, json.dumps(before.get(name)), json.dumps(after.get(name))) for name in names]
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Say which fields of two identities differ, as `a.b: 1 -> 2`; at most three."""
+    found = differences(old, new)
+    lines = [f"{name}: {printable_line(one, 40)} -> {printable_line(other, 40)}" for name, one, other in found[:3]]
+    return "; ".join(lines) + (f" and {len(found) - 3} more" if found[3:] else "")
 
 
 def _fields(identity: dict[str, Any], path: str = "") -> dict[str, Any]:
@@ -170,7 +167,7 @@ def _fields(identity: dict[str, Any], path: str = "") -> dict[str, Any]:
         if name == "inputs" and isinstance(value, list):
             pairs = (entry for entry in value if isinstance(entry, list) and len(entry) == 2)
             fields |= {f"inputs.{role}": str(digest)[:12] for role, digest in pairs}
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and value:
             fields |= _fields(value, path if name == "config" else f"{path}{name}.")
         else:
             fields[f"{path}{name}"] = value

@@ -43,10 +43,8 @@ class Inputs:
     def of(self, stage: str, iteration: int, manifests: Mapping[Place, Manifest] | None = None) -> tuple[InputRef, ...]:
         """Return the inputs of a stage, in a fixed order; iteration -1 evaluates theta_0.
 
-        With `manifests`, these are all artifacts that there are, and a missing one has an empty digest.
-
-        Raises:
-            StageError: An artifact that it needs does not exist yet.
+        With `manifests`, these are all artifacts that there are, and a missing one has an empty digest. Without them a
+        missing one raises StageError.
         """
         refs = tuple(
             self._artifact(*source, manifests) if source.iteration >= 0 else replace(self.base(), role=source.role)
@@ -68,11 +66,7 @@ class Inputs:
         return self._base
 
     def training(self) -> InputRef:
-        """Return the training problems without those whose id a problem of an evaluation set has too.
-
-        Raises:
-            ProblemsError: Nothing is left.
-        """
+        """Return the training problems without those whose id a problem of an evaluation set has too."""
         evaluated = (self._stored(source)[2] for source in self._config.evaluate.sets)
         return self.problems("problems", self._config.problems, frozenset[str]().union(*evaluated))
 

@@ -18,11 +18,7 @@ from rloop_core.stages.registry import machines_of, samples
 
 
 def join_machines(config: Config, note: Callable[[str], None], should_stop: Callable[[], bool]) -> Cluster | None:
-    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine.
-
-    Raises:
-        RLoopError: As `join_cluster`.
-    """
+    """Wait until the run's other machines have joined, as long as placement says; None if it has one machine."""
     placement = config.placement
     if placement.machines == 1:
         return None
@@ -43,10 +39,8 @@ def run_stage(
     Training has its ranks spread over the machines. Sampling has its batches divided: each is a file in the scratch
     folder that all machines share, and then this machine lays out the artifact from all of them.
 
-    The arguments are those of `run_in_process`; `should_stop` ends the stage on all machines.
-
-    Raises:
-        RLoopError: As `run_in_process`; with several machines, the first cause, with the machine's name.
+    Arguments and errors are those of `run_in_process`. `should_stop` ends the stage on all machines; of their errors
+    the first cause is raised, with the machine's name.
     """
     run = partial(run_in_process, stall_seconds=stall_seconds)
     note = events.as_notes(on_event)

@@ -55,9 +55,7 @@ def empty_ranks_folder(job: StageJob) -> None:
 def execute_in_ranks(job: StageJob, on_event: OnEvent) -> StageOutcome:
     """Compute a stage in as many ranks as its placement says, or this machine's share of them.
 
-    Raises:
-        RLoopError: A rank's own error, with the rank's number.
-        StageCrashed: A rank ended without one; trying again may help.
+    Raises a rank's own error, with the rank's number; StageCrashed if a rank ended without one.
     """
     # Otherwise the check for CUDA would initialise it, and it could not be used in forks.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

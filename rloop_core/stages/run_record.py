@@ -36,9 +36,7 @@ def write_run_record(store: Store, config: Config) -> None:
 def read_run_config(store: Store, run: str) -> Config:
     """Return the config that a run was last started with; fields of an earlier release are left out.
 
-    Raises:
-        StoreError: The store holds no such run.
-        ConfigError: This release cannot run the config.
+    Raises StoreError if the store holds no such run, ConfigError if this release cannot run it.
     """
     content = _read(store, run)
     if content is None:
@@ -52,11 +50,7 @@ def read_run_config(store: Store, run: str) -> Config:
 
 
 def runs_of(store: Store) -> list[str]:
-    """Return the names of the runs that a store holds.
-
-    Raises:
-        StoreError: It cannot be read.
-    """
+    """Return the names of the runs that a store holds."""
     return [name for name in store.folders() if not name.startswith(".") and store.exists(_key(name))]
 
 

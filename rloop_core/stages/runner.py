@@ -39,10 +39,10 @@ from rloop_core.store import (
     Lease,
     Manifest,
     Store,
-    discard,
     ensure_unchanged,
     fetched,
     fingerprint,
+    manifest_key,
     publish,
     read_manifest,
     stage_folder,
@@ -97,9 +97,7 @@ class StageRunner:
     def ensure(self, stage: str, iteration: int, should_stop: Callable[[], bool] = lambda: False) -> StageResult:
         """Return the stage's artifact; compute it unless the store holds it whole under the same fingerprint.
 
-        Raises:
-            LeaseError: Another process has taken the run over.
-            RLoopError: The stage failed; everything finished before it is kept.
+        Raises LeaseError if another process has taken the run over; another RLoopError if the stage failed.
         """
 
         def stop() -> bool:
@@ -122,42 +120,28 @@ class StageRunner:
     def ensure_kept(self) -> None:
         """Check at the end of a run that the store still holds every artifact that was found or made.
 
-        Raises:
-            LeaseError: Another process has taken the run over.
-            StageError: Some were replaced or deleted by something that does not hold the lease.
+        Raises LeaseError, or StageError if something that does not hold the lease replaced or deleted some.
         """
         if self._lease:
             self._lease.ensure_held()
         ensure_unchanged(self.store, self.config.name, self._known)
 
     def remaining(self) -> list[Place]:
-        """Return each (iteration, stage) without an artifact under this config, and all that build on those.
-
-        While we hold the lease the store is read once, and again after a stage.
-
-        Raises:
-            ConfigError: Finished artifacts would be replaced, and `placement.replace` is not set.
-        """
+        """Return `remaining_stages`. While we hold the lease, the store is read once, and again after a stage."""
         if self._left is None or self._lease is None:
             self._left = remaining_stages(self.config, self.store, self.inputs)
         return self._left
 
     def preflight(self, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """Check everything that can be known to fail; return counts of problems and golds.
-
-        Raises:
-            RLoopError: One clear line about the first thing that is wrong.
-        """
+        """Check everything that can be known to fail, or raise RLoopError; return counts of problems and golds."""
         from rloop_core.stages.preflight import check_light
 
         refs = check_light(self.config, self.store, self.inputs)
-        on_event = self._events_of("preflight", -1)
-        join_machines(self.config, events.as_notes(on_event), should_stop)
+        join_machines(self.config, events.as_notes(self._events_of("preflight", -1)), should_stop)
         work = self.scratch() / self.config.name / "preflight"
         shutil.rmtree(work, ignore_errors=True)
         job = self._job("preflight", -1, refs, work)
-        stall = _seconds(self.config.placement.stage_stall_minutes)
-        outcome = self._launch(job, on_event, stall_seconds=stall, should_stop=should_stop)
+        outcome = self._start(job, should_stop)
         shutil.rmtree(work, ignore_errors=True)
         return outcome.counts
 
@@ -184,11 +168,7 @@ class StageRunner:
         return self._known.get((iteration, stage)) or read_manifest(self.store, self.config.name, iteration, stage)
 
     def _find(self, wanted: _Wanted) -> tuple[Manifest | None, str]:
-        """Return the whole artifact and "verified ...", or None and the reason to compute it again, if it was made.
-
-        Raises:
-            ConfigError: Another artifact would be replaced, and `placement.replace` is not set.
-        """
+        """Return the whole artifact and "verified ...", or None and the reason to compute it again, if it was made."""
         place = wanted.iteration, wanted.stage
         try:
             manifest = read_manifest(self.store, self.config.name, *place)
@@ -203,7 +183,7 @@ class StageRunner:
                 pass
             self._remove_leftovers(wanted, manifest)
         except ArtifactDamaged as damage:
-            discard(self.store, self.config.name, *place)
+            self.store.delete(manifest_key(self.config.name, *place))
             return None, f"damaged: {damage}"
         return manifest, f"verified {len(manifest.files)} files, {manifest.digest[:12]}"
 
@@ -222,14 +202,7 @@ class StageRunner:
     def _compute(self, wanted: _Wanted, reason: str, should_stop: Callable[[], bool]) -> Manifest:
         work = self._work(wanted)
         job = self._job(wanted.stage, wanted.iteration, wanted.refs, work)
-        outcome = read_outcome(job)
-        if outcome is None:
-            outcome = self._launch(
-                job,
-                self._events_of(wanted.stage, wanted.iteration),
-                stall_seconds=_seconds(self.config.placement.stage_stall_minutes),
-                should_stop=should_stop,
-            )
+        outcome = read_outcome(job) or self._start(job, should_stop)
         manifest = publish(
             self.store,
             job.out,
@@ -275,12 +248,13 @@ class StageRunner:
             attempt=attempt,
         )
 
+    def _start(self, job: StageJob, should_stop: Callable[[], bool]) -> StageOutcome:
+        stall = self.config.placement.stage_stall_minutes
+        on_event = self._events_of(job.stage, job.iteration)
+        return self._launch(job, on_event, stall_seconds=stall and stall * 60, should_stop=should_stop)
+
     def _cache(self) -> Cache:
         return Cache(self.scratch() / "cache", self.config.placement.cache_bytes)
 
     def _events_of(self, stage: str, iteration: int) -> OnEvent:
         return lambda event: self._on_event(stage, iteration, event)
-
-
-def _seconds(minutes: float | None) -> float | None:
-    return minutes and minutes * 60

@@ -11,7 +11,6 @@ from rloop_core.store.lease import Lease as Lease
 from rloop_core.store.manifest import BASE_ITERATION as BASE_ITERATION
 from rloop_core.store.manifest import InputEntry as InputEntry
 from rloop_core.store.manifest import Manifest as Manifest
-from rloop_core.store.manifest import discard as discard
 from rloop_core.store.manifest import ensure_unchanged as ensure_unchanged
 from rloop_core.store.manifest import fetch as fetch
 from rloop_core.store.manifest import fetched as fetched

@@ -31,7 +31,6 @@ class Cache:
     """A folder of copies."""
 
     folder: Path
-    """Folder of the copies."""
     limit: int | None = DEFAULT_BYTES
     """Most bytes of all copies; None for no limit. Copies in use stay, even beyond it."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from rloop_core.json_text import parse_json
 
 CHECKSUM_KEY = "sha256"
+_CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ChecksumError(ValueError):
@@ -68,7 +69,7 @@ def load_checksummed(
     carrier = content if section is None else content.get(section)
     if isinstance(carrier, dict):
         # A checksum under another name is one whose key was altered.
-        hashes = {name: value for name, value in carrier.items() if name == key or _is_checksum(value)}
+        hashes = {name: value for name, value in carrier.items() if name == key or _CHECKSUM.fullmatch(str(value))}
         carrier.pop(key, None)
         if hashes and hashes != {key: _checksum(content)}:
             raise ChecksumError("it was altered: its checksum differs")
@@ -77,7 +78,3 @@ def load_checksummed(
 
 def _checksum(content: dict[str, Any]) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
-
-
-def _is_checksum(value: object) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"sha256:[0-9a-f]{64}", value) is not None

@@ -43,10 +43,7 @@ def persist(call: Callable[[], T], patience: float, name: str, note: Callable[[s
 
     Neither botocore nor s3fs retries for a given time, says that it waits, or checks a lease before each attempt; s3fs
     retries no refused connection and no answer 500. `note` is called with one line when the wait exceeds a second, and
-    when it is over.
-
-    Raises:
-        StoreUnavailable: It failed for longer than `patience` seconds; the error has the object's name.
+    when it is over. Raises StoreUnavailable, with the object's name, after `patience` seconds.
     """
     began, noted, attempt = time.monotonic(), False, 0
     while True:
@@ -94,7 +91,7 @@ def explain(error: Exception, action: str, name: str, bucket: str | None) -> Sto
         what, fix = f"its folder or bucket does not exist and cannot be made ({reason(error)})", _CREATE
     elif isinstance(error, OSError):
         what, fix = reason(error), _remedy(error)
-    elif _is_of_a_library(error):
+    elif type(error).__module__.startswith(_LIBRARIES):
         what, fix = str(error), "check the endpoint, the credentials in the environment and the network"
     elif isinstance(error, (ImportError, ValueError)):
         what, fix, field = str(error), "use a path or a URI", "placement.store"
@@ -134,10 +131,6 @@ _CREDENTIALS = (
 _REFUSED_TOKENS = {"ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
 _NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError"}
 _OTHER_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
-
-
-def _is_of_a_library(error: BaseException) -> bool:
-    return type(error).__module__.startswith(_LIBRARIES)
 
 
 def _remedy(error: OSError) -> str:

@@ -198,10 +198,9 @@ def publish(
     iteration: int,
     stage: str,
     seconds: float,
-    names: Iterable[str] | None = None,
     **record: Any,
 ) -> Manifest:
-    """Upload all files of a local folder, or those in `names`, then the manifest with a single PUT.
+    """Upload all files of a local folder, then the manifest with a single PUT.
 
     The stage's older manifest is removed first, so that its files are never taken for the new ones, then its files.
     Nothing is replaced after that: a process that was frozen in here and overtaken finds what the other one published.
@@ -210,15 +209,13 @@ def publish(
     Raises:
         LeaseError: Another process publishes the same artifact.
         StageError: The stage's figures or file names do not fit into a manifest.
-        StoreError: The store refuses a request; nothing is published.
     """
     target = stage_folder(run, iteration, stage)
-    if names is None:
-        names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    entries = [(name, folder / name) for name in names]
     try:
         files = tuple(
-            FileEntry(path=name, bytes=path.stat().st_size, sha256=file_sha256(path)) for name, path in entries
+            FileEntry(path=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
         )
         manifest = Manifest(
             run=run,
@@ -264,11 +261,6 @@ def fetched(store: Store, manifest: Manifest, cache: Cache) -> Iterator[Path]:
         return
     with cache.using(manifest.digest) as folder:
         yield _complete(store, manifest, cache, folder)
-
-
-def discard(store: Store, run: str, iteration: int, stage: str) -> None:
-    """Delete an artifact's manifest: the artifact no longer exists, and the stage runs again."""
-    store.delete(manifest_key(run, iteration, stage))
 
 
 def _upload(store: Store, source: Path, key: str) -> None:

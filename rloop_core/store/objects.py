@@ -69,10 +69,7 @@ class Store:
 
     The URI is a path, `file://...`, `s3://bucket/prefix` or any other fsspec URI, without credentials. Requests to a
     remote store that does not answer are retried for `patience` seconds; `note` gets a line then, and one afterwards.
-
-    Raises:
-        ConfigError: The URI holds credentials, or is ambiguous.
-        StoreError: The URI names no folder, or cannot be opened.
+    Raises ConfigError for a URI with credentials or two meanings, StoreError for one that names no folder.
     """
 
     def __init__(

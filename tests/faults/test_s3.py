@@ -19,7 +19,7 @@ from rloop_core.config import load_config
 from rloop_core.errors import StoreError
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.runner import StageRunner
-from rloop_core.store import Lease, Store, discard
+from rloop_core.store import Lease, Store, manifest_key
 from tests.conftest import ROOT, SMOKE, command_environment
 from tests.disks import small_disk
 from tests.faults.conftest import SMOKE_RUN, wait_until
@@ -100,7 +100,7 @@ def test_a_full_disk_for_the_copies_stops_a_run_and_costs_it_nothing(
                 runner.ensure(stage, iteration)
         assert digests(store) == undisturbed
         grow("3m")  # for one policy
-        discard(store, config.name, 1, "rft")
+        store.delete(manifest_key(config.name, 1, "rft"))
         done = {(iteration, stage): runner.ensure(stage, iteration).cached for iteration, stage in stages_of(config)}
         assert [place for place, cached in done.items() if not cached] == [(1, "rft")]
         held = sum(path.stat().st_size for path in (scratch / "cache").rglob("*") if path.is_file())

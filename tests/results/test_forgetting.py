@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rloop_core.results.claims import AS_CLAIMED, OPPOSITE, UNRESOLVED, Claim, fall_from_peak
-from rloop_core.results.forgetting import Transitions, lost_and_null, transitions
+from rloop_core.results.forgetting import (
+    AS_CLAIMED,
+    OPPOSITE,
+    UNRESOLVED,
+    Claim,
+    Transitions,
+    fall_from_peak,
+    lost_and_null,
+    transitions,
+)
 from rloop_core.results.frame import KINDS, Policy
 from rloop_core.results.intervals import Effect
 from rloop_core.results.matrices import transition_figure

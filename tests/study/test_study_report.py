@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from rloop_core.cli.study import show as show_study
-from rloop_core.results.claims import OUTCOMES
 from rloop_core.results.findings import study_report
+from rloop_core.results.forgetting import OUTCOMES
 from rloop_core.results.intervals import crossed_effects
-from rloop_core.results.page import render, write_study
+from rloop_core.results.page import STUDY_FILE, render, write_page
 from rloop_core.results.study_config import study_runs
 from rloop_core.stages.run_record import write_run_record
 from rloop_core.store import Store
@@ -38,11 +38,17 @@ def store(tmp_path_factory):
     return Store(str(root / "store"))
 
 
+def write_study(study, store, folder):
+    """Write the study's report into `out` below the folder."""
+    found = study_report(study, store, folder / "cache")
+    return write_page(found, folder / "out", STUDY_FILE), found
+
+
 @pytest.fixture(scope="module")
 def written(store, tmp_path_factory):
     """The study's page with everything beside it, and what it says."""
     folder = tmp_path_factory.mktemp("written")
-    return write_study(make_config(SEEDS), store, folder / "out", folder / "cache")
+    return write_study(make_config(SEEDS), store, folder)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +184,7 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
 
 def test_nothing_computed_yet_is_a_page_too(tmp_path):
     store = Store(str(tmp_path / "store"))
-    page, found = write_study(make_config(), store, tmp_path / "out", tmp_path / "cache")
+    page, found = write_study(make_config(), store, tmp_path)
     assert found.claims == [] and found.sentence == "RLoop minus RL after 0 RL steps: not evaluated yet"
     assert "There is no evaluation to show yet" in page.read_text()
     assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []

@@ -477,7 +477,7 @@ _PROBLEMS = (
 _FIGURES = (
     Wrong(
         "falls-without-a-course",
-        "rloop_core/results/claims.py",
+        "rloop_core/results/forgetting.py",
         "if sum(policy.step > 0 for policy in path) < 2:",
         "if len(path) < 2:",
         "The end minus the base is shown as the fall from a peak that nobody looked for.",
