@@ -50,7 +50,3 @@ def test_json_tells_keys_and_bytes(store):
     assert json.loads(gc(store, "run", "--yes", "--json").output) == planned | {"deleted": True}
     assert not store.exists(HALF)
     assert store.exists("other/iteration-000/rft/half")
-
-
-def test_an_unknown_run_is_an_error_that_names_the_known(store):
-    assert "it holds other, run" in str(gc(store, "runn", "--yes").exception)

@@ -2,32 +2,9 @@ from __future__ import annotations
 
 import io
 
-from rloop_core.results import progress
 from rloop_core.results.progress import LineWatcher
 
 EVALUATION = {"held-out": {"avg@4": {"value": 0.25, "low": 0.1, "high": 0.4}, "problems": 8}}
-
-
-def step(done: float, reward: float = 0.5):
-    return {"kind": "step", "done": done, "total": 20, "metrics": {"reward": reward, "accuracy": 0.75}}
-
-
-def test_lines_are_throttled_by_time(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    out = io.StringIO()
-    watcher = LineWatcher(lambda line: print(line, file=out))
-    watcher.on_event("explore", 0, {"kind": "start", "note": ""})
-    for done in range(1, 21):
-        now[0] += 1.0
-        watcher.on_event("explore", 0, step(done))
-    watcher.on_event("explore", 0, {"kind": "done", "metrics": {}, "seconds": 20.0})
-    assert out.getvalue().splitlines() == [
-        "explore 0: started (not in the store yet)",
-        "explore 0: RL step 10/20, reward +0.50, accuracy 75%",
-        "explore 0: RL step 20/20, reward +0.50, accuracy 75%",
-        "explore 0: done in 20 s",
-    ]
 
 
 def test_names_results_and_cached_stages():

@@ -91,10 +91,6 @@ def _kill_rank(second: psutil.Process) -> None:
     rank(0, second.pid).kill()
 
 
-def _kill_actor(second: psutil.Process) -> None:
-    _computing(second)[0].kill()
-
-
 def _kill_raylet(second: psutil.Process) -> None:
     second.kill()
 

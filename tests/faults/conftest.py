@@ -51,11 +51,6 @@ class Disturbed:
             )
         return psutil.Process(self.process.pid)
 
-    def finish(self, timeout: float = 120) -> int:
-        """Exit code of the process under way."""
-        assert self.process is not None
-        return self.process.wait(timeout)
-
     def kill(self) -> list[psutil.Process]:
         """SIGKILL the command alone; returns the processes that were below it."""
         assert self.process is not None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -51,16 +49,3 @@ def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
     run_rloop(*SMOKE_RUN, "--store", str(disturbed.store), *disturbed.options)
     made = manifest_digests(disturbed.store, "smoke")
     assert made == (undisturbed if len(stages) > 1 else {name: undisturbed[name] for name in FIRST})
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbed, undisturbed: dict[str, str]) -> None:
-    command = disturbed.start()
-    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
-    below = command.children(recursive=True)
-    os.kill(command.pid, signal.SIGINT)
-    assert disturbed.finish() == 130, disturbed.log.read_text()
-    assert not still_running(below)
-    disturbed.start()
-    assert disturbed.finish() == 0, disturbed.log.read_text()
-    assert manifest_digests(disturbed.store, "smoke") == undisturbed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 
 from rloop_core.policies import bundled_policy_path
-from rloop_core.store import Store
 from tests.conftest import (
     ROOT,
     SCRATCH,
@@ -152,12 +150,6 @@ def test_golds_that_do_not_verify_and_a_finished_run_stays_finished(copy: Path) 
     assert "nothing to do" in _start(copy).stdout
 
 
-def test_a_store_below_a_file(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file")
-    assert "Not a directory" in _refused(tmp_path, 4)
-    assert (tmp_path / "store").read_text() == "a file"
-
-
 def test_a_read_only_store_keeps_its_finished_run(copy: Path) -> None:
     folder = copy / "store/smoke"
     before = _record(copy / "store")
@@ -165,26 +157,6 @@ def test_a_read_only_store_keeps_its_finished_run(copy: Path) -> None:
         line = _refused(copy, 4, "--replace", "--set", "filter.threshold=0.9")
     assert "write access" in line and "--store" in line
     assert _record(copy / "store") == before
-
-
-def test_an_unreachable_endpoint_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    env = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-    }
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    patience, note = Store.__init__.__defaults__ or ()
-    monkeypatch.setattr(Store.__init__, "__defaults__", (patience / 15, note))
-    line = _refused(tmp_path, 4, store="s3://bucket/rloop")
-    assert "s3://bucket/rloop" in line and "check the endpoint" in line
 
 
 @pytest.mark.parametrize("full", [pytest.param("placement.store", marks=pytest.mark.long), "placement.scratch"])

@@ -16,18 +16,13 @@ from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.table import effect_of_finetuning, result_table
+from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text, row
 
 FIGURES = ("figure-3-iterations", "training", "success-rates-tiny")
-
-
-def evaluation_rows(run):
-    """The run's policies, and their differences to the base."""
-    return {row.name: row for row in result_table(run_results(run)).rows()}
 
 
 @pytest.mark.process
