@@ -56,7 +56,7 @@ def test_what_the_artifacts_were_made_from_decides(tmp_path, role):
         theirs.digests[role] = "9" * 64
     for arm in (ours, theirs):
         arm.finish(0)
-        arm.publish(0, "explore", lambda out, arm=arm: arm.explored(out, 0))
+        arm.publish(0, "explore")
     with pytest.raises(ConfigError, match=re.escape("999999999999" if role != "verifier" else "version differs: 2 ag")):
         compare_runs(ours.store, *NAMES, tmp_path)
     assert len(compare_runs(ours.store, *NAMES, tmp_path, force=True).results.not_comparable) == 1

@@ -41,7 +41,7 @@ def flow(fake_run, monkeypatch):
                 continue
             listener(stage, iteration, {"kind": "start", "note": "not in the store yet"})
             listener(stage, iteration, {"kind": "step", "done": 1, "total": 2, "metrics": {"reward": 0.5}})
-            fake_run.publish(iteration, stage, getattr(fake_run, stage))
+            fake_run.publish(iteration, stage)
             listener(stage, iteration, {"kind": "done", "metrics": {"mean_success_rate": 0.3}, "seconds": 1.5})
         listener("run", 0, {"kind": "note", "note": "a note with [brackets]"})
 
