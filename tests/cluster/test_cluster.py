@@ -186,7 +186,6 @@ def test_missing_machines_are_named_with_the_command_that_lends_them(first: Rayl
     first.second()
     leave_cluster()
     with pytest.raises(
-        ConfigError,
-        match=rf"machines: 2 of 4 are there: .*`ray start --address {first.address} --block` on 2 more",
+        ConfigError, match=rf"machines: 2 of 4 are there: .*`ray start --address {first.address} --block` on 2 more"
     ):
         join_machines(config, print, lambda: False)

@@ -54,10 +54,7 @@ class Team:
 def running_team(folder: Path) -> Iterator[Team]:
     """Start and deploy everything; end it after the block."""
     (folder / "prefect").mkdir()
-    with (
-        s3_server() as s3,
-        prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server,
-    ):
+    with s3_server() as s3, prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server:
         team = Team(server, s3, f"s3://{BUCKET}/runs", folder)
         server.deploy("--store", team.store)
         yield team

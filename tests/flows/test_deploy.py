@@ -231,12 +231,7 @@ def _log(server: Server, run: dict[str, Any]) -> list[str]:
     return [one["message"] for one in server.post("/logs/filter", asked).json()]
 
 
-ASKED = {
-    "config_file": "smoke",
-    "name": "first",
-    "iterations": 1,
-    "overrides": SMALL,
-}
+ASKED = {"config_file": "smoke", "name": "first", "iterations": 1, "overrides": SMALL}
 STAGES = {"explore-000", "harvest-000", "filter-000", "rft-000", "evaluate-base", "evaluate-000"}
 
 

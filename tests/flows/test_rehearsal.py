@@ -47,10 +47,7 @@ IN_A_FORM = f"s3://id:{WORDS['form']}@bucket/prefix"
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """With a worker."""
-    with (
-        running_team(tmp_path_factory.mktemp("team")) as running,
-        running.server.worker(POOL, **running.environment()),
-    ):
+    with running_team(tmp_path_factory.mktemp("team")) as running, running.server.worker(POOL, **running.environment()):
         yield running
     S3FileSystem.clear_instance_cache()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import threading
@@ -18,7 +17,6 @@ import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, read_manifest
-from rloop_core.store.faults import is_transient
 from tests.faults.conftest import wait_until
 from tests.store.conftest import published
 from tests.store.faulty_s3 import FaultyS3
@@ -185,29 +183,6 @@ def test_a_server_that_makes_no_object_of_parts_on_condition(remote, faulty, sma
     faulty.unconditional = True
     published(remote, folder)
     assert remote.read_bytes("run/iteration-000/rft/file-0") == (folder / "file-0").read_bytes()
-
-
-def test_transient_and_permanent_failures():
-    from aiohttp import ClientPayloadError
-    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, SSLError
-    from fsspec.exceptions import FSTimeoutError
-
-    def refused(code: str, status: int) -> ClientError:
-        return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
-
-    passing = [
-        ClientPayloadError(), FSTimeoutError(), TimeoutError(), ConnectionResetError(), BrokenPipeError(),
-        OSError(errno.EHOSTUNREACH, "x"),
-        EndpointConnectionError(endpoint_url="x"), refused("SlowDown", 503), refused("500", 500), refused("502", 502),
-        refused("RequestTimeout", 400), refused("Whatever", 429),
-    ]  # fmt: skip
-    lasting = [
-        PermissionError(), FileNotFoundError(), OSError(errno.ENOSPC, "x"), ValueError(), KeyError(),
-        NoCredentialsError(), SSLError(endpoint_url="x", error="certificate"), refused("AccessDenied", 403),
-        refused("NoSuchBucket", 404), refused("NotImplemented", 501), refused("InvalidArgument", 400),
-    ]  # fmt: skip
-    assert [error for error in passing if not is_transient(error)] == []
-    assert [error for error in lasting if is_transient(error)] == []
 
 
 def test_a_lease_survives_an_outage_of_the_store(one_attempt, remote, faulty):

@@ -17,10 +17,8 @@ from rloop_core.store import (
     Store,
     content_digest,
     discard,
-    dump_checksummed,
     fetch,
     file_sha256,
-    load_checksummed,
     read_manifest,
 )
 from tests.store.conftest import published
@@ -136,17 +134,6 @@ def test_a_newer_rloops_manifest_is_refused_but_not_damaged(local, work):
     altered(local, {"schema_version": 3})
     with pytest.raises(StoreError, match="schema version 3; this rloop reads 2"):
         read_manifest(local, *HERE)
-
-
-def test_a_manifest_of_the_first_schema_has_no_reason_and_is_read(local, work):
-    made = published(local, work, reason="changed: explore.steps: 4 -> 2")
-    path = local.local_path(f"{FOLDER}/manifest.json")
-    content = load_checksummed(path.read_bytes(), section="versions", key="manifest.json")
-    content["schema_version"] = 1
-    assert content.pop("reason") == made.reason == "changed: explore.steps: 4 -> 2"
-    path.write_bytes(dump_checksummed(content, section="versions", key="manifest.json"))
-    read = read_manifest(local, *HERE)
-    assert read == made.model_copy(update={"schema_version": 1, "reason": ""})
 
 
 def test_publishing_again_replaces_and_leaves_no_older_file(store, work, tmp_path):
