@@ -32,7 +32,6 @@ class Team:
     """Running servers with everything deployed."""
 
     server: Server
-    """The Prefect server."""
     s3: dict[str, str]
     """What the S3 server's clients have in their environment; any keys open it."""
     store: str

@@ -141,16 +141,12 @@ NONSENSE: list[tuple[str, dict[str, Any]]] = [
     ("rloop/iterate", {"overrides": ["explore.steps"]}),
     ("rloop/iterate", {"config": {"name": "x"}}),
     ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"stepz": 1}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"steps": "many"}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"learning_rate": -1.0}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "filter": {"on_empty": "explode"}}}),
     ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
     ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
     ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
     ("evaluate/model", {"store": "s3://b/x?secret=word"}),
     ("vanilla-rl/control", {"config_file": "no-such-config"}),
     ("evaluate/model", {"samples": 0}),
-    ("evaluate/model", {"template": "sonnet"}),
     ("evaluate/model", {"verifier": {"units": "sometimes"}}),
 ]
 

@@ -18,7 +18,6 @@ CONTROL = as_vanilla(pair_config())
 NOT_COMPARABLE = {
     "seed differs: 0 against 8": CONTROL.model_copy(update={"seed": 8}),
     "explore.learning_rate differs": changed(CONTROL, "explore", learning_rate=3e-6),
-    "explore.clip_high differs": changed(CONTROL, "explore", clip_high=0.3),
     "the RL steps differ: 4 against 6": changed(CONTROL, "explore", steps=6),
     "verifier.tolerance differs": changed(CONTROL, "verifier", tolerance=0.01),
     "evaluate.samples differs: 4 against 5": changed(CONTROL, "evaluate", samples=5),
@@ -28,13 +27,11 @@ NOT_COMPARABLE = {
         sets=(CONTROL.evaluate.sets[0].model_copy(update={"temperature": 0.6}), *CONTROL.evaluate.sets[1:]),
     ),
     "evaluate.temperature differs": changed(CONTROL, "evaluate", temperature=0.6),
-    "evaluate.max_completion_tokens differs": changed(CONTROL, "evaluate", max_completion_tokens=99),
     "evaluate.sets.harder $x$ differs: {} against null": changed(CONTROL, "evaluate", sets=CONTROL.evaluate.sets[:1]),
     "the RL steps differ: 4 against 2": changed(pair_config(), "explore", steps=1).model_copy(update={"name": "other"}),
 }
 ABLATIONS = {
     "filter.active_learning": ("filter", {"active_learning": False}),
-    "filter.threshold": ("filter", {"threshold": 0.3}),
     "rft.start": ("rft", {"start": "rl-endpoint"}),
     "explore.start": ("explore", {"start": "rl-endpoint"}),
 }

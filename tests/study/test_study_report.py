@@ -176,14 +176,6 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     )
 
 
-def test_nothing_computed_yet_is_a_page_too(tmp_path):
-    store = Store(str(tmp_path / "store"))
-    page, found = write_study(make_config(), store, tmp_path / "out", tmp_path / "cache")
-    assert found.claims == [] and found.sentence == "RLoop minus RL after 0 RL steps: not evaluated yet"
-    assert "There is no evaluation to show yet" in page.read_text()
-    assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
-
-
 def test_what_an_arm_sets_differs_by_design(tmp_path):
     other = {"title": "another rate, longer", "vanilla": True, "set": ["explore.learning_rate=5e-6", "iterations=3"]}
     study = make_config((1,), arms={**ARMS, "other": other})
