@@ -49,7 +49,7 @@ def flow(fake_run, monkeypatch):
 
 
 @pytest.mark.process
-def test_run_prints_stages_and_report_or_one_object_and_a_second_start_does_nothing(flow, config_file, tmp_path):
+def test_run_prints_stages_and_report_and_a_second_start_does_nothing(flow, config_file, tmp_path):
     store = tmp_path / "store"
     first = rloop("run", "--config", config_file, "--store", store)
     assert first.exit_code == 0, first.exception
@@ -59,7 +59,12 @@ def test_run_prints_stages_and_report_or_one_object_and_a_second_start_does_noth
     assert "ran 2 stages" in first.output
     second = rloop("run", "--config", config_file, "--store", store)
     assert "nothing to do: every stage was in the store" in second.output
-    done = rloop("run", "--config", config_file, "--store", tmp_path / "json", "--json")
+
+
+@pytest.mark.process
+def test_run_as_json_is_one_object_and_quiet_is_quiet(flow, config_file, tmp_path):
+    store = tmp_path / "store"
+    done = rloop("run", "--config", config_file, "--store", store, "--json")
     result = json.loads(done.stdout)
     assert result["stages_run"] == [{"stage": "explore", "iteration": 0}, {"stage": "harvest", "iteration": 0}]
     assert result["nothing_to_do"] is False and "explore 0: started" in done.stderr
