@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,9 +20,10 @@ STAGES += ["iteration-000/rft", "iteration-001/explore", "iteration-000/evaluate
 FIRST = [stage for stage in STAGES if stage.startswith("iteration-000/") and not stage.endswith("evaluate")]
 
 
-def _in_the_middle_of(scratch: Path, stage: str) -> bool:
-    """Whether a stage has begun to compute; exploration once its first checkpoint is whole."""
-    return any((scratch / stage).rglob("rloop-complete.json" if stage.endswith("explore") else "stage.log"))
+def _has_begun(store: Path, stage: str) -> bool:
+    """Whether a stage computes, exploration with its first checkpoint whole, or is done."""
+    mark = "rloop-complete.json" if stage.endswith("explore") else "stage.log"
+    return any((store / SCRATCH / "smoke" / stage).rglob(mark)) or (store / "smoke" / stage / "manifest.json").exists()
 
 
 def _written(store: Path) -> dict[Path, int]:
@@ -44,7 +46,7 @@ def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
         kept, manifest = _written(store), store / "smoke" / stage / "manifest.json"
         run = psutil.Popen([sys.executable, "-m", "rloop_core", *command], cwd=ROOT, env=environment)
         try:
-            wait_until(lambda: _in_the_middle_of(store / SCRATCH / "smoke", stage) or manifest.exists(), stage)  # noqa: B023
+            wait_until(partial(_has_begun, store, stage), stage)
         finally:
             below = run.children(recursive=True)
             run.kill()
