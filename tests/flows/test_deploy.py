@@ -276,7 +276,7 @@ def _check_what_the_ui_shows(server: Server, run: dict[str, Any]) -> None:
         assert (progress["type"], progress["data"]) == ("progress", 100.0) and "done in" in progress["description"]
         assert shown[name]["type"] == "table" and json.loads(shown[name]["data"])
         assert shown[name]["task_run_id"] == progress["task_run_id"]
-        if not name.endswith("rft"):
+        if not name.endswith(("filter", "rft")):
             figure = shown[f"{name}-figure"]
             assert figure["type"] == "markdown" and "](data:image/" in figure["data"] and len(figure["data"]) < 200_000
             assert figure["task_run_id"] == progress["task_run_id"]
