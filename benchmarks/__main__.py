@@ -9,7 +9,7 @@ from importlib import import_module
 
 from benchmarks.measure import machine, parse_names
 
-BENCHES = ("explore", "orchestration", "store")
+BENCHES = ("explore", "store")
 
 
 def main() -> None:

@@ -1,23 +1,21 @@
-"""Measure functions in processes of their own, and print what was measured.
-
-`measured` starts `python -m benchmarks.measure MODULE:FUNCTION ARGUMENT...`, a program that does nothing else.
-"""
+"""Measure functions in processes of their own, and print what was measured."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
 import platform
-import subprocess
-import sys
-import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from rloop_core.runtime.lifetime import die_with_parent
+
+Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True)
@@ -63,37 +61,13 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list
     return [lines[0], "|" + "---|" * len(header), *lines[1:]]
 
 
-def measured(function: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run `MODULE:FUNCTION` of this package in its own process.
-
-    Returns:
-        seconds and peak_mib, and over them what the function returned.
-
-    Raises:
-        RuntimeError: The process failed; with the end of its output.
-    """
-    command = [sys.executable, "-m", "benchmarks.measure", function, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+def run_alone(function: Callable[..., Figures], *arguments: Any) -> Figures:
+    """Return what the function returns or raises, called in a fresh process that frees its GPU memory at the end."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=die_with_parent) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def peak_mib() -> float:
     """Return the most memory this program ever held; `getrusage` would begin with the peak of its parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-def main() -> None:
-    """Run the function named on the command line and print its figures as JSON."""
-    name, *arguments = sys.argv[1:]
-    module, _, function = name.partition(":")
-    call = getattr(import_module(f"benchmarks.{module}"), function)
-    started = time.monotonic()
-    returned = call(*arguments)
-    print(json.dumps({"seconds": time.monotonic() - started, "peak_mib": peak_mib(), **returned}))
-
-
-if __name__ == "__main__":
-    main()

@@ -11,17 +11,17 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import psutil
 
+from benchmarks.measure import run_alone as run_alone
 from rloop_core.config import Config, load_config
 from rloop_core.printable import printable_line
 from rloop_core.runtime.events import Event, OnRunEvent
@@ -36,7 +36,6 @@ GIB, MIB = 2**30, 2**20
 TOLERANCE = 64 * MIB
 """Memory that may stay in use: the driver counts in pages of 2 MiB, and keeps a little for its last client."""
 _SAMPLE_SECONDS = 0.25
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -184,12 +183,6 @@ class PeakMemory:
         while not self._stop.wait(_SAMPLE_SECONDS):
             self.host_peak = max(self.host_peak, host_bytes())
             self.taken = max(self.taken, device_bytes() - self.before)
-
-
-def run_alone(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return what the function returns or raises, called in a fresh process that frees its GPU memory at the end."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=die_with_parent) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 @contextlib.contextmanager

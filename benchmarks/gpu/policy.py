@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.check import Check, run_alone
+from benchmarks.gpu.check import Check
+from benchmarks.measure import run_alone
 from benchmarks.organism.pretrain import build_tokenizer, collate, qwen2_tokenizer
 from rloop_core.config import Config
 from rloop_core.plan.models import KNOWN
@@ -22,6 +23,8 @@ from rloop_core.problems.templates import fill
 
 CONTEXT = 4096
 _BABBLE_TOKENS = 32
+_PROMPTS = 4
+"""How many prompts it is taught; it answers others of their kind and length too."""
 _WARM_UP = 10
 
 
@@ -33,14 +36,11 @@ class Recipe:
     """A key of `rloop_core.plan.models.KNOWN`."""
     head_dim: int | None = None
     """Size of a head; None keeps the architecture whole, a number cuts it to two layers and one group of heads."""
-    dtype: str = "bfloat16"
     updates: int = 60
     """Training updates; 0 leaves the weights random."""
     rate: float = 5e-3
     babble: int = 0
     """How many of four completions babble; at most 3."""
-    prompts: int = 4
-    """How many prompts it is taught; it answers others of their kind and length too."""
 
 
 SMALL = Recipe("Qwen/Qwen2.5-Math-1.5B", head_dim=32, updates=40, rate=3e-3, babble=1)
@@ -67,17 +67,12 @@ def make_policy(folder: Path, recipe: Recipe, template: str, problems: Path, dev
     if recipe.head_dim is None:
         tokenizer = _with_vocabulary(tokenizer, known["vocab_size"])
     torch.manual_seed(0)
+    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     with torch.device(device):
-        model = Qwen2ForCausalLM(
-            Qwen2Config(
-                **_shape(known, recipe.head_dim, len(tokenizer)),
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-        )
-    encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[: recipe.prompts]]
+        model = Qwen2ForCausalLM(Qwen2Config(**_shape(known, recipe.head_dim, len(tokenizer)), **special))
+    encoded = [tokenizer(prompt)["input_ids"] for prompt in prompts[:_PROMPTS]]
     _teach(model, encoded, [tokenizer(answer)["input_ids"] for answer in answers], recipe)
-    model.to(getattr(torch, recipe.dtype)).save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -133,6 +128,7 @@ def _teach(model: Any, prompts: list[list[int]], answers: list[list[int]], recip
         optimizer.zero_grad()
 
 
+Fields = Mapping[str, Any]
 STAGES = ("explore", "harvest", "filter", "rft", "evaluate")
 _CUT: dict[str, Any] = {
     "iterations": 1,
@@ -177,13 +173,7 @@ def ready_policy(check: Check, recipe: Recipe) -> tuple[Path, Path]:
 
 
 def iteration_config(
-    check: Check,
-    file: str,
-    recipe: Recipe,
-    changes: Mapping[str, Any],
-    *,
-    full: Mapping[str, Any] | None = None,
-    store: str = "store",
+    check: Check, file: str, recipe: Recipe, changes: Fields, *, full: Fields | None = None, store: str = "store"
 ) -> Config:
     """Return a run config of the repository, cut to one iteration in which all stages have work.
 

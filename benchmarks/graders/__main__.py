@@ -13,9 +13,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.graders.corpus import AS_WRITTEN, DATA, OWN_FORM, Row, corpus, rows_in
 from benchmarks.measure import machine, markdown_table, parse_names
@@ -25,11 +24,9 @@ ROOT = Path(__file__).parents[2] / ".rloop" / "graders"
 SERVE = Path(__file__).parent / "serve.py"
 _SYMPY = ("sympy==1.14.0", "mpmath==1.3.0")
 _MATH_VERIFY = ("math-verify==0.9.0", "latex2sympy2_extended==1.11.0")
-_ANTLR = "antlr4-python3-runtime==4.11.1"
 GRADERS = {
     "math_dapo": ("verl==0.9.1",),
-    "prime_math": ("verl==0.9.1", *_SYMPY, "pylatexenc==2.10", _ANTLR, "numpy==2.4.6"),
-    "minerva_math": ("lm-eval==0.4.13", *_MATH_VERIFY, *_SYMPY, _ANTLR),
+    "minerva_math": ("lm-eval==0.4.13", *_MATH_VERIFY, *_SYMPY, "antlr4-python3-runtime==4.11.1"),
     "math_verify": (*_MATH_VERIFY, *_SYMPY, "antlr4-python3-runtime==4.13.2"),
 }
 """Each grader's packages, pinned, installed without dependencies: gigabytes that grading does not use."""
@@ -39,14 +36,12 @@ _COLUMNS = {
     "ours": "rloop right, grader wrong",
     "theirs": "grader right, rloop wrong",
     "open": "no label, they differ",
-    "both_wrong": "both wrong",
     "stopped": "killed or dead",
 }
 _SAYS = {True: "correct", False: "wrong"}
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """A grader's reply to one row; `correct` is None if it was killed or died on it."""
 
     id: str
@@ -55,8 +50,7 @@ class Reply:
     note: str
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One row in one form, a grader's reply to it, and rloop's."""
 
     grader: str
@@ -73,10 +67,6 @@ class Case:
         if self.row.label is None:
             return "open"
         return "ours" if bool(self.ours.correct) == self.row.label else "theirs"
-
-    @property
-    def both_wrong(self) -> bool:
-        return self.side == "agree" and self.row.label is not None and self.theirs.correct != self.row.label
 
 
 def main() -> None:
@@ -139,7 +129,6 @@ def page(compared: list[Case]) -> str:
     for case in compared:
         line = counts.setdefault((case.grader, case.form), Counter())
         line.update(["rows", case.side])
-        line["both_wrong"] += case.both_wrong
         line["stopped"] += case.theirs.correct is None
     table = [(*key, *(f"{line[column]:,}" for column in _COLUMNS)) for key, line in counts.items()]
     labelled = {(case.form, case.row.id): case for case in compared if case.row.label is not None}
@@ -149,13 +138,12 @@ def page(compared: list[Case]) -> str:
         for key, case in wrong.items()
     ]
     total = sum(case.form == AS_WRITTEN and case.grader == compared[0].grader for case in compared)
-    packages = [f"{name}: {', '.join(pinned)}." for name, pinned in GRADERS.items()]
     return "\n".join(
         [
             "# Independent graders on the same completions",
             "",
             f"`make graders`; {machine()}.",
-            *packages,
+            *(f"{name}: {', '.join(pinned)}." for name, pinned in GRADERS.items()),
             "minerva_math is lm-eval's metric exact_match; its other metric is math-verify on the whole completion.",
             "",
             f"{total:,} completions, made the same way every time (`benchmarks/graders/corpus.py`). The label is fixed",

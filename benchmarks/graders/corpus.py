@@ -13,8 +13,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.verifier.random_pairs import random_pairs
-
 DATA = Path(__file__).parents[3] / "shared" / "data"
 T = TypeVar("T")
 _NUMBER = re.compile(r"-?\d*\.?\d+(?:e[+-]?\d+)?")
@@ -31,14 +29,10 @@ DOUBTFUL = {
     "worked/omni_math_rule/1063": "the gold writes binary digits with base 8, the box is right",
 }
 """Worked solutions that contradict their gold, and why: no label."""
-PAIRS = 3000
-"""Pairs of answer and gold whose truth is known by construction: those of the verifier's tests."""
 SPELLINGS = {"stop": "A.", "dollars": "$A$", "displaystyle": "\\displaystyle A"}
 """Other spellings of every gold that is a formula."""
 MISSES = {"plus_one": "A + 1", "plus_x": "A + x", "doubled": "2\\left(A\\right)", "sign": "-\\left(A\\right)"}
 """Wrong answers made of every gold that is a formula: one that is read in part is the likeliest false positive."""
-HOSTILE = ["9^{9^{9}}", "10^{9}!", "((((5!)!)!)!)!", "2^{2^{2^{2^{2^{2}}}}}", "\\sqrt{" * 300 + "7" + "}" * 300]
-"""Answers that must be judged wrong for the gold 7 quickly; the last one is 7 if it can be parsed: no label."""
 PROSE = "We follow the definitions and simplify each side until both agree."
 BOX = PROSE + "\nSo the result is $\\boxed{A}$."
 AFTERTHOUGHT = (
@@ -50,21 +44,15 @@ AFTERTHOUGHT = (
 LAYOUTS: dict[str, tuple[str, bool | None]] = {
     "display": (PROSE + "\n\\[\n\\boxed{A}\n\\]", True),
     "box_with_space": (PROSE + "\nSo it is $\\boxed {A}$.", True),
-    "fbox": (PROSE + "\nSo it is $\\fbox{A}$.", True),
-    "framebox": (PROSE + "\nSo it is $\\framebox{A}$.", True),
     "nested_box": (PROSE + "\nSo it is $\\boxed{\\boxed{A}}$.", True),
     "box_in_equation": (PROSE + "\n$$x = \\boxed{A}$$", True),
     "equation_in_box": (PROSE + "\n$$\\boxed{x = A}$$", True),
     "answer_line": (PROSE + "\n\nAnswer: A", True),
-    "answer_line_dollars": (PROSE + "\n\nAnswer: $A$", True),
     "answer_line_bold": (PROSE + "\n\n**Answer:** A", True),
-    "answer_line_stop": (PROSE + "\n\nAnswer: A.", True),
     "answer_line_box": (PROSE + "\n\nAnswer: $\\boxed{A}$", True),
-    "answer_next_line": (PROSE + "\n\n### Final Answer:\n\nA", True),
     "answer_then_text": (PROSE + "\n\nAnswer: A\n\n" + AFTERTHOUGHT, True),
     "box_then_text": (PROSE + "\nSo it is $\\boxed{A}$. " + AFTERTHOUGHT, True),
     "minerva": (PROSE + "\nFinal Answer: The final answer is $A$. I hope it is correct.", True),
-    "minerva_box": (PROSE + "\nFinal Answer: The final answer is $\\boxed{A}$. I hope it is correct.", True),
     "box_corrected": ("We get $\\boxed{W}$. But a sign was lost. So the answer is $\\boxed{A}$.", True),
     "box_spoiled": ("We get $\\boxed{A}$. But a sign was lost. So the answer is $\\boxed{W}$.", False),
     "line_then_box": ("Answer: W\n\nThat forgets a case. With it we have $\\boxed{A}$.", True),
@@ -79,8 +67,6 @@ LAYOUTS: dict[str, tuple[str, bool | None]] = {
     "hashes": (PROSE + "\n#### A", None),
     "bold_only": (PROSE + "\n\n**A**", None),
     "empty_box": (PROSE + " Since A occurs above, it is $\\boxed{}$.", False),
-    "placeholder": (PROSE + " It might be A or W.\n\nAnswer: $Answer", False),
-    "refusal": ("One of A and W. Answer: I cannot tell.", False),
     "every_box": ("It is one of $\\boxed{W}$, $\\boxed{A}$ and $\\boxed{987654321}$.", False),
 }
 """Completions with places for the right answer (A) and a wrong one (W), and whether each is correct; None where it is a
@@ -95,7 +81,7 @@ class Row:
     """family/what/source of the gold."""
     family: str
     what: str
-    """The spelling, the miss, the kind of pair, the layout or the data set."""
+    """The spelling, the miss, the layout or the data set."""
     completion: str
     gold: str | int | float | list[str]
     answer: str | None
@@ -115,7 +101,7 @@ SENTENCES = {
     "Minerva's sentence": "Final Answer: The final answer is $A$. I hope it is correct.",
 }
 OWN_FORM = {"math_dapo": "answer line", "minerva_math": "Minerva's sentence"}
-"""Graders that ask for a format; prime_math and math_verify ask for the box, which the corpus has as written."""
+"""Graders that ask for a format; math_verify asks for the box, which the corpus has as written."""
 
 
 def rows_in(form: str, rows: list[Row]) -> list[Row]:
@@ -125,8 +111,7 @@ def rows_in(form: str, rows: list[Row]) -> list[Row]:
     """
     if form == AS_WRITTEN:
         return rows
-    families = ("worked", "spelling", "miss", "other_gold", "pair", "hostile")
-    return [_rephrased(row, SENTENCES[form]) for row in rows if row.family in families]
+    return [_rephrased(row, SENTENCES[form]) for row in rows if row.family not in ("layout", "example")]
 
 
 def _rephrased(row: Row, sentence: str) -> Row:
@@ -141,7 +126,7 @@ def _rephrased(row: Row, sentence: str) -> Row:
 
 def corpus() -> list[Row]:
     """Return every row, in order, with unique ids."""
-    rows = [*_worked(), *_formulas(), *_pairs(), *_layouts(), *_examples(), *_hostile()]
+    rows = [*_worked(), *_formulas(), *_layouts(), *_examples()]
     assert len({row.id for row in rows}) == len(rows)
     return rows
 
@@ -177,13 +162,6 @@ def _formulas() -> Iterator[Row]:
                     yield _boxed("miss", what, item, form.replace("A", item.gold), False)
 
 
-def _pairs() -> Iterator[Row]:
-    for number, pair in enumerate(random_pairs(0, PAIRS)):
-        completion = f"{PROSE}\nSo it is \\boxed{{{pair.answer}}}."
-        where = f"pair/{pair.kind}/{number}"
-        yield Row(where, "pair", pair.kind, completion, pair.gold, pair.answer, pair.equal)
-
-
 def _boxed(family: str, what: str, item: Item, answer: str, label: bool | None) -> Row:
     where = f"{family}/{what}/{item.source}/{item.index}"
     return Row(where, family, what, BOX.replace("A", answer), item.gold, answer, label)
@@ -214,12 +192,6 @@ def _examples() -> Iterator[Row]:
     for row in lines("verifier_examples"):
         where = f"example/{row['id']}"
         yield Row(where, "example", row["category"], row["completion"], row["gold"], None, row["expected"])
-
-
-def _hostile() -> Iterator[Row]:
-    for number, answer in enumerate(HOSTILE):
-        label = None if answer.startswith("\\sqrt") else False
-        yield Row(f"hostile/{number}", "hostile", "hostile", BOX.replace("A", answer), "7", answer, label)
 
 
 def fill(text: str, right: str, wrong: str) -> str:

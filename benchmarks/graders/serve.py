@@ -19,7 +19,6 @@ import sysconfig
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 MEMORY = 3 * 2**30
@@ -44,23 +43,6 @@ def math_dapo() -> Judge:
     def judge(completion: str, gold: str) -> tuple[bool, str | None]:
         result = grader.compute_score(completion, gold)
         return bool(result["acc"]), result["pred"]
-
-    return judge
-
-
-def prime_math() -> Judge:
-    """verl's `prime_math`: the last box or what follows "answer is", compared as text, by sympy, or as floats."""
-    for name in ("verl", "verl.utils", "verl.utils.reward_score", "verl.utils.metric"):  # entered without running them
-        package = ModuleType(name)
-        package.__path__ = [str(_PACKAGES.joinpath(*name.split(".")))]
-        sys.modules[name] = package
-    # It reduces training metrics with torch; the grader's imports name one class of it and use none.
-    sys.modules["verl.utils.metric"].Metric = type("Metric", (), {})  # type: ignore[attr-defined]
-    from verl.utils.reward_score import prime_math as grader  # type: ignore[import-not-found]
-
-    def judge(completion: str, gold: str) -> tuple[bool, str | None]:
-        correct, _, extracted = grader.compute_score(completion, gold)
-        return bool(correct), extracted
 
     return judge
 
@@ -93,7 +75,7 @@ def math_verify() -> Judge:
     return judge
 
 
-JUDGES = {maker.__name__: maker for maker in (math_dapo, prime_math, minerva_math, math_verify)}
+JUDGES = {maker.__name__: maker for maker in (math_dapo, minerva_math, math_verify)}
 
 
 def graded(judge: Judge, row: dict[str, Any]) -> dict[str, Any]:

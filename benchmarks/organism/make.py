@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SHAPE: dict[str, Any] = {"min_terms": 2, "max_terms": 7, "min_digits": 1, "max_digits": 1}
 """Parameters of `chain_sum` for the corpus."""
 RECIPE = Recipe(school=0.65)
-MAX_NEW_TOKENS = 96
+MAX_NEW_TOKENS, BATCH = 96, 512
 HARD = (0.1, 0.3, 0.5)
 KS = (1, 4, 8, 16, 32)
 _FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
@@ -107,12 +107,7 @@ def make_policy(
 
 
 def sample(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    problems: Sequence[Sum],
-    samples: int,
-    seed: int,
-    batch: int = 512,
+    model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Sum], samples: int, seed: int
 ) -> list[list[str | None]]:
     """Return completions of each problem at temperature 1; None for one without end-of-text in the budget."""
     import torch
@@ -120,8 +115,8 @@ def sample(
     torch.manual_seed(seed)
     rows = [p for p in problems for _ in range(samples)]
     texts: list[str | None] = []
-    for start in range(0, len(rows), batch):
-        part = rows[start : start + batch]
+    for start in range(0, len(rows), BATCH):
+        part = rows[start : start + BATCH]
         encoded = tokenizer([f"{p.question}\n" for p in part], return_tensors="pt", padding=True, padding_side="left")
         with torch.inference_mode():
             out = model.generate(**encoded, max_new_tokens=MAX_NEW_TOKENS, do_sample=True, top_k=0, top_p=1.0)

@@ -130,10 +130,7 @@ def collate(batch: Sequence[Pair], pad: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def pretrain(
-    model: Qwen2ForCausalLM,
-    items: Sequence[Pair],
-    recipe: Recipe,
-    on_step: Callable[[int, float], None],
+    model: Qwen2ForCausalLM, items: Sequence[Pair], recipe: Recipe, on_step: Callable[[int, float], None]
 ) -> float:
     """Train one pass of AdamW with a one-cycle rate; return the mean loss (nats a token) of the last 50 steps.
 

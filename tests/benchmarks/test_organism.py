@@ -108,7 +108,7 @@ def test_the_figures_can_be_measured_again() -> None:
     path, (_, held_out, _) = bundled_policy_path(), RL_SETS
     model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     problems = held_out.problems()
-    again = figures(problems, sample(model, tokenizer, problems, 4, 5, batch=400))
+    again = figures(problems, sample(model, tokenizer, problems, 4, 5))
     # 400 samples: three standard errors of the mean, and the generator's own, stay within eight points.
     assert again["avg"] == pytest.approx(CARD["figures"]["held_out"]["avg"], abs=0.08)
 

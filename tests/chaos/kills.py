@@ -39,7 +39,6 @@ class Kill:
     stage: str = ""
     """The stage whose steps or files are counted."""
     iteration: int = 0
-    """Its iteration."""
 
 
 def arm(kill: Kill | None, tally: Path | None = None) -> None:

@@ -53,11 +53,8 @@ class Outcome:
     happened: Counter[str] = field(default_factory=Counter)
     """Faults that really came, by name."""
     starts: int = 0
-    """Number of starts."""
     seconds: float = 0.0
-    """Duration."""
     log: Path = Path()
-    """Log of its processes."""
 
 
 class Harness:

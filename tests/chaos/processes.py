@@ -28,43 +28,19 @@ CRASHED = 99
 """Exit code of a process whose work raised an unexpected error."""
 END_SECONDS = 60.0
 """Time limit for the end of a process that nobody waits for any longer."""
-_ALWAYS = (
-    "rloop_core.stages.harvest",
-    "rloop_core.stages.filter",
-    "rloop_core.stages.garbage",
-    "rloop_core.stages.preflight",
-    "rloop_core.cli.interrupt",
-    "rloop_core.training.explore",
-    "rloop_core.training.checkpoints",
-    "rloop_core.training.metrics_log",
-    "rloop_core.training.rollouts",
-    "rloop_core.training.groups",
-    "aiobotocore.session",
-    "numpy",
-    "pandas",
-    "polars",
-    "psutil",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "s3fs",
-    "safetensors.numpy",
-)
-_FOR_REAL_STAGES = (
-    "rloop_core.stages.preload",
-    "rloop_core.stages.explore",
-    "rloop_core.stages.rft",
-    "rloop_core.stages.evaluate",
-    "rloop_core.training.trainer",
-    "rloop_core.training.callbacks",
-    "reasoning_gym",
-    "trl.rewards",
-)
+_STAGES, _TRAINING = "rloop_core.stages", "rloop_core.training"
+_ALWAYS = [f"{_STAGES}.{name}" for name in ("harvest", "filter", "garbage", "preflight")]
+_ALWAYS += [f"{_TRAINING}.{name}" for name in ("explore", "checkpoints", "metrics_log", "rollouts", "groups")]
+_ALWAYS += ["rloop_core.cli.interrupt", "aiobotocore.session", "numpy", "pandas", "polars", "psutil", "s3fs"]
+_ALWAYS += ["pyarrow.dataset", "pyarrow.parquet", "safetensors.numpy"]
+_FOR_REAL_STAGES = [f"{_STAGES}.{name}" for name in ("preload", "explore", "rft", "evaluate")]
+_FOR_REAL_STAGES += [f"{_TRAINING}.trainer", f"{_TRAINING}.callbacks", "reasoning_gym", "trl.rewards"]
 _spawn = util.spawnv_passfds
 
 
 def preload(real_stages: bool) -> None:
     """Import what a run and its stages import."""
-    for name in _ALWAYS + (_FOR_REAL_STAGES if real_stages else ()):
+    for name in _ALWAYS + (_FOR_REAL_STAGES if real_stages else []):
         import_module(name)
     sys.modules.setdefault("rloop_core.stages.preload", ModuleType("rloop_core.stages.preload"))
     gc.collect()

@@ -28,11 +28,8 @@ class Moments:
     """Countable moments of a stage in an undisturbed run."""
 
     stage: str
-    """Its name."""
     iteration: int
-    """Its iteration."""
     at: Literal["step", "file"]
-    """`step` or `file`."""
     count: int
     """Number of them."""
 
@@ -52,7 +49,6 @@ class Act:
     stage: str = ""
     """The stage whose steps or files are counted."""
     iteration: int = 0
-    """Its iteration."""
 
     @property
     def in_process(self) -> bool:
@@ -83,9 +79,7 @@ class Schedule:
     """Starts of one run with faults; after them it is started without faults until it finishes."""
 
     seed: int
-    """Its seed."""
     starts: tuple[Start, ...]
-    """The starts."""
 
 
 def draw_schedule(seed: int, where: Where, seconds: float, moments: Sequence[Moments]) -> Schedule:

@@ -33,24 +33,14 @@ def gc(store: Store, *arguments: str) -> Result:
 
 
 def test_it_shows_what_it_would_delete_and_deletes_with_yes(store):
-    said = gc(store)
-    assert said.exit_code == 0
-    assert said.output.splitlines() == [f"{run}: 1 files, 1.5 kB to delete, with --yes" for run in ("other", "run")]
+    assert gc(store).output.splitlines() == [
+        f"{run}: 1 files, 1.5 kB to delete, with --yes" for run in ("other", "run")
+    ]
     assert store.exists(HALF)
-    assert "run: 1 files, 1.5 kB deleted" in gc(store, "--yes").output
-    assert not store.exists(HALF)
-    assert store.exists("run/run.json")
-    assert "run: 0 files, 0 B to delete" in gc(store).output
-
-
-def test_json_tells_keys_and_bytes(store):
     planned = json.loads(gc(store, "run", "--json").output)
     run = {"run": "run", "bytes": 1500, "keys": [HALF], "skipped": None, "notes": []}
     assert planned == {"store": store.uri, "deleted": False, "runs": [run]}
     assert json.loads(gc(store, "run", "--yes", "--json").output) == planned | {"deleted": True}
     assert not store.exists(HALF)
-    assert store.exists("other/iteration-000/rft/half")
-
-
-def test_an_unknown_run_is_an_error_that_names_the_known(store):
-    assert "it holds other, run" in str(gc(store, "runn", "--yes").exception)
+    assert store.exists("other/iteration-000/rft/half") and store.exists("run/run.json")
+    assert gc(store, "--yes").output.splitlines() == ["other: 1 files, 1.5 kB deleted", "run: 0 files, 0 B deleted"]

@@ -73,12 +73,3 @@ def _read_until(run, words):
     while not (lines and words in lines[-1]):
         lines.append(run.stdout.readline())
         assert lines[-1], f"it ended: {lines}\n{run.stderr.read()}"
-
-
-def test_other_errors_pass_and_handlers_are_put_back():
-    from rloop_core.cli.interrupt import ending_promptly
-
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="other"), ending_promptly():
-        raise ValueError("other")
-    assert signal.getsignal(signal.SIGINT) is before

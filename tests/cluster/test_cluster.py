@@ -91,10 +91,6 @@ def _kill_rank(second: psutil.Process) -> None:
     rank(0, second.pid).kill()
 
 
-def _kill_actor(second: psutil.Process) -> None:
-    _computing(second)[0].kill()
-
-
 def _kill_raylet(second: psutil.Process) -> None:
     second.kill()
 
@@ -190,7 +186,6 @@ def test_missing_machines_are_named_with_the_command_that_lends_them(first: Rayl
     first.second()
     leave_cluster()
     with pytest.raises(
-        ConfigError,
-        match=rf"machines: 2 of 4 are there: .*`ray start --address {first.address} --block` on 2 more",
+        ConfigError, match=rf"machines: 2 of 4 are there: .*`ray start --address {first.address} --block` on 2 more"
     ):
         join_machines(config, print, lambda: False)

@@ -2,65 +2,60 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import sys
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.conftest import left_over_environment, manifest_digests, run_rloop
-from tests.faults.conftest import SMOKE_RUN, Disturbed, wait_until
+from tests.conftest import ROOT, SCRATCH, SMOKE, command_environment, left_over_environment, manifest_digests, run_rloop
+from tests.faults.conftest import wait_until
 from tests.processes import still_running
 
 pytestmark = pytest.mark.process
-
-
-def _in_the_middle_of(run: Disturbed, stage: str) -> bool:
-    """Whether a stage has begun to compute; exploration once its first checkpoint is whole."""
-    folder = run.scratch(stage)
-    if stage.endswith("explore"):
-        return any(folder.rglob("rloop-complete.json"))
-    return any(folder.rglob("stage.log"))
-
 
 STAGES = ["base/evaluate", "iteration-000/explore", "iteration-000/harvest", "iteration-000/filter"]
 STAGES += ["iteration-000/rft", "iteration-001/explore", "iteration-000/evaluate"]
 FIRST = [stage for stage in STAGES if stage.startswith("iteration-000/") and not stage.endswith("evaluate")]
 
 
+def _has_begun(store: Path, stage: str) -> bool:
+    """Whether a stage computes, exploration with its first checkpoint whole, or is done."""
+    mark = "rloop-complete.json" if stage.endswith("explore") else "stage.log"
+    return any((store / SCRATCH / "smoke" / stage).rglob(mark)) or (store / "smoke" / stage / "manifest.json").exists()
+
+
+def _written(store: Path) -> dict[Path, int]:
+    """When each manifest was written."""
+    return {path: path.stat().st_mtime_ns for path in (store / "smoke").rglob("manifest.json")}
+
+
 @pytest.mark.parametrize("stages", [["iteration-000/explore"], pytest.param(STAGES, marks=pytest.mark.long)])
 def test_kill_9_in_the_middle_of_a_stage_repeats_only_that_stage(
-    disturbed: Disturbed, undisturbed: dict[str, str], stages: list[str], tmp_path: Path
+    undisturbed: dict[str, str], stages: list[str], tmp_path: Path
 ) -> None:
     """One stage is also killed in an environment with left-overs of others, and continued in one without."""
+    store, killed = tmp_path / "store", set()
+    command = ["run", "--config", str(SMOKE), "--no-report", "--store", str(store)]
+    environment = command_environment(tmp_path / "home")
     if len(stages) == 1:
-        disturbed.options = ("--iterations", "1", "--set", "evaluate.sets=[]")
-        disturbed.environment = left_over_environment(tmp_path)
-    killed = set()
+        command += ["--iterations", "1", "--set", "evaluate.sets=[]"]
+        environment |= left_over_environment(tmp_path)
     for stage in stages:
-        kept = disturbed.manifests()
-        process = disturbed.start()
-        manifest = disturbed.store / "smoke" / stage / "manifest.json"
-        wait_until(lambda: _in_the_middle_of(disturbed, stage) or manifest.exists(), stage)  # noqa: B023
-        below = disturbed.kill()
+        kept, manifest = _written(store), store / "smoke" / stage / "manifest.json"
+        run = psutil.Popen([sys.executable, "-m", "rloop_core", *command], cwd=ROOT, env=environment)
+        try:
+            wait_until(partial(_has_begun, store, stage), stage)
+        finally:
+            below = run.children(recursive=True)
+            run.kill()
+            run.wait()
         if not manifest.exists():
             killed.add(stage.split("/")[1])
-        assert not still_running([process, *below])
-        assert disturbed.manifests().items() >= kept.items(), "what was finished is kept, untouched"
+        assert not still_running(below)
+        assert _written(store).items() >= kept.items(), "what was finished is kept, untouched"
     assert killed == {stage.split("/")[1] for stage in stages}
-    run_rloop(*SMOKE_RUN, "--store", str(disturbed.store), *disturbed.options)
-    made = manifest_digests(disturbed.store, "smoke")
+    run_rloop(*command)
+    made = manifest_digests(store, "smoke")
     assert made == (undisturbed if len(stages) > 1 else {name: undisturbed[name] for name in FIRST})
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_everything_and_the_same_command_goes_on(disturbed: Disturbed, undisturbed: dict[str, str]) -> None:
-    command = disturbed.start()
-    wait_until(lambda: _in_the_middle_of(disturbed, "iteration-000/explore"), "a checkpoint")
-    below = command.children(recursive=True)
-    os.kill(command.pid, signal.SIGINT)
-    assert disturbed.finish() == 130, disturbed.log.read_text()
-    assert not still_running(below)
-    disturbed.start()
-    assert disturbed.finish() == 0, disturbed.log.read_text()
-    assert manifest_digests(disturbed.store, "smoke") == undisturbed

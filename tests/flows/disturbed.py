@@ -29,9 +29,7 @@ SILENT = "rloop: silent runs crash"
 class Disturbed:
     """A server and its workers on loopback, below one folder; `close` ends them. Uses Postgres if it is installed.
 
-    Args:
-        folder: Everything that any of it writes.
-        port: Of the server, the same after a restart.
+    The port is the same after a restart.
     """
 
     def __init__(self, folder: Path, port: int) -> None:

@@ -38,7 +38,6 @@ class Server:
     """A running server."""
 
     api: str
-    """Address of its API."""
     folder: Path
     """Everything that it and its workers write."""
     password: str = PASSWORD
@@ -174,12 +173,7 @@ class Server:
 
     @contextmanager
     def worker(self, pool: str, **more: str) -> Iterator[None]:
-        """Run a worker of a pool in the block, started outside the clone, as a service would be.
-
-        Args:
-            pool: Its pool.
-            more: Environment variables of the worker and its runs.
-        """
+        """Run a worker in the block, started outside the clone as a service would be; `more` is in its environment."""
         command = ["-m", "prefect", "worker", "start", "--pool", pool, "--limit", "1"]
         with _running(command, self.folder / f"{pool}.log", self.environment(**more)):
             yield
@@ -191,12 +185,8 @@ def prefect_server(
 ) -> Iterator[Server]:
     """Start a server and its UI with a fresh database; end it with its children after the block.
 
-    Args:
-        folder: Everything that it and its workers write.
-        database: Address of an empty database, such as `postgres_server` gives; None takes SQLite, without the service
-            that has automations act.
-        password: Its credentials, `NAME:WORD`.
-        more: More settings of the server.
+    `database` is the address of an empty one, such as `postgres_server` gives; None takes SQLite, without the service
+    that has automations act. `more` are settings of the server.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -32,7 +32,6 @@ class Team:
     """Running servers with everything deployed."""
 
     server: Server
-    """The Prefect server."""
     s3: dict[str, str]
     """What the S3 server's clients have in their environment; any keys open it."""
     store: str
@@ -54,10 +53,7 @@ class Team:
 def running_team(folder: Path) -> Iterator[Team]:
     """Start and deploy everything; end it after the block."""
     (folder / "prefect").mkdir()
-    with (
-        s3_server() as s3,
-        prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server,
-    ):
+    with s3_server() as s3, prefect_server(folder / "prefect", password=SECRETS["PREFECT_API_AUTH_STRING"]) as server:
         team = Team(server, s3, f"s3://{BUCKET}/runs", folder)
         server.deploy("--store", team.store)
         yield team

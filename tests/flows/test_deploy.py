@@ -141,16 +141,12 @@ NONSENSE: list[tuple[str, dict[str, Any]]] = [
     ("rloop/iterate", {"overrides": ["explore.steps"]}),
     ("rloop/iterate", {"config": {"name": "x"}}),
     ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"stepz": 1}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"steps": "many"}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "explore": {"learning_rate": -1.0}}}),
-    ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "filter": {"on_empty": "explode"}}}),
     ("rloop/iterate", {"store": "s3://id:word@bucket/x"}),
     ("rloop/iterate", {"overrides": ["placement.store='s3://id:wo/rd@bucket/x'"]}),
     ("rloop/iterate", {"config": {"problems": {"source": "dapo17k"}, "placement": {"store": "s3://id:w@b"}}}),
     ("evaluate/model", {"store": "s3://b/x?secret=word"}),
     ("vanilla-rl/control", {"config_file": "no-such-config"}),
     ("evaluate/model", {"samples": 0}),
-    ("evaluate/model", {"template": "sonnet"}),
     ("evaluate/model", {"verifier": {"units": "sometimes"}}),
 ]
 
@@ -231,12 +227,7 @@ def _log(server: Server, run: dict[str, Any]) -> list[str]:
     return [one["message"] for one in server.post("/logs/filter", asked).json()]
 
 
-ASKED = {
-    "config_file": "smoke",
-    "name": "first",
-    "iterations": 1,
-    "overrides": SMALL,
-}
+ASKED = {"config_file": "smoke", "name": "first", "iterations": 1, "overrides": SMALL}
 STAGES = {"explore-000", "harvest-000", "filter-000", "rft-000", "evaluate-base", "evaluate-000"}
 
 
@@ -285,7 +276,7 @@ def _check_what_the_ui_shows(server: Server, run: dict[str, Any]) -> None:
         assert (progress["type"], progress["data"]) == ("progress", 100.0) and "done in" in progress["description"]
         assert shown[name]["type"] == "table" and json.loads(shown[name]["data"])
         assert shown[name]["task_run_id"] == progress["task_run_id"]
-        if not name.endswith("rft"):
+        if not name.endswith(("filter", "rft")):
             figure = shown[f"{name}-figure"]
             assert figure["type"] == "markdown" and "](data:image/" in figure["data"] and len(figure["data"]) < 200_000
             assert figure["task_run_id"] == progress["task_run_id"]

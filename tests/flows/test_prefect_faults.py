@@ -15,15 +15,7 @@ import pytest
 
 from tests.conftest import manifest_digests
 from tests.faults.conftest import wait_until
-from tests.flows.disturbed import (
-    CPU,
-    GPU,
-    RUN,
-    Disturbed,
-    digests_undisturbed,
-    exploring,
-    flow_process,
-)
+from tests.flows.disturbed import CPU, GPU, RUN, Disturbed, digests_undisturbed, exploring, flow_process
 from tests.processes import still_running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

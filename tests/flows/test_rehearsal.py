@@ -47,10 +47,7 @@ IN_A_FORM = f"s3://id:{WORDS['form']}@bucket/prefix"
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """With a worker."""
-    with (
-        running_team(tmp_path_factory.mktemp("team")) as running,
-        running.server.worker(POOL, **running.environment()),
-    ):
+    with running_team(tmp_path_factory.mktemp("team")) as running, running.server.worker(POOL, **running.environment()):
         yield running
     S3FileSystem.clear_instance_cache()
 
@@ -78,12 +75,8 @@ def test_no_secret_is_left_anywhere_whether_runs_succeed_fail_or_crash(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overrides = [*SMALLER, f"placement.scratch={team.scratch}", "placement.store_patience_seconds=1"]
-    crashing = team.server.start(
-        DEPLOYMENT,
-        config_file="smoke",
-        name="crashed",
-        overrides=[*overrides, "explore.steps=500", "placement.stage_retries=0"],
-    )
+    longer = [*overrides, "explore.steps=500", "placement.stage_retries=0"]
+    crashing = team.server.start(DEPLOYMENT, config_file="smoke", name="crashed", overrides=longer)
     address = urlsplit(team.s3["AWS_ENDPOINT_URL"])
     refusing = FaultyS3(str(address.hostname), int(address.port or 0))
     refusing.rate, refusing.faults = 1.0, ("SignatureDoesNotMatch",)

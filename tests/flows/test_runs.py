@@ -204,11 +204,9 @@ def test_a_run_on_s3_resumes_from_the_bucket_alone(s3_server: str, tmp_path: Pat
     """The second start has only the bucket: another scratch folder, another Prefect."""
 
     def start(scratch: str) -> Any:
-        common = ["run", "--config", str(SMOKE), "--store", f"{s3_server}/team", "--iterations", "1", "--json"]
-        done = start_rloop(
-            *common, "--set", f"placement.scratch={tmp_path / scratch}", home=tmp_path / f"home-{scratch}"
-        )
-        return json.loads(done.stdout)
+        command = ["run", "--config", str(SMOKE), "--store", f"{s3_server}/team", "--iterations", "1", "--json"]
+        command += ["--set", f"placement.scratch={tmp_path / scratch}"]
+        return json.loads(start_rloop(*command, home=tmp_path / f"home-{scratch}").stdout)
 
     first, again = start("a"), start("b")
     assert len(first["stages_run"]) == 6

@@ -39,13 +39,6 @@ def _manifest(run: Path, stage: str) -> dict[str, Any]:
     return json.loads((run / "iteration-000" / stage / "manifest.json").read_text())  # type: ignore[no-any-return]
 
 
-def test_equal_compute_and_no_other_stage(arms: Path) -> None:
-    vanilla = arms / "store/smoke-vanilla-rl"
-    assert {path.parent.name for path in vanilla.glob("iteration-*/*/manifest.json")} == {"explore", "evaluate"}
-    assert _manifest(vanilla, "explore")["counts"]["steps"] == 6
-    assert not list(vanilla.glob("iteration-001"))
-
-
 def test_both_arms_begin_alike_rollout_for_rollout(arms: Path) -> None:
     ours = _rollouts(arms / "store/smoke", range(1, 4))
     theirs = _rollouts(arms / "store/smoke-vanilla-rl", range(1, 4))
@@ -72,9 +65,11 @@ def test_snapshots_are_evaluated_where_the_arms_align(arms: Path) -> None:
     assert shas[0] == shas[1]
 
 
-def test_the_last_policy_is_the_rl_endpoint(arms: Path) -> None:
+def test_equal_compute_no_other_stage_and_the_last_policy_is_the_rl_endpoint(arms: Path) -> None:
     vanilla = arms / "store/smoke-vanilla-rl"
     explored, evaluated = _manifest(vanilla, "explore"), _manifest(vanilla, "evaluate")
+    assert {path.parent.name for path in vanilla.glob("iteration-*/*/manifest.json")} == {"explore", "evaluate"}
+    assert explored["counts"]["steps"] == 6 and not list(vanilla.glob("iteration-001"))
     assert explored["digest"] in {entry["digest"] for entry in evaluated["inputs"]}
     done = run_rloop("status", "smoke-vanilla-rl", "--store", str(arms / "store"), "--json")
     assert json.loads(done.stdout)["complete"]

@@ -16,9 +16,9 @@ from rloop_core.errors import StageError
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.results.run_reader import read_run
 from rloop_core.stages.identity import identity_of
-from rloop_core.stages.inputs import RecordedInputs
+from rloop_core.stages.inputs import RecordedInputs, stages_of
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store, fingerprint
+from rloop_core.store import BASE_ITERATION, InputEntry, Store, fingerprint
 from rloop_core.trajectories.filter import filter_experts
 from rloop_core.trajectories.shards import write_shard
 from rloop_core.trajectories.success import success_rates, write_success_rates
@@ -65,11 +65,12 @@ class FakeRun:
         self.store = Store(str(root / "store"))
         write_run_record(self.store, config)
 
-    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]]) -> None:
+    def publish(self, iteration: int, stage: str, fill: Callable[[Path], dict[str, Any]] | None = None) -> None:
+        """Publish a stage, filled by the method of its name unless a test has another way."""
         out = self.root / "work" / self.config.name / f"{iteration}-{stage}"
         out.mkdir(parents=True)
         versions = {"python": "3.11", **({"sampled_by": self.engines[stage]} if stage in self.engines else {})}
-        metrics = fill(out)
+        metrics = fill(out) if fill else getattr(self, stage)(out, iteration)
         place = {"run": self.config.name, "iteration": iteration, "stage": stage, **self.made_from(iteration, stage)}
         figures = {"counts": metrics.pop("counts", {}), "metrics": metrics, "seed": 0, "seconds": 12.5}
         published(self.store, out, versions=versions, **place, **figures)
@@ -85,42 +86,41 @@ class FakeRun:
         inputs = tuple(InputEntry(uri=ref.uri, digest=ref.digest) for ref in refs)
         return {"inputs": inputs, "identity": identity, "fingerprint": fingerprint(identity)}
 
-    def explore(self, out: Path) -> dict[str, Any]:
+    def explore(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         lines = [json.dumps({"step": step, **FIGURES}) for step in (1, 2)]
         (out / "metrics.jsonl").write_text("\n".join(lines) + "\n")
         first_last = {f"{name}_{end}": FIGURES[name] for name in ("reward", "accuracy") for end in ("first", "last")}
         return {**first_last, "seconds": {"generate": 1.0}}
 
-    def harvest(self, out: Path) -> dict[str, Any]:
+    def harvest(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         rates = success_rates(samples(out / "trajectories", 2, step=1))
         write_success_rates(rates, out / "success_rates.parquet")
         return {"mean_success_rate": 0.3}
 
-    def filter(self, out: Path) -> dict[str, Any]:
+    def filter(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         files = samples(self.root / "filter-input" / out.name, 2, step=1)
         report = filter_experts(files, FilterConfig(threshold=0.6), out / "experts.parquet").to_dict()
         (out / "ledger.json").write_text(json.dumps(report))
         return report
 
-    def rft(self, out: Path) -> dict[str, Any]:
+    def rft(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         (out / "policy").mkdir()
         (out / "policy" / "config.json").write_text("{}")
         (out / "policy" / "model.safetensors").write_bytes(b"weights")
         return {"status": "trained", "loss_last": 0.5}
 
-    def evaluate(self, out: Path, solved: int = 1) -> dict[str, Any]:
-        files = samples(out / "set-00", solved)
+    def evaluate(self, out: Path, iteration: int = BASE_ITERATION) -> dict[str, Any]:
+        files = samples(out / "set-00", 2 + iteration)
         label = self.config.evaluate.sets[0].label
         content = {label: summarise(problem_outcomes(files), self.config.evaluate.k)}
         (out / "metrics.json").write_text(json.dumps({"sets": content, "folders": {label: "set-00"}}))
         return content
 
-    def fill(self, iterations: int) -> None:
-        self.publish(-1, "evaluate", self.evaluate)
-        for iteration in range(iterations):
-            for stage in ("explore", "harvest", "filter", "rft"):
-                self.publish(iteration, stage, getattr(self, stage))
-            self.publish(iteration, "evaluate", lambda out, solved=2 + iteration: self.evaluate(out, solved))
+    def finish(self, iterations: int | None = None, evaluate: bool = True) -> None:
+        """Publish every stage, or those of the first iterations."""
+        for iteration, stage in stages_of(self.config):
+            if (iterations is None or iteration < iterations) and (evaluate or stage != "evaluate"):
+                self.publish(iteration, stage)
 
 
 def report_text(store: Store, *, cache: Path) -> str:
@@ -139,7 +139,7 @@ def fake_run(tmp_path: Path) -> FakeRun:
 @pytest.fixture
 def evaluated(fake_run: FakeRun) -> FakeRun:
     """A run that has evaluated its base only: the smallest with a figure."""
-    fake_run.publish(-1, "evaluate", fake_run.evaluate)
+    fake_run.publish(-1, "evaluate")
     return fake_run
 
 
@@ -147,7 +147,7 @@ def evaluated(fake_run: FakeRun) -> FakeRun:
 def complete(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
     """A finished run; tests only read it."""
     run = FakeRun(tmp_path_factory.mktemp("complete"), fake_config())
-    run.fill(2)
+    run.finish()
     return run
 
 

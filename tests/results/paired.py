@@ -12,7 +12,7 @@ from rloop_core.config import Config, as_vanilla
 from rloop_core.evaluation.outcomes import problem_outcomes, summarise
 from rloop_core.stages.registry import STAGES
 from rloop_core.stages.run_record import write_run_record
-from rloop_core.store import InputEntry, Store, read_manifest
+from rloop_core.store import BASE_ITERATION, InputEntry, Store, read_manifest
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES, FakeRun, fake_config, row
 
@@ -90,7 +90,7 @@ class ArmRun(FakeRun):
             found.append([role, made.digest if made else self.digests["policy"]])
         return [*found, *([["problems", self.digests["problems"]]] if stage == "explore" else [])]
 
-    def explored(self, out: Path, iteration: int) -> dict[str, Any]:
+    def explore(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         steps = range(1, self.config.explore.steps + 1)
         rows = [{"step": step, **FIGURES, "rollouts": 12.0, "policy_step": step, "grad_norm_max": 0.7,
                  "entropy": 1 / step} for step in steps]  # fmt: skip
@@ -102,16 +102,10 @@ class ArmRun(FakeRun):
             (folder / "model.safetensors").write_text(f"{'' if shared else self.config.arm} {iteration} {step}")
         return {"seconds": {"generate": 1.0}, "counts": {"rollouts": 12 * len(steps), "steps": len(steps)}}
 
-    def harvested(self, out: Path, iteration: int) -> dict[str, Any]:
-        return self.harvest(out)
+    def rft(self, out: Path, iteration: int = 0) -> dict[str, Any]:
+        return {**super().rft(out), "tokens": 90.0, "counts": {"trajectories": 96, "updates": 24}}
 
-    def filtered(self, out: Path, iteration: int) -> dict[str, Any]:
-        return self.filter(out)
-
-    def refined(self, out: Path, iteration: int) -> dict[str, Any]:
-        return {**self.rft(out), "tokens": 90.0, "counts": {"trajectories": 96, "updates": 24}}
-
-    def evaluated(self, out: Path, iteration: int) -> dict[str, Any]:
+    def evaluate(self, out: Path, iteration: int = BASE_ITERATION) -> dict[str, Any]:
         config = self.config
         every = config.explore.snapshot_every or 1
         steps = range(every, config.explore.steps + 1, every) if config.evaluate.snapshots and iteration >= 0 else ()
@@ -144,18 +138,6 @@ class ArmRun(FakeRun):
         """One evaluation sample."""
         text, prompt = completion(right, sample, step), f"{HOSTILE_PROMPT} {problem}"
         return row(f"p{problem}", sample, right, step=step, prompt=prompt, completion=text)
-
-    def finish(self, iterations: int | None = None, evaluate: bool = True) -> None:
-        """Publish everything, or the first iterations."""
-        if evaluate:
-            self.publish(-1, "evaluate", lambda out: self.evaluated(out, -1))
-        stages = {"explore": self.explored, "harvest": self.harvested, "filter": self.filtered, "rft": self.refined,
-                  "evaluate": self.evaluated}  # fmt: skip
-        for i in range(self.config.iterations if iterations is None else iterations):
-            for stage, fill in stages.items():
-                wanted = evaluate if stage == "evaluate" else stage == "explore" or self.config.arm == "rloop"
-                if wanted:
-                    self.publish(i, stage, lambda out, i=i, fill=fill: fill(out, i))
 
 
 def make_pair(root: Path, config: Config | None = None, other: Config | None = None) -> tuple[ArmRun, ArmRun]:

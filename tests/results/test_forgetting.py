@@ -62,17 +62,6 @@ def test_the_null_is_the_mean_and_percentile_of_random_splits() -> None:
     assert result.null[0, 1] == pytest.approx(result.null[1, 0])  # equal samples: chance has no direction
 
 
-def test_equal_policies_stay_below_the_null_and_a_collapse_exceeds_it() -> None:
-    draw = np.random.default_rng(5)
-    rates = draw.beta(0.5, 1.0, 200)
-    same = draw.binomial(32, np.stack([rates, rates]))
-    collapsed = draw.binomial(32, np.stack([rates, rates * (draw.random(200) < 0.5)]))
-    calm = of_counts(np.full((2, 200), 32), same)
-    loud = of_counts(np.full((2, 200), 32), collapsed)
-    assert calm.forgetting[0, 1] <= calm.null_high[0, 1]
-    assert loud.forgetting[0, 1] > loud.null_high[0, 1]
-
-
 def test_what_chance_alone_would_forget_is_not_marked() -> None:
     """From the first policy to the second one half of the problems takes the other's place; the third solves none."""
     solved = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2, np.zeros(40, dtype=int)])

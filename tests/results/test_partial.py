@@ -74,7 +74,7 @@ def test_samples_that_are_damaged_are_left_out(tmp_path):
 
 def corrupt(arm, iteration, stage, name, content):
     """The file as if the stage itself had written it so: its manifest agrees."""
-    fill = {"harvest": arm.harvested, "filter": arm.filtered, "evaluate": arm.evaluated}[stage]
+    fill = getattr(arm, stage)
 
     def filled(out, i):
         made = fill(out, i)
@@ -82,7 +82,7 @@ def corrupt(arm, iteration, stage, name, content):
             (out / name).write_bytes(content) if content is not None else (out / name).unlink()
         return made
 
-    setattr(arm, {"harvest": "harvested", "filter": "filtered", "evaluate": "evaluated"}[stage], filled)
+    setattr(arm, stage, filled)
 
 
 def test_files_that_are_none_are_left_out_and_named_and_the_page_has_the_rest(tmp_path):

@@ -16,18 +16,13 @@ from rloop_core.results.curves import step_curves
 from rloop_core.results.findings import run_results
 from rloop_core.results.page import write_report
 from rloop_core.results.run_reader import read_run
-from rloop_core.results.table import effect_of_finetuning, result_table
+from rloop_core.results.table import effect_of_finetuning
 from rloop_core.store import Store
 from rloop_core.trajectories.shards import write_shard
 from tests.results.conftest import FIGURES as STEP
 from tests.results.conftest import FakeRun, fake_config, report_text, row
 
 FIGURES = ("figure-3-iterations", "training", "success-rates-tiny")
-
-
-def evaluation_rows(run):
-    """The run's policies, and their differences to the base."""
-    return {row.name: row for row in result_table(run_results(run)).rows()}
 
 
 @pytest.mark.process
@@ -49,7 +44,7 @@ def test_writes_page_png_and_csv_of_everything(report):
 
 def test_a_run_that_just_began_has_a_report_and_a_missing_evaluation_is_a_note(fake_run, tmp_path):
     assert write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")[0].is_file()
-    fake_run.publish(0, "harvest", fake_run.harvest)
+    fake_run.publish(0, "harvest")
     page, _ = write_report(fake_run.store, ["tiny"], tmp_path / "out", tmp_path / "cache")
     text = page.read_text()
     assert "The run is not complete" in text and "There is no evaluation to show yet" in text
@@ -118,7 +113,7 @@ ENGINES = {"explore": "transformers 5.23.0", "harvest": "vllm 0.29.0", "evaluate
 
 
 class Drifting(FakeRun):
-    def explore(self, out: Path) -> dict[str, Any]:
+    def explore(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         metrics = super().explore(out)
         rows = [{"step": step, **STEP, "drift": drift} for step, drift in ((1, 0.02), (2, 0.3))]
         (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -127,7 +122,7 @@ class Drifting(FakeRun):
 
 def test_drift_has_a_curve_where_vllm_sampled(complete: FakeRun, tmp_path: Path) -> None:
     run = Drifting(tmp_path, fake_config())
-    run.publish(0, "explore", run.explore)
+    run.publish(0, "explore")
     drawn, other = (
         step_curves(run_results(read_run(store, "tiny", tmp_path)), "training") for store in (run.store, complete.store)
     )
@@ -138,7 +133,7 @@ def test_drift_has_a_curve_where_vllm_sampled(complete: FakeRun, tmp_path: Path)
 def test_the_engines_are_in_report_and_status(tmp_path: Path) -> None:
     run = FakeRun(tmp_path, fake_config())
     run.engines = ENGINES
-    run.fill(1)
+    run.finish(1)
     words = "vllm 0.29.0 (evaluate, harvest); transformers 5.23.0 (explore)"
     assert f"completions sampled by {words}</p>" in report_text(run.store, cache=tmp_path)
     command = ["status", "tiny", "--store", str(tmp_path / "store")]

@@ -41,7 +41,7 @@ def flow(fake_run, monkeypatch):
                 continue
             listener(stage, iteration, {"kind": "start", "note": "not in the store yet"})
             listener(stage, iteration, {"kind": "step", "done": 1, "total": 2, "metrics": {"reward": 0.5}})
-            fake_run.publish(iteration, stage, getattr(fake_run, stage))
+            fake_run.publish(iteration, stage)
             listener(stage, iteration, {"kind": "done", "metrics": {"mean_success_rate": 0.3}, "seconds": 1.5})
         listener("run", 0, {"kind": "note", "note": "a note with [brackets]"})
 
@@ -63,11 +63,12 @@ def test_run_prints_stages_and_report_and_a_second_start_does_nothing(flow, conf
 
 @pytest.mark.process
 def test_run_as_json_is_one_object_and_quiet_is_quiet(flow, config_file, tmp_path):
-    done = rloop("run", "--config", config_file, "--store", tmp_path / "store", "--json")
+    store = tmp_path / "store"
+    done = rloop("run", "--config", config_file, "--store", store, "--json")
     result = json.loads(done.stdout)
     assert result["stages_run"] == [{"stage": "explore", "iteration": 0}, {"stage": "harvest", "iteration": 0}]
     assert result["nothing_to_do"] is False and "explore 0: started" in done.stderr
-    again = rloop("run", "--config", config_file, "--store", tmp_path / "store", "--json", "--quiet")
+    again = rloop("run", "--config", config_file, "--store", store, "--json", "--quiet")
     assert json.loads(again.stdout)["nothing_to_do"] is True and again.stderr == ""
 
 

@@ -36,11 +36,6 @@ def test_equals_the_definition_with_sets(problems) -> None:
     assert similarity(problems) == pytest.approx(np.mean(means, axis=0), abs=1e-12)
 
 
-def test_a_solution_is_compared_with_itself_as_in_the_paper() -> None:
-    same, other = ["a", "b", "c", "d"], ["x", "y", "z"]
-    assert similarity([[[same, other], [same, other]]]).tolist() == [[0.5, 0.5], [0.5, 0.5]]
-
-
 def test_missing_trajectories_are_refused() -> None:
     with pytest.raises(StageError, match="no trajectories to compare"):
         similarity([])

@@ -67,18 +67,6 @@ def in_step(number: int, act: Callable[[], None]) -> Callable[..., None]:
     return on_event
 
 
-def at_first_step(act: Callable[[], None]) -> Callable[..., None]:
-    """A listener that acts once, when it first hears of an RL step."""
-    acted: list[bool] = []
-
-    def on_event(stage: str, iteration: int, event: dict[str, Any]) -> None:
-        if event["kind"] == "step" and not acted:
-            acted.append(True)
-            act()
-
-    return on_event
-
-
 def groups_of(folder: Path) -> Groups:
     """RL step -> problem -> its samples."""
     steps: Groups = {}

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rloop_core.runtime.lifetime import end_session
-from tests.conftest import ROOT
+from rloop_core.stages.job import StageJob
+from rloop_core.stages.process import _become_stage, fork_server_context
+from tests.conftest import ROOT, small_config
 from tests.faults.conftest import wait_until
 from tests.processes import still_running
 
 pytestmark = pytest.mark.process
 
 
+HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+def _stage(folder: Path) -> None:
+    """A stage with a child in a session of its own, deaf to SIGTERM: writes their ids and the fork server's."""
+    _become_stage(StageJob("explore", "run", 0, small_config(), "", (), str(folder), "", 0))
+    child = subprocess.Popen([sys.executable, "-c", HANG], start_new_session=True)
+    (folder / "new").write_text(f"{os.getpid()} {child.pid} {os.getppid()}")
+    (folder / "new").rename(folder / "pids")
+    time.sleep(600)
+
+
+def own(folder: str) -> None:
+    """Run the stage, as a run does."""
+    context = fork_server_context()
+    context.set_forkserver_preload(["rloop_core.runtime.fork_server"])  # nothing here needs the libraries
+    context.Process(target=_stage, args=(Path(folder),)).start()
+    time.sleep(600)
+
+
 def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
-    """The fork server ends the stage, and its child, which is in a session of its own and deaf to SIGTERM."""
-    owner = subprocess.Popen([sys.executable, "-m", "tests.stages.orphan_owner", str(tmp_path)], cwd=ROOT)
+    """The fork server ends the stage, and its child."""
+    program = f"from tests.stages.test_orphans import own; own({str(tmp_path)!r})"
+    owner = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     wait_until((tmp_path / "pids").exists, "the stage", 90)
     below = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
     owner.kill()
@@ -29,8 +54,7 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_process_leaves_ends_with_its_session() -> None:
-    child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    program = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)"
+    program = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {HANG!r}]).pid, flush=True)"
     leader = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
     assert leader.stdout
     left = psutil.Process(int(leader.stdout.readline()))

@@ -75,12 +75,6 @@ def test_explore_reads_the_set_without_problems_of_evaluation_sets(tmp_path: Pat
     assert _training(config, store).digest == clean.digest, "what is damaged is made again"
 
 
-def test_evaluation_sets_that_share_nothing_leave_the_training_set_as_it_is(tmp_path: Path) -> None:
-    store = Store(str(tmp_path / "store"))
-    config = _config(tmp_path, evaluation=[("9 + 9 =", "18")])
-    assert Inputs(config, store).training().digest == load_problems(config.problems).digest
-
-
 def test_nothing_left_to_train_on_is_said_before_anything_starts(tmp_path: Path) -> None:
     config, store = _config(tmp_path, evaluation=SUMS), Store(str(tmp_path / "store"))
     with pytest.raises(ProblemsError, match="sums: all 24 problems are evaluation problems too"):

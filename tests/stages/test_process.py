@@ -120,17 +120,6 @@ def test_progress_keeps_a_stage_alive_beyond_the_stall_limit(job: StageJob) -> N
         )  # fmt: skip
 
 
-def test_a_stage_told_to_stop_ends(job: StageJob) -> None:
-    steps: list[int] = []
-
-    def on_event(event: dict[str, object]) -> None:
-        steps.append(1)
-
-    with pytest.raises(StageError, match="was told to stop"):
-        run_in_process(job, on_event, should_stop=lambda: len(steps) >= 2)
-    assert not _stages_running()
-
-
 def test_progress_reaches_the_run_as_it_happens(tmp_path: Path) -> None:
     config = small_config(placement={"store": str(tmp_path / "store")})
     store = Store(config.placement.store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import stat
@@ -21,7 +20,6 @@ from rloop_core.results.status import run_status
 from rloop_core.stages import identity
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.execute import execute
-from rloop_core.stages.identity import difference
 from rloop_core.stages.inputs import stages_of
 from rloop_core.stages.job import StageJob, StageOutcome
 from rloop_core.stages.registry import STAGES
@@ -305,18 +303,6 @@ def test_exploration_and_fine_tuning_both_start_from_theta_i(config: Config) -> 
         assert made[iteration, "rft"].inputs[1].digest == made[iteration, "filter"].digest
 
 
-def test_nothing_is_published_under_a_lease_that_was_lost_meanwhile(config: Config) -> None:
-    store = Store(config.placement.store)
-
-    def lose(job: StageJob, on_event: Any, **limits: Any) -> StageOutcome:
-        store.write_bytes("small/lease.json", json.dumps({"token": "another", "host": "elsewhere"}).encode())
-        return _write(job, on_event)
-
-    with pytest.raises(LeaseError, match="was taken over by another process"):
-        _run(config, lose)
-    assert not store.exists(manifest_key("small", 0, "explore"))
-
-
 def test_what_was_replaced_or_deleted_meanwhile_is_named_at_the_end(config: Config) -> None:
     store = Store(config.placement.store)
     with Lease(store, config.name) as lease:
@@ -339,12 +325,6 @@ def test_every_stage_of_every_iteration_has_a_seed_of_its_own(config: Config, mo
         monkeypatch.setitem(STAGES, stage, replace(STAGES[stage], run=run))
     _run(config, lambda job, on_event, **limits: execute(job, on_event))
     assert len(set(seeds)) == len(stages_of(config))
-
-
-def test_a_difference_names_the_fields() -> None:
-    old = {"config": {"filter": {"threshold": 0.1, "seed": 1}}, "inputs": [["policy", "a"]]}
-    new = {"config": {"filter": {"threshold": 0.2, "seed": 1}}, "inputs": [["policy", "a"]]}
-    assert difference(old, new) == "filter.threshold: 0.1 -> 0.2"
 
 
 def test_unfinished_work_is_in_a_folder_of_its_user_which_nobody_else_enters(config: Config) -> None:

@@ -63,15 +63,10 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 _HOLD = """
-import datetime, sys, time
+import sys, time
 uri, skew, machine = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 true_time, true_ns = time.time, time.time_ns
 time.time, time.time_ns = lambda: true_time() + skew, lambda: true_ns() + int(skew * 1e9)
-class Skewed(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return super().now(tz) + datetime.timedelta(seconds=skew)
-datetime.datetime = Skewed
 from rloop_core.errors import LeaseError
 from rloop_core.store import Lease, Store, lease
 if machine:

@@ -29,7 +29,6 @@ _REFUSALS |= {
                          (400, "AuthorizationHeaderMalformed"))
 }  # fmt: skip
 FAULTS = ("500", "503", "reset", "lost", "cut", "slow")
-ALL_FAULTS = (*FAULTS, "half", "stale")
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
@@ -44,7 +43,6 @@ class FaultyS3:
     Attributes:
         rate: Share of requests that get a fault.
         faults: Which; of those that suit a request, the one that was used least.
-        stale: Share of listings that are stale besides: there are few of them.
         gone: While set, every connection is broken at once.
         lenient: Create an object for everybody who asks at the same time, as Swift does.
         unconditional: Answer 501 to whoever would make an object of parts only where there is none, as some servers do.
@@ -53,7 +51,7 @@ class FaultyS3:
     """
 
     def __init__(self, host: str, port: int, seed: int = 0) -> None:
-        self.rate, self.faults, self.stale = 0.0, FAULTS, 0.0
+        self.rate, self.faults = 0.0, FAULTS
         self.lenient, self.unconditional, self.gone = False, False, threading.Event()
         self.seen: Counter[str] = Counter()
         self.most = self._now = 0
@@ -77,9 +75,6 @@ class FaultyS3:
             if self.gone.is_set():
                 return "reset"
             fits = {"half": method == "PUT" and size > 0, "stale": method == "GET" and _is_listing(path)}
-            if fits["stale"] and self._random.random() < self.stale:
-                self.seen["stale"] += 1
-                return "stale"
             if self._random.random() >= self.rate:
                 return None
             fitting = [fault for fault in self.faults if fits.get(fault, True)]

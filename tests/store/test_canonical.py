@@ -17,13 +17,13 @@ from rloop_core.store import (
     canonical_json,
     content_digest,
     dump_checksummed,
-    file_sha256,
     fingerprint,
     load_checksummed,
     read_manifest,
 )
 from tests.store.conftest import published
 
+NAN, INF = float("nan"), float("-inf")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 PLAIN = st.recursive(
@@ -52,29 +52,18 @@ def test_nothing_is_lost_or_converted(value):
 
 
 @settings(max_examples=40)
-@given(
-    PLAIN, st.sampled_from([(1, 2), {1, 2}, frozenset(), b"x", 1j, object(), range(3), {1: 2}, {None: 1}, {True: 1}])
-)
+@given(PLAIN, st.sampled_from([(1, 2), {1}, frozenset(), b"x", 1j, object(), {1: 2}, {None: 1}, {True: 1}, NAN, INF]))
 def test_values_without_a_json_form_are_refused_at_any_depth(plain, alien):
     for value in (alien, [plain, alien], {"a": plain, "b": {"c": [alien]}}):
-        with pytest.raises(TypeError):
+        with pytest.raises(ValueError if isinstance(alien, float) else TypeError):
             canonical_json(value)
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_are_refused(number):
-    with pytest.raises(ValueError):
-        canonical_json({"a": [0, number]})
-
-
-def test_equal_numbers_of_different_types_differ():
-    assert len({canonical_json(value) for value in (1, 1.0, True, "1")}) == 4
 
 
 def test_the_bytes_of_canonical_json():
     value = {"b": [1, 2.5, None, True], "a": {"ü": "\n"}}
     assert canonical_json(value) == '{"a":{"ü":"\\n"},"b":[1,2.5,null,true]}'.encode()
     assert fingerprint(value) == hashlib.sha256(canonical_json(value)).hexdigest()
+    assert len({canonical_json(value) for value in (1, 1.0, True, "1")}) == 4, "equal numbers of different types differ"
 
 
 @settings(max_examples=40)
@@ -88,14 +77,6 @@ def test_an_artifacts_digest_ignores_the_order_of_files_and_nothing_else(files, 
     assert content_digest([(path, sha + "0"), *pairs[1:]]) != digest
     assert content_digest([(path + "0", sha), *pairs[1:]]) != digest
     assert content_digest(pairs[1:]) != digest
-
-
-@settings(max_examples=40)
-@given(st.binary(max_size=100))
-def test_a_files_hash_is_plain_sha256(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("hash") / "file"
-    path.write_bytes(data)
-    assert file_sha256(path) == hashlib.sha256(data).hexdigest()
 
 
 @settings(max_examples=40)

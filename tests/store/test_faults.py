@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +17,6 @@ import pytest
 
 from rloop_core.errors import StoreError, StoreUnavailable
 from rloop_core.store import Cache, Lease, Store, fetch, objects, read_manifest
-from rloop_core.store.faults import is_transient, persist
-from tests.conftest import ROOT
 from tests.faults.conftest import wait_until
 from tests.store.conftest import published
 from tests.store.faulty_s3 import FaultyS3
@@ -169,32 +163,6 @@ def test_large_files_move_in_concurrent_parts_and_only_some_are_repeated(
     assert faulty.seen["cut"] > 0 and faulty.seen["GET"] < 60
 
 
-_MOVE = """
-import sys
-from pathlib import Path
-from benchmarks.measure import peak_mib
-from rloop_core.store import Store, objects
-store, source, target = Store(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-objects.PART_BYTES, objects.RANGE_BYTES = 5 << 20, 2 << 20
-store.check_writable()
-before = peak_mib()
-store.upload(source, "big")
-store.download("big", target)
-print(peak_mib() - before)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
-def test_memory_does_not_grow_with_the_file(s3_server, tmp_path):
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_bytes(b"x" * (80 << 20))
-    command = [sys.executable, "-c", _MOVE, f"{s3_server}/{uuid.uuid4().hex}", str(source), str(target)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert target.read_bytes() == source.read_bytes()
-    assert float(done.stdout) < 50, f"{float(done.stdout):.0f} MiB"
-
-
 def test_an_upload_in_parts_that_was_overtaken_replaces_nothing(remote, small_parts, monkeypatch, tmp_path):
     from s3fs import S3FileSystem
 
@@ -215,45 +183,6 @@ def test_a_server_that_makes_no_object_of_parts_on_condition(remote, faulty, sma
     faulty.unconditional = True
     published(remote, folder)
     assert remote.read_bytes("run/iteration-000/rft/file-0") == (folder / "file-0").read_bytes()
-
-
-def test_pauses_grow_and_vary_until_the_patience_is_over(monkeypatch):
-    slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(time, "monotonic", lambda: sum(slept))
-
-    def fail() -> None:
-        raise ConnectionResetError(errno.ECONNRESET, "reset")
-
-    with pytest.raises(StoreUnavailable):
-        persist(fail, 60.0, "s3://b/k", lambda line: None)
-    assert 50 <= sum(slept) <= 60
-    assert max(slept) <= 8.0
-    assert all(later > 0.9 * earlier for earlier, later in pairwise(slept[:6]))
-    assert any(pause / 2**number != 0.2 for number, pause in enumerate(slept[:4])), "clients do not retry at once"
-
-
-def test_transient_and_permanent_failures():
-    from aiohttp import ClientPayloadError
-    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, SSLError
-    from fsspec.exceptions import FSTimeoutError
-
-    def refused(code: str, status: int) -> ClientError:
-        return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
-
-    passing = [
-        ClientPayloadError(), FSTimeoutError(), TimeoutError(), ConnectionResetError(), BrokenPipeError(),
-        OSError(errno.EHOSTUNREACH, "x"),
-        EndpointConnectionError(endpoint_url="x"), refused("SlowDown", 503), refused("500", 500), refused("502", 502),
-        refused("RequestTimeout", 400), refused("Whatever", 429),
-    ]  # fmt: skip
-    lasting = [
-        PermissionError(), FileNotFoundError(), OSError(errno.ENOSPC, "x"), ValueError(), KeyError(),
-        NoCredentialsError(), SSLError(endpoint_url="x", error="certificate"), refused("AccessDenied", 403),
-        refused("NoSuchBucket", 404), refused("NotImplemented", 501), refused("InvalidArgument", 400),
-    ]  # fmt: skip
-    assert [error for error in passing if not is_transient(error)] == []
-    assert [error for error in lasting if is_transient(error)] == []
 
 
 def test_a_lease_survives_an_outage_of_the_store(one_attempt, remote, faulty):

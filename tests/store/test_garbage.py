@@ -155,16 +155,3 @@ def test_only_named_runs_are_searched(local):
     assert len(keys(find_garbage(local, []))) == 2
     with pytest.raises(StoreError, match="no run 'none'"):
         find_garbage(local, ["none"])
-
-
-@pytest.mark.process
-def test_garbage_on_s3(s3_server, tmp_path):
-    store = Store(f"{s3_server}/{uuid.uuid4().hex}/deep")
-    begun(store)
-    made(store, tmp_path / "work", "run", 0, "rft")
-    whole = files(store)
-    store.write_bytes(HALF, b"x" * 10)
-    found = find_garbage(store, [])
-    assert (keys(found), sum(one.bytes for one in found)) == ({HALF}, 10)
-    delete_garbage(store, found)
-    assert files(store) == whole

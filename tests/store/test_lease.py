@@ -143,11 +143,17 @@ def test_a_holder_elsewhere_with_a_heartbeat_keeps_its_lease(local):
             stop.set()
 
 
-def test_an_unreadable_lease_is_a_silent_one(local):
-    for garbage in (b"", b"{", b"[]", b'{"machine": 3, "pid": "x"}'):
-        local.write_bytes(KEY, garbage)
+def test_an_unreadable_lease_and_a_dead_claimant_elsewhere_do_not_block(local):
+    for garbage in (b"", b"{", b"[]", b'{"machine": 3, "pid": "x"}', None):
+        if garbage is None:
+            foreign(local)
+            claim = {"token": "t", "host": "node8", "machine": "node8/x"}
+            local.write_bytes("run/lease-takeover-elsewhere-0", json.dumps(claim).encode())
+        else:
+            local.write_bytes(KEY, garbage)
         with Lease(local, "run", heartbeat=0.05, patience=1.0) as lease:
             lease.ensure_held()
+        assert local.list("") == [KEY]
 
 
 @pytest.mark.parametrize("successor", [{"released": False}, {"released": True}], ids=["works", "is done"])
@@ -270,16 +276,6 @@ def test_one_of_six_processes_gets_a_lease_that_nobody_holds(local, start_holder
     assert said.count("held") == said.count("still held") == 1, said
     assert sum("being written by" in line for line in said) == 5, said
     assert local.list("") == [KEY] and lease_of(local)["released"]
-
-
-def test_a_dead_claimant_elsewhere_does_not_block(local):
-    foreign(local)
-    local.write_bytes(
-        "run/lease-takeover-elsewhere-0", json.dumps({"token": "t", "host": "node8", "machine": "node8/x"}).encode()
-    )
-    with Lease(local, "run", heartbeat=0.05, patience=1.0) as lease:
-        lease.ensure_held()
-    assert local.list("") == [KEY]
 
 
 def test_a_living_holder_keeps_its_lease_on_any_clock(local, start_holder):

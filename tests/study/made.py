@@ -11,7 +11,6 @@ import numpy as np
 
 from rloop_core.config import Config
 from rloop_core.results.study_config import StudyConfig, make_study, study_runs
-from rloop_core.stages.inputs import stages_of
 from rloop_core.store import Store
 from tests.results.conftest import FIGURES, FakeRun, row
 from tests.results.paired import ArmRun
@@ -68,14 +67,7 @@ class StudyArm(ArmRun):
         super().__init__(root / config.name, config, store)
         self.short, self.sizes = arm, sizes
 
-    def finish(self) -> None:
-        """Publish every stage."""
-        for iteration, stage in stages_of(self.config):
-            fill = {"explore": self.explored, "evaluate": self.evaluated}.get(stage)
-            own = getattr(self, stage)
-            self.publish(iteration, stage, lambda out, i=iteration, f=fill, g=own: f(out, i) if f else g(out))
-
-    def explored(self, out: Path, iteration: int) -> dict[str, Any]:
+    def explore(self, out: Path, iteration: int = 0) -> dict[str, Any]:
         steps = range(1, self.config.explore.steps + 1)
         noise = np.random.default_rng([self.config.seed, iteration])
         before = iteration * self.config.explore.steps if self.config.arm == "vanilla-rl" else 0

@@ -82,8 +82,8 @@ def test_no_training_seed_can_draw_the_problems_that_are_evaluated() -> None:
         ({"arms": {"rloop": {"title": "x"}}}, "arms"),
         ({"per_seed": ["explore.stepz={seed}"]}, "arms.rloop: explore.stepz: unknown field"),
         (
-            {"arms": {"rloop": {"title": "a"}, "vanilla-rl": {"title": "b", "set": ["explore.reward_wrong=2"]}}},
-            "arms.vanilla-rl: explore.reward_correct: it is not above",
+            {"arms": {"rloop": {"title": "a"}, "vanilla-rl": {"title": "b", "set": ["explore.stepz=1"]}}},
+            "arms.vanilla-rl: explore.stepz: unknown field",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_the_terminal_has_the_result_and_the_table(found):
     out = io.StringIO()
     show_study(found, Console(file=out, width=160, no_color=True))
     text = out.getvalue()
-    assert "held-out <b>" in text and "RLoop - RL" in text and text.startswith("RLoop minus RL after 8 RL steps")
+    assert text.startswith("RLoop minus RL after 8 RL steps") and "held-out <b>" in text and "RLoop - RL" in text
 
 
 def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store, tmp_path):
@@ -175,14 +175,6 @@ def test_a_study_under_way_says_what_is_missing_and_uses_the_pairs_it_has(store,
     assert (
         "not complete: tiny-rloop-2 (6 of 11 stages)\nnot complete: tiny-vanilla-rl-2 (2 of 3 stages)" in out.getvalue()
     )
-
-
-def test_nothing_computed_yet_is_a_page_too(tmp_path):
-    store = Store(str(tmp_path / "store"))
-    page, found = write_study(make_config(), store, tmp_path)
-    assert found.claims == [] and found.sentence == "RLoop minus RL after 0 RL steps: not evaluated yet"
-    assert "There is no evaluation to show yet" in page.read_text()
-    assert json.loads((tmp_path / "out" / "study.json").read_text())["table"] == []
 
 
 def test_what_an_arm_sets_differs_by_design(tmp_path):

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from rloop_core.errors import StageError
+from rloop_core.results.progress import LineWatcher
 from tasks import artifacts
 from tasks.artifacts import StageProgress
 
@@ -97,3 +98,20 @@ def test_a_failure_is_shown_after_the_last_lines_that_the_process_printed(tmp_pa
     log.unlink()  # as on another machine
     shown.fail(ValueError("a bug"))
     assert shown.shown[-1] == (50.0, "rft 1: ended by ValueError")
+
+
+def test_names_results_and_cached_stages() -> None:
+    said: list[str] = []
+    watcher = LineWatcher(said.append)
+    for stage, iteration in (("evaluate", -1), ("explore", 0), ("preflight", -1), ("explore", 0)):
+        watcher.on_event(stage, iteration, {"kind": "start", "note": ""})
+    assert list(watcher.ran) == [("evaluate", -1), ("explore", 0)], "stages, in order"
+    watcher.on_event("evaluate", -1, {"kind": "cached", "note": "verified 2 files"})
+    found = {"held-out": {"avg@4": {"value": 0.25, "low": 0.1, "high": 0.4}, "problems": 8}}
+    watcher.on_event("evaluate", 0, {"kind": "done", "metrics": found, "seconds": 65.2})
+    watcher.on_event("rft", 1, {"kind": "done", "metrics": {"status": "carried"}, "seconds": 0.5})
+    assert said[4:] == [
+        "evaluate base: Cached: verified 2 files",
+        "evaluate theta_1: done in 65 s: held-out: avg@4 25.0%",
+        "rft 1: done in 0.5 s: empty expert set: theta_i carried forward",
+    ]

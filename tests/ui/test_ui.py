@@ -38,10 +38,7 @@ def page() -> Iterator[object]:
 @pytest.fixture(scope="module")
 def team(page: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """A server with a worker; not started without a browser."""
-    with (
-        running_team(tmp_path_factory.mktemp("team")) as running,
-        running.server.worker(POOL, **running.environment()),
-    ):
+    with running_team(tmp_path_factory.mktemp("team")) as running, running.server.worker(POOL, **running.environment()):
         yield running
 
 
