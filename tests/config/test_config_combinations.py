@@ -67,11 +67,8 @@ def test_refused_by_path_with_the_fix(sections, field, fix):
     assert fix in (caught.value.fix or "")
 
 
-def test_the_papers_setting_fits_its_context_exactly():
+def test_the_papers_setting_fits_its_context_exactly_also_where_that_is_read_from_the_model():
     config(policy={"context_tokens": 4096}, prompt={"max_tokens": 2048}, explore={"max_completion_tokens": 2048})
-
-
-def test_the_context_read_from_a_model_is_checked_the_same_way():
     fitting = config()
     check_context(fitting, 4096, "config.json")
     check_context(fitting, None, "unknown")
@@ -82,11 +79,7 @@ def test_the_context_read_from_a_model_is_checked_the_same_way():
 
 
 @settings(max_examples=150)
-@given(
-    problems=st.integers(1, 40),
-    group=st.integers(2, 12),
-    batch=st.integers(1, 480),
-)
+@given(problems=st.integers(1, 40), group=st.integers(2, 12), batch=st.integers(1, 480))
 def test_updates_cover_the_rl_step_in_whole_groups_or_the_config_is_refused(problems, group, batch):
     explore = {"problems_per_step": problems, "group_size": group, "mini_batch_rollouts": batch}
     possible = batch % group == 0 and (problems * group) % batch == 0

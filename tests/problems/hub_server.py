@@ -38,11 +38,8 @@ class Hub:
 
     def revisions_asked(self, repo: str) -> set[str]:
         """The revisions by which a data set was asked for."""
-        found = [
-            re.search(rf"datasets/{repo}/(?:resolve|revision|tree|paths-info)/([^/?]+)", path)
-            for _, path in self.requests
-        ]
-        return {match.group(1) for match in found if match}
+        asked = re.compile(rf"datasets/{repo}/(?:resolve|revision|tree|paths-info)/([^/?]+)")
+        return {match[1] for _, path in self.requests if (match := asked.search(path))}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -97,16 +94,12 @@ class _Handler(BaseHTTPRequestHandler):
             for path, content in sorted(repository.files.items())
         ]
         folders = {str(parent) for path in repository.files for parent in Path(path).parents} - {"."}
-        entries += [
-            {"type": "directory", "path": folder, "size": 0, "oid": _sha(folder.encode())} for folder in folders
-        ]
+        entries += [{"type": "directory", "path": name, "size": 0, "oid": _sha(name.encode())} for name in folders]
         if match["what"] == "tree":
             under = (match["path"] or "").rstrip("/")
-            found = [one for one in entries if not under or str(one["path"]).startswith(f"{under}/")]
-            self._json(found)
+            self._json([one for one in entries if not under or str(one["path"]).startswith(f"{under}/")])
         elif match["what"] == "paths-info":
-            fields = json.loads(body) if body.startswith(b"{") else {}
-            wanted = fields.get("paths", [])
+            wanted = (json.loads(body) if body.startswith(b"{") else {}).get("paths", [])
             self._json([one for one in entries if one["path"] in wanted])
         else:
             siblings = [{"rfilename": path} for path in repository.files]

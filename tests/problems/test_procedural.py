@@ -14,12 +14,6 @@ from rloop_core.errors import ProblemsError
 from rloop_core.problems import load_problems
 from rloop_core.rewards.judges import Judges
 
-NUMERIC = (
-    "base_conversion", "basic_arithmetic", "bitwise_arithmetic", "chain_sum", "complex_arithmetic", "count_primes",
-    "decimal_arithmetic", "decimal_chain_sum", "dice", "gcd", "gsm_symbolic", "lcm", "leg_counting",
-    "letter_counting", "number_format", "number_sequence", "products", "simple_equations", "simple_geometry",
-)  # fmt: skip
-
 
 def source(task: str, **fields: Any) -> ProblemSource:
     return ProblemSource(source=f"reasoning_gym:{task}", **fields)
@@ -50,10 +44,11 @@ def test_another_process_generates_the_same_problems() -> None:
         "for task in sys.argv[1:]:\n"
         "    print(load_problems(ProblemSource(source=f'reasoning_gym:{task}', size=3, seed=7)).digest)\n"
     )
-    here = [load_problems(source(task, size=3, seed=7)).digest for task in NUMERIC]
+    tasks = ("base_conversion", "chain_sum", "countdown", "gsm_symbolic", "letter_counting", "simple_geometry")
+    here = [load_problems(source(task, size=3, seed=7)).digest for task in tasks]
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
     done = subprocess.run(
-        [sys.executable, "-c", code, *NUMERIC], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-c", code, *tasks], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout.split() == here
 
@@ -73,13 +68,3 @@ def test_every_task_loads_with_golds_that_its_reward_accepts() -> None:
         for each in sets:
             loaded = load_problems(each)
             assert len(loaded) >= 1 and judges.refused_golds(loaded) == [], each.label
-
-
-@pytest.mark.process
-def test_the_verifier_accepts_the_golds_of_numeric_tasks() -> None:
-    sets = [source(task, size=10, seed=1, reward="math") for task in NUMERIC]
-    with Judges(
-        make_config({"problems": sets[0].model_dump(), "evaluate": {"sets": [each.model_dump() for each in sets]}})
-    ) as judges:
-        for each in sets:
-            assert judges.refused_golds(load_problems(each)) == [], each.label

@@ -54,16 +54,7 @@ def test_a_saved_policy_has_the_models_files_and_nothing_else_of_its_folder(tmp_
     (tmp_path / "secret").write_text("s3cret")
     for name in kept:
         (source / name).touch()
-    strays = (
-        "id_rsa",
-        "modeling_own.py",
-        "hub.json",
-        "keys.txt",
-        ".env",
-        "adapter_config.json",
-        "training_args.bin",
-        "outcome.jsonl",
-    )
+    strays = ("id_rsa", "modeling_own.py", "hub.json", "keys.txt", ".env", "adapter_config.json", "training_args.bin")
     for name in strays:
         (source / name).write_text("s3cret")
     (source / "notes.json").symlink_to(tmp_path / "secret")

@@ -34,32 +34,13 @@ def bundled() -> Any:
     return load_model(bundled_policy_path(), dtype="float32", device="cpu").eval()
 
 
-def sliding() -> Any:
-    """Random weights, and attention that sees six tokens: layers that the preallocated cache must leave alone."""
-    from transformers import MistralConfig, MistralForCausalLM
-
-    torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=len(TOKENIZER),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=6,
-        initializer_range=0.5,  # far from ties, which rounding would decide
-        eos_token_id=TOKENIZER.eos_token_id,
-        pad_token_id=TOKENIZER.pad_token_id,
-    )
-    return MistralForCausalLM(config).eval()
-
-
 SMALL = {
     **{"vocab_size": len(TOKENIZER), "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
     **{"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256},
     **{"eos_token_id": TOKENIZER.eos_token_id, "pad_token_id": TOKENIZER.pad_token_id, "bos_token_id": None},
 }
-RECURRENT: dict[str, dict[str, Any]] = {
+LAYERS: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 6},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "qwen3_next": {
         **{"layer_types": ["linear_attention", "full_attention"], "num_experts": 2, "num_experts_per_tok": 1},
@@ -67,12 +48,12 @@ RECURRENT: dict[str, dict[str, Any]] = {
         **{"linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16},
     },
 }
-"""Models with layers of attention and recurrent ones."""
+"""Models whose layers the preallocated cache must leave alone: attention that sees six tokens, and recurrent ones."""
 
 
-def recurrent(kind: str) -> Any:
+def small(kind: str) -> Any:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**SMALL, **RECURRENT[kind])).eval()
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**SMALL, **LAYERS[kind])).eval()
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.4)  # far from ties
@@ -133,9 +114,7 @@ def test_sampling_waits_for_no_other_rank_under_zero3(monkeypatch: pytest.Monkey
     assert len(_sample(TransformersSampler(bundled(), TOKENIZER), problems)) == 4
 
 
-@pytest.mark.parametrize(
-    ("make", "tokens"), [(bundled, 48), (sliding, 48), *((partial(recurrent, kind), 12) for kind in RECURRENT)]
-)
+@pytest.mark.parametrize(("make", "tokens"), [(bundled, 48), *((partial(small, kind), 12) for kind in LAYERS)])
 def test_the_likeliest_completion_is_that_of_generate_alone(make, tokens) -> None:
     model, problems = make(), encoded(small_config())[: 9 if tokens > 12 else 4]
     assert len({len(problem.prompt_ids) for problem in problems}) > 1
@@ -169,16 +148,6 @@ def test_tokens_come_with_the_model_s_own_probabilities() -> None:
         share = torch.bincount(torch.tensor(seen), minlength=len(chances)) / len(seen)
         spread = (chances * (1 - chances) / len(seen)).sqrt()
         assert ((share - chances).abs() <= 5 * spread + 1e-3).all()
-
-
-def test_single_tokens_and_equal_budgets() -> None:
-    model = bundled()
-    sampler = TransformersSampler(model, TOKENIZER)
-    short = EncodedProblem(problem_id="p", prompt="x", gold="1", prompt_ids=(5,))
-    completions = _sample(sampler, [short], samples=5, max_tokens=9)
-    lengths = [len(completion.token_ids) for completion in completions]
-    assert len(lengths) == 5 and all(1 <= length <= 9 for length in lengths)
-    assert all(completion.finished or len(completion.token_ids) == 9 for completion in completions)
 
 
 @pytest.mark.parametrize("stop", [("=",), ("never said", "1"), ("never said",)])

@@ -6,7 +6,9 @@ import importlib.util
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,12 @@ from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest, save_policy
 from rloop_core.stages import preflight
-from rloop_core.training.adapters import adapter_settings, check_adapters, merged_weights
+from rloop_core.training.adapters import (
+    adapter_settings,
+    check_adapters,
+    keep_frozen_weights_in_sync,
+    merged_weights,
+)
 from rloop_core.training.explore import make_trainer
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
@@ -81,6 +88,22 @@ def test_the_merged_policy_is_plain_and_answers_as_the_adapted_one(
     by_peft = adapted.merge_and_unload().state_dict()
     for name, value in plain.state_dict().items():
         assert torch.allclose(value.float(), by_peft[name].float(), atol=1e-6 if dtype == "float32" else 0.02), name
+
+
+def test_vllm_gets_the_merged_weights_and_the_frozen_ones_stay_bit_for_bit() -> None:
+    import torch
+
+    adapted, config = _adapted("bfloat16")
+    before = {name: value.clone() for name, value in adapted.state_dict().items()}
+    scale = config.lora.alpha / config.lora.rank
+    generation: Any = SimpleNamespace(model=adapted, _dist=SimpleNamespace(gather_params=nullcontext))
+    keep_frozen_weights_in_sync(generation, scale)
+    kept = merged_weights(before, scale, dtype="bfloat16")
+    sent = dict(generation._iter_named_params())
+    plain = load_model(bundled_policy_path(), dtype="bfloat16", device="cpu")
+    assert sent.keys() == dict(plain.named_parameters()).keys()
+    assert all(torch.equal(weight, kept[name]) for name, weight in sent.items())
+    assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items())
 
 
 @pytest.mark.long

@@ -146,11 +146,7 @@ def test_a_phase_killed_and_resumed_equals_one_never_killed(
 @pytest.mark.parametrize(
     ("rate", "rollouts", "told"),
     [
-        (
-            1e20,
-            8,
-            r"RL step 1: the loss is nan, the gradient norm nan \(fix: lower explore.learning_rate \(now 1e\+20\)",
-        ),
+        (1e20, 8, r"RL step 1: the loss is nan, the gradient norm nan .*lower explore.learning_rate \(now 1e\+20\)"),
         (1e39, 16, r"RL step 1: the weights are no longer finite .*explore.max_grad_norm \(now 1\)"),
     ],
     ids=["loss", "weights"],

@@ -14,6 +14,7 @@ from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
+from tests.training.test_vllm_in_loop import log_probs
 
 pytestmark = pytest.mark.process
 
@@ -36,23 +37,9 @@ def _finetune(tmp_path: Path, count: int = 6, **rft: Any) -> tuple[TrainingJob, 
 
 def _mean_nll(policy: Path, prompts: list[list[int]], completions: list[list[int]]) -> tuple[float, float]:
     """Negative log-likelihood a token over completions, and of the last token (eos), one sequence at a time."""
-    import torch
-
     model = load_model(policy, dtype="float32", device="cpu").eval()
-    total, tokens, last = 0.0, 0, []
-    for prompt, completion in zip(prompts, completions, strict=True):
-        with torch.no_grad():
-            logits = model(input_ids=torch.tensor([prompt + completion])).logits[0].double().numpy()
-        rows = logits[len(prompt) - 1 : -1]
-        log_probs = (
-            rows
-            - np.log(np.exp(rows - rows.max(-1, keepdims=True)).sum(-1, keepdims=True))
-            - rows.max(-1, keepdims=True)
-        )
-        chosen = log_probs[np.arange(len(completion)), completion]
-        total, tokens = total - chosen.sum(), tokens + len(completion)
-        last.append(-chosen[-1])
-    return total / tokens, float(np.mean(last))
+    chosen = [log_probs(model, *row) for row in zip(prompts, completions, strict=True)]
+    return -float(np.mean(np.concatenate(chosen))), -float(np.mean([values[-1] for values in chosen]))
 
 
 def test_a_learning_rate_of_zero_gives_theta_i_digest_for_digest(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
-from unittest.mock import MagicMock
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +16,11 @@ from accelerate.utils import set_seed
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.engine import SamplingSettings
-from rloop_core.rollout.policy import load_model
 from rloop_core.rollout.sampler import TransformersSampler
 from rloop_core.stages.execute import execute
 from rloop_core.stages.runner import StageRunner
 from rloop_core.store import Store
 from rloop_core.training import explore as exploration
-from rloop_core.training.adapters import merged_weights
 from rloop_core.training.explore import explore, make_trainer
 from rloop_core.training.metrics_log import drift_alarm, drift_summary
 from rloop_core.training.settings import TrainingJob, grpo_config
@@ -87,13 +84,7 @@ def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("vllm", "told"),
     [
-        (
-            {},
-            {
-                **{"vllm_mode": "colocate", "vllm_enable_sleep_mode": True, "vllm_max_model_length": 64 + 40},
-                **{"generation_kwargs": {"detokenize": False}},
-            },
-        ),
+        ({}, {"vllm_mode": "colocate", "vllm_enable_sleep_mode": True, "vllm_max_model_length": 64 + 40}),
         (
             {"server": "http://node-3:8000/", "weights_port": 51999},
             {"vllm_mode": "server", "vllm_server_base_url": "http://node-3:8000", "vllm_group_port": 51999},
@@ -104,6 +95,7 @@ def rows_of(job: TrainingJob) -> list[dict[str, Any]]:
 def test_trl_is_told_where_vllm_is_and_to_truncate_token_by_token(
     vllm: dict[str, Any], told: dict[str, Any], tmp_path: Path
 ) -> None:
+    told |= {} if vllm else {"generation_kwargs": {"detokenize": False}}
     told |= {"use_vllm": True, "vllm_importance_sampling_correction": True, "top_p": 1.0, "top_k": 0}
     told |= {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.5}
     config = small_config(explore={**VLLM, "importance_cap": 2.5}, placement={"device": "cuda", "vllm": vllm})
@@ -148,61 +140,6 @@ def test_a_stage_that_drifts_says_so_and_its_manifest_holds_how_far(engine: type
     assert all("vLLM's log-probabilities are 0.300 nats a token from the trainer's" in note for note in notes)
     assert made.metrics["drift_mean"] == pytest.approx(0.3, abs=2e-4)
     assert made.versions["sampled_by"].startswith("vllm")
-
-
-def _loading_engine() -> type[OtherEngine]:
-    """As above, its weights synchronised by TRL's own code; what would reach the GPU is kept in `loaded` instead."""
-    from trl.distributed import DistributedBackend
-    from trl.generation.vllm_generation import VLLMGeneration
-
-    class LoadingEngine(OtherEngine, VLLMGeneration):
-        loaded: ClassVar[dict[str, torch.Tensor]] = {}
-
-        def __init__(self, model: Any, accelerator: Any, processing_class: Any, **settings: Any) -> None:
-            OtherEngine.__init__(self, model, processing_class, **settings)
-            self.model, self.accelerator, self._dist = model, accelerator, DistributedBackend(accelerator)
-            self.mode, self.enable_sleep_mode, self.llm = "colocate", False, MagicMock()
-            runner = self.llm.llm_engine.model_executor.driver_worker.model_runner
-            runner.model.load_weights = self._load
-
-        def sync_weights(self) -> None:
-            self.synced += 1
-            VLLMGeneration.sync_weights(self)
-
-        def _load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
-            self.loaded.update({name: weight.clone() for name, weight in weights})
-
-    return LoadingEngine
-
-
-@pytest.mark.long
-def test_adapters_reach_vllm_and_leave_the_frozen_weights_bit_for_bit(
-    monkeypatch: pytest.MonkeyPatch, make_job: Callable[..., TrainingJob], judges: Judges
-) -> None:
-    pytest.importorskip("peft")
-    config = small_config(
-        explore={**VLLM, "steps": 4, "learning_rate": 1e-2},
-        lora={"rank": 4, "alpha": 8.0},
-        policy={"dtype": "bfloat16"},
-    )
-    engine = _loading_engine()
-    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", engine)
-    monkeypatch.setattr(exploration, "check_in_loop", lambda *_: None)
-    trainer = make_trainer(make_job(config), encoded(config), judges)
-    frozen = {name: weight.clone() for name, weight in trainer.model.state_dict().items() if ".lora_" not in name}
-    trainer.train()
-    assert trainer.vllm_generation.synced == 4
-    after = trainer.model.state_dict()
-    assert all(torch.equal(after[name], weight) for name, weight in frozen.items())
-    trainer.vllm_generation.sync_weights()
-    kept = merged_weights(after, config.lora.alpha / config.lora.rank, dtype="bfloat16")
-    bundled = load_model(bundled_policy_path(), dtype="bfloat16", device="cpu")
-    start = bundled.state_dict()
-    assert engine.loaded.keys() == dict(bundled.named_parameters()).keys()
-    for name, weight in engine.loaded.items():
-        assert torch.equal(weight, kept[name]), name
-    moved = [name for name, weight in engine.loaded.items() if not torch.equal(weight, start[name])]
-    assert len(moved) == 7 * trainer.model.config.num_hidden_layers
 
 
 def test_runs_of_two_seeds_and_tensor_parallel_groups_draw_other_rollouts_and_ranks_of_one_group_alike(

@@ -183,12 +183,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PolicyServer]:
         yield state
 
 
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(("deaf", "rank"), [(False, 0), (True, 0), (False, 4)], ids=["weights", "deaf", "adapters"])
 def test_a_server_draws_from_the_weights_of_every_rl_step(
-    server: PolicyServer, deaf: bool, make_job: Callable[..., TrainingJob], judges: Judges
+    server: PolicyServer, deaf: bool, rank: int, make_job: Callable[..., TrainingJob], judges: Judges
 ) -> None:
     server.deaf = deaf
-    config = served_config(server.url, learning_rate=1e-3)
+    config = served_config(server.url, learning_rate=1e-2 if rank else 1e-3)
+    config = config.model_copy(update={"lora": config.lora.model_copy(update={"rank": rank})})
     job = make_job(config)
     explore(job, encoded(config), judges, lambda row: None)
     first, second = rows_of(job)

@@ -9,18 +9,9 @@ import pytest
 
 
 def _rollout(
-    step: int = 1,
-    rank: int = 0,
-    attempt: int = 0,
-    group: str = "g0",
-    sample: int = 0,
-    problem: str = "p0",
-    verdict: str = "wrong",
-    tokens: tuple[int, ...] = (1, 2),
-    finished: bool = True,
-    boxes: int = 1,
-    **others: Any,
-) -> dict[str, Any]:
+    step: int = 1, rank: int = 0, attempt: int = 0, group: str = "g0", sample: int = 0, problem: str = "p0",
+    verdict: str = "wrong", tokens: tuple[int, ...] = (1, 2), finished: bool = True, boxes: int = 1, **others: Any,
+) -> dict[str, Any]:  # fmt: skip
     return {
         "run": "r",
         "iteration": 0,
@@ -60,11 +51,7 @@ def phase() -> Callable[..., dict[tuple[int, int], list[dict[str, Any]]]]:
     """Makes the rows of a whole phase by (step, rank): ``groups`` of ``size`` rollouts on every rank."""
 
     def make(
-        steps: int = 3,
-        ranks: int = 2,
-        groups: int = 2,
-        size: int = 4,
-        attempt: int = 0,
+        steps: int = 3, ranks: int = 2, groups: int = 2, size: int = 4, attempt: int = 0
     ) -> dict[tuple[int, int], list[dict[str, Any]]]:
         return {
             (step, rank): [

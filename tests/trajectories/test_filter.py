@@ -167,13 +167,6 @@ def test_draws_are_the_same_everywhere() -> None:
     assert draw_key(0, "ab", "c", 1) != draw_key(0, "a", "bc", 1)
 
 
-def test_an_empty_set_is_carried_as_an_empty_file_of_the_schema(rollout) -> None:
-    report, found, _ = run_filter(band(rollout, {"easy": (3, 4)}), FilterConfig())
-    assert (report.status, found, report.trajectories, report.problems) == ("carried", [], 0, 0)
-    assert [row.trajectories for row in report.ledger] == [4, 3, 0, 0, 0, 0, 0, 0]
-    assert report.single_success_share is None
-
-
 def test_an_empty_set_fails_with_the_histogram_and_the_fix(rollout) -> None:
     with pytest.raises(StageError, match=r"'of hard problems'.*0\.7-0\.8: 1,.*never solved: 0.*fix: raise"):
         run_filter(band(rollout, {"easy": (3, 4)}), FilterConfig(on_empty="fail"))

@@ -83,15 +83,6 @@ def test_a_phase_killed_at_random_seals_to_the_same_bytes(phase, data) -> None:
         assert set(pq.read_table(written[0])["attempt"].to_pylist()) == {0}
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 12)), max_size=30))
-def test_the_last_attempt_wins_in_any_order_of_names(keys: list[tuple[int, int, int]]) -> None:
-    winners = winning_shards([ShardName(*key).format() for key in keys])
-    best: dict[tuple[int, int], int] = {}
-    for step, rank, attempt in keys:
-        best[step, rank] = max(attempt, best.get((step, rank), 0))
-    assert {key: ShardName.parse(path.name).attempt for key, path in winners.items()} == best
-
-
 def test_sealing_names_missing_and_unexpected_shards(phase, tmp_path: Path) -> None:
     for (step, rank), rows in phase(3, 2).items():
         if (step, rank) != (2, 1):

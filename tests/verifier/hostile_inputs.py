@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -106,21 +107,7 @@ def hostile_cases(count: int) -> list[Case]:
     cases += [Case(text, "7", frozenset({verdict})) for text, verdict in AROUND]
     cases += [Case(f"\\boxed{{{hang}}}", "7", frozenset({"timeout"})) for hang in HANGS[:2]]
     cases.append(Case("\\boxed{7}", HANGS[2], frozenset({"timeout"})))
-    unusable = [
-        "",
-        " ",
-        "$$",
-        "\x00",
-        "\u200b",
-        "\\boxed{}",
-        "####",
-        None,
-        [],
-        [None],
-        float("nan"),
-        float("inf"),
-        True,
-    ]
+    unusable = ["", " ", "$$", "\x00", "\u200b", "\\boxed{}", "####", None, [], [None], math.nan, math.inf, True]
     for gold in unusable:
         cases.append(Case("\\boxed{7}", gold, frozenset({"error"})))
         cases.append(Case("\\boxed{}", gold, frozenset({"no_answer"})))

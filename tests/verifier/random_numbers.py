@@ -113,22 +113,16 @@ def radicals(draw: random.Random, equal: bool) -> tuple[str, str]:
 
     def written(a: int, b: int, n: int, c: int) -> str:
         forms = [f"\\frac{{{a}{b:+d}\\sqrt{{{n}}}}}{{{c}}}", f"\\frac{{{b}\\sqrt{{{n}}}{a:+d}}}{{{c}}}"]
-        forms += [
-            f"({a}{b:+d}\\sqrt{{{n}}})/{c}",
-            f"\\frac{{{a}}}{{{c}}}{'+' if b > 0 else '-'}\\frac{{{abs(b)}\\sqrt{{{n}}}}}{{{c}}}",
-        ]
+        sign = "+" if b > 0 else "-"
+        forms += [f"({a}{b:+d}\\sqrt{{{n}}})/{c}", f"\\frac{{{a}}}{{{c}}}{sign}\\frac{{{abs(b)}\\sqrt{{{n}}}}}{{{c}}}"]
         forms += [
             f"\\frac{{{k * a}{b:+d}\\sqrt{{{n * k * k}}}}}{{{c * k}}}",
             f"\\frac{{{a}}}{{{c}}}{b * n:+d}\\cdot\\frac{{1}}{{{c}\\sqrt{{{n}}}}}",
         ]
         return draw.choice(forms)
 
-    other = (
-        (a, b, n, c)
-        if equal
-        else draw.choice([(a + 1, b, n, c), (a, -b, n, c), (a, b, n + 1, c), (a, b, n, c + 1), (a, b + 10, n, c)])
-    )
-    return written(*other), written(a, b, n, c)
+    others = [(a + 1, b, n, c), (a, -b, n, c), (a, b, n + 1, c), (a, b, n, c + 1), (a, b + 10, n, c)]
+    return written(*((a, b, n, c) if equal else draw.choice(others))), written(a, b, n, c)
 
 
 def multiples_of_pi(draw: random.Random, equal: bool) -> tuple[str, str]:

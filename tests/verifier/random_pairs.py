@@ -94,9 +94,8 @@ def lists_and_sets(draw: random.Random, equal: bool) -> tuple[str, str]:
     values = _members(draw, draw.randint(2, 5))
     others = values
     if not equal:
-        others = draw.choice(
-            [values[:-1], [*values, Fraction(97)], [*values[:-1], Fraction(97)], [-v + 50 for v in values]]
-        )
+        shorter = values[:-1]
+        others = draw.choice([shorter, [*values, Fraction(97)], [*shorter, Fraction(97)], [-v + 50 for v in values]])
     styles = [draw.choice(["set", "and", "list", "equations"]) for _ in range(2)]
     left, right = (_listed(draw, side, style) for side, style in zip((others, values), styles, strict=True))
     left, right = (
@@ -154,15 +153,8 @@ def _terms(draw: random.Random, coefficients: list[int], name: str) -> str:
     for power, coefficient in enumerate(coefficients):
         if coefficient:
             factor = "" if abs(coefficient) == 1 and power else str(abs(coefficient))
-            letter = (
-                ""
-                if power == 0
-                else name
-                if power == 1
-                else f"{name}^{{{power}}}"
-                if draw.random() < 0.5
-                else f"{name}^{power}"
-            )
+            braced = power > 1 and draw.random() < 0.5
+            letter = ("", name, f"{name}^{{{power}}}" if braced else f"{name}^{power}")[min(power, 2)]
             terms.append(("-" if coefficient < 0 else "+") + factor + letter)
     if draw.random() < 0.6:
         terms.reverse()
@@ -188,13 +180,8 @@ def polynomials(draw: random.Random, equal: bool) -> tuple[str, str]:
     slip = list(coefficients)
     slip[draw.randrange(len(slip))] += draw.choice([-1, 1])
     wrong_name = {"x": "X", "X": "x", "n": "N", "t": "T", "a": "A", "\\theta ": "\\Theta "}[name]
-    return draw.choice(
-        [
-            _terms(draw, slip, name),
-            _terms(draw, coefficients, wrong_name),
-            _terms(draw, [-c for c in coefficients], name),
-        ]
-    ), gold
+    slips = [(slip, name), (coefficients, wrong_name), ([-c for c in coefficients], name)]
+    return draw.choice([_terms(draw, *one) for one in slips]), gold
 
 
 def equations(draw: random.Random, equal: bool) -> tuple[str, str]:
@@ -221,11 +208,8 @@ def _measured(draw: random.Random, value: Fraction, unit: str) -> str:
     number = spelled(draw, value, bare=True)
     name, _, power = unit.partition("^")
     exponent = f"^{{{power}}}" if power else ""
-    forms = [
-        f"{number} \\text{{ {name}}}{exponent}",
-        f"{number}\\mathrm{{~{name}}}{exponent}",
-        f"{number}\\ \\text{{{name}}}{exponent}",
-    ]
+    words = (f"{number} \\text{{ {name}}}", f"{number}\\mathrm{{~{name}}}", f"{number}\\ \\text{{{name}}}")
+    forms = [word + exponent for word in words]
     forms += [f"\\${number}"] if unit == "dollars" else []
     if "/" in name:
         over, under = name.split("/")

@@ -76,13 +76,8 @@ def test_text_after_a_chat_marker_is_not_the_answer(marker: str) -> None:
 
 
 def test_a_marker_that_opens_the_turn_does_not_end_it() -> None:
-    for opening in (
-        "<s>",
-        "<|im_start|>assistant\n",
-        "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "<start_of_turn>model\n",
-        "<\uff5cAssistant\uff5c>",
-    ):
+    llama = "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    for opening in ("<s>", "<|im_start|>assistant\n", llama, "<start_of_turn>model\n", "<\uff5cAssistant\uff5c>"):
         assert extract(f"{opening}so \\boxed{{6}}<|im_end|> \\boxed{{7}}")[:2] == ("6", 1)
     assert extract("<|im_start|>user\n\\boxed{7}").answer is None
 

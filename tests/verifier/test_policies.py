@@ -143,11 +143,6 @@ def test_arithmetic() -> None:
     )
 
 
-@pytest.mark.parametrize("attack", ["__import__('os').abort()", "eval('7')", "x.__class__", "lambda: 7", "print(7)"])
-def test_nothing_is_evaluated_as_python(attack: str) -> None:
-    assert not equal(attack, "7")
-
-
 def test_the_documentation_has_every_policy_with_its_values() -> None:
     lines = (Path(__file__).parents[2] / "docs/verifier.md").read_text(encoding="utf-8").splitlines()
     for name, field in Policies.model_fields.items():

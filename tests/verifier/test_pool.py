@@ -121,15 +121,6 @@ def test_a_flood_of_hangs_is_cut_short(pool: WorkerPool, monkeypatch: pytest.Mon
     assert [one.reason for one in results[1:]] == ["was stopped after 0.5 s"] * 2 + ["was stopped after 0.1 s"] * 3
 
 
-def test_items_of_several_workers_keep_their_order() -> None:
-    pool = WorkerPool(ACT, workers=2, timeout=0.5, memory_mb=512)
-    items = [["spin" if place == 3 else "return", place] for place in range(50)]
-    expected: list[Any] = [*range(50)]
-    expected[3] = Failed("was stopped after 0.5 s", timeout=True)
-    assert pool.map(items) == expected
-    pool.close()
-
-
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="cannot take another process's memory away")
 def test_a_worker_without_memory_costs_no_verdict() -> None:
     with Verifier() as verifier:

@@ -1,4 +1,4 @@
-"""Cases from public bug reports of math graders: no wrong answer is accepted, and nearly every right one is.
+"""Cases from public bug reports of math graders: no wrong answer is accepted, and no right one refused.
 
 `report_cases.jsonl` holds one JSON list a line: kind, completion, gold, expected. `not correct` is any verdict but
 correct, and `truncated` is a completion without its end.
@@ -15,9 +15,6 @@ import pytest
 from rloop_core.verifier import Gold, Judgement, Verdict, Verifier
 
 pytestmark = pytest.mark.process
-
-REFUSED_ALTHOUGH_RIGHT: tuple[tuple[str, Gold], ...] = ()
-"""(answer as extracted, gold) of the right answers that are still refused."""
 
 
 class Case(NamedTuple):
@@ -48,18 +45,11 @@ def listed(judged: list[tuple[Case, Judgement]]) -> str:
     return "\n".join(f"{case.kind}: {judgement.answer!r} -> {case.gold!r}" for case, judgement in judged)
 
 
-def test_no_wrong_answer_is_accepted(judged: list[tuple[Case, Judgement]]) -> None:
-    accepted = [(c, j) for c, j in judged if c.expected != Verdict.correct and j.verdict is Verdict.correct]
-    assert not accepted, f"{len(accepted)} wrong answers are accepted\n{listed(accepted)}"
+def test_no_wrong_answer_is_accepted_and_no_right_one_refused(judged: list[tuple[Case, Judgement]]) -> None:
+    mistaken = [(c, j) for c, j in judged if (c.expected == Verdict.correct) is not (j.verdict is Verdict.correct)]
+    assert not mistaken, f"{len(mistaken)} verdicts are mistaken\n{listed(mistaken)}"
 
 
 def test_nearly_every_verdict_is_as_expected(judged: list[tuple[Case, Judgement]]) -> None:
     others = [(c, j) for c, j in judged if not is_as_expected(c, j)]
     assert len(others) <= 0.03 * len(CASES), f"{len(others)} of {len(CASES)} differ\n{listed(others)}"
-
-
-def test_the_refused_answers_are_known(judged: list[tuple[Case, Judgement]]) -> None:
-    refused = [(c, j) for c, j in judged if c.expected == Verdict.correct and j.verdict is not Verdict.correct]
-    assert {(j.answer, repr(c.gold)) for c, j in refused} == {
-        (answer, repr(gold)) for answer, gold in REFUSED_ALTHOUGH_RIGHT
-    }, listed(refused)

@@ -104,20 +104,6 @@ def test_each_reason_says_what_is_wrong(verifier: Verifier) -> None:
     ]
 
 
-def test_lines_of_a_file(tmp_path: Path) -> None:
-    content = b"".join(b"%d\n" % i for i in range(500_000)) + b"\n\nlast"
-    (tmp_path / "lines").write_bytes(content)
-    with open(tmp_path / "lines", "rb") as source:
-        batches = list(read_batches(source))
-    assert len(batches) > 1
-    assert [line for batch in batches for line in batch] == [
-        *((i + 1, b"%d" % i) for i in range(500_000)),
-        (500_003, b"last"),
-    ]
-    assert list(read_batches(io.BytesIO(content))) == batches
-    assert list(read_batches(io.BytesIO(b""))) == []
-
-
 def test_memory_grows_neither_with_the_stream_nor_with_a_line_beyond_the_limit(
     verifier: Verifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
