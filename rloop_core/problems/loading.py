@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import registry, sources
-from rloop_core.problems.hub import hub_rows
-from rloop_core.problems.procedural import procedural_rows
 from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import unreadable
@@ -29,11 +27,8 @@ def load_problems(
     """Load the problems of a source, in its order, each normalised text once.
 
     Problems that appear with different golds are dropped, since none can be trusted; the set counts them and
-    all other rows that it leaves out.
-
-    Args:
-        source: Source of the problems.
-        on_progress: Called from time to time with the rows read so far and, if it is known, their total.
+    all other rows that it leaves out. `on_progress` is called from time to time with the rows read so far and, if it is
+    known, their total.
 
     Raises:
         ProblemsError: Unknown name, missing or malformed input, unreachable hub, or no problem left; one line that
@@ -113,11 +108,11 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
     gold_columns = (source.gold_column,) if source.gold_column else gold_columns
     if source.is_generated:
         task = name.removeprefix(registry.PROCEDURAL_PREFIX)
-        rows = procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
+        rows = sources.procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
     elif name not in registry.REGISTRY and sources.looks_like_file(name):
         rows = sources.file_rows(name, problem_columns + gold_columns if source.reward_name == "math" else ())
     elif name in registry.REGISTRY or sources.looks_like_hub_id(name):
-        rows = hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
+        rows = sources.hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
     else:
         names = [*sorted(registry.REGISTRY), f"{registry.PROCEDURAL_PREFIX}<task>"]
         raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))

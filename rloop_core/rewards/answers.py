@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rloop_core.problems.procedural import entry_metadata
+from rloop_core.problems.sources import entry_metadata
 from rloop_core.verifier.read.extract import extract
 
 _CHOICE = re.compile(r"\W*(?:option|choice|answer)?\W*\(?([A-Za-z])(?![A-Za-z'])", re.IGNORECASE)
@@ -35,15 +35,8 @@ def reasoning_gym(
 ) -> bool | None:
     """Return True if the task's own `score_answer` gives the final answer full marks; None without a final answer.
 
-    Its partial credit is for form, not for a part of the solution, and is not used.
-
-    Args:
-        completion: The policy's text.
-        gold: The stored answer; empty for tasks that store none.
-        problem: The entry's question.
-        task: A reasoning-gym task, such as countdown.
-        params: Of the task's config.
-        metadata: The entry's, as `problems.procedural.plain_metadata` returns it.
+    Its partial credit is for form, not for a part of the solution, and is not used. The gold is empty for tasks that
+    store none, `params` are of the task's config, and `metadata` is as `problems.sources.plain_metadata` returns it.
     """
     answer = final_answer(completion)
     entry = {"question": problem, "answer": gold or None, "metadata": entry_metadata(metadata)}

@@ -21,11 +21,8 @@ def maxrl_advantages(rewards: torch.Tensor, explore: ExploreConfig) -> torch.Ten
     """Return (R - mean) / mean within each group, and 0 where the mean is 0 (MaxRL, arXiv 2602.02710).
 
     R is 0 for `reward_wrong` and 1 for `reward_correct`; an overlong punishment lowers it, to 0 at most. The update is
-    then the mean of grad log pi over a group's correct rollouts, less a term whose expectation is 0.
-
-    Args:
-        rewards: As trained on, group after group. Shape (groups * group_size,).
-        explore: The range of rewards, and the rollouts of each group.
+    then the mean of grad log pi over a group's correct rollouts, less a term whose expectation is 0. `rewards` are as
+    trained on, group after group: shape (groups * group_size,).
     """
     least, most = explore.reward_wrong, explore.reward_correct
     scores = ((rewards - least) / (most - least)).clamp(min=0).view(-1, explore.group_size)

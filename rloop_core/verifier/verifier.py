@@ -62,7 +62,7 @@ class Verifier:
         judgements: list[Judgement] = []
         undecided: dict[int, tuple[str, Gold]] = {}
         for index, (completion, gold, finished) in enumerate(items):
-            answer, boxes, reason, _ = extract(completion, self.policies)
+            answer, boxes, reason = extract(completion, self.policies)
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:

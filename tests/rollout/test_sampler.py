@@ -174,7 +174,7 @@ def test_tokens_come_with_the_model_s_own_probabilities() -> None:
 def test_single_tokens_and_equal_budgets() -> None:
     model = bundled()
     sampler = TransformersSampler(model, TOKENIZER)
-    short = EncodedProblem(problem_id="p", prompt="x", gold="1", prompt_ids=(5,))
+    short = EncodedProblem("p", "x", "1", "", prompt="x", prompt_ids=(5,))
     completions = _sample(sampler, [short], samples=5, max_tokens=9)
     lengths = [len(completion.token_ids) for completion in completions]
     assert len(lengths) == 5 and all(1 <= length <= 9 for length in lengths)

@@ -202,16 +202,16 @@ _EXPLORE = (
     ),
     Wrong(
         "clip-bounds-swapped",
-        "rloop_core/training/settings.py",
-        "        epsilon=explore.clip_low,\n        epsilon_high=explore.clip_high,\n",
-        "        epsilon=explore.clip_high,\n        epsilon_high=explore.clip_low,\n",
+        "rloop_core/config/objectives.py",
+        '"epsilon": clip_low, "epsilon_high": ceiling',
+        '"epsilon": ceiling, "epsilon_high": clip_low',
         "Clip-higher becomes clip-lower: exploration dies sooner.",
     ),
     Wrong(
         "advantages-over-the-batch",
-        "rloop_core/training/settings.py",
-        'scale_rewards="group"',
-        'scale_rewards="batch"',
+        "rloop_core/config/objectives.py",
+        '{"scale_rewards": "group", **trl',
+        '{"scale_rewards": "batch", **trl',
         "Advantages are no longer each group's own.",
     ),
     Wrong(
@@ -231,11 +231,8 @@ _EXPLORE = (
     Wrong(
         "sampling-by-reward",
         "rloop_core/training/trainer.py",
-        "        correct = [judgement.verdict == Verdict.correct for judgement in self._answer_reward.judgements]\n"
-        "        groups = informative_groups(correct, size) if self._sampling.enabled else list(range(len(mine)))\n",
-        "        rewards = self._last_rewards.tolist()\n"
-        "        varied = [g for g in range(len(mine)) if len(set(rewards[g * size : (g + 1) * size])) > 1]\n"
-        "        groups = varied if self._sampling.enabled else list(range(len(mine)))\n",
+        "scores = [judgement.reward for judgement in self._answer_reward.judgements]",
+        "scores = self._own_rewards(len(inputs)).tolist()",
         "With an overlong punishment, problems that are always solved fill the update.",
     ),
     Wrong(
@@ -261,9 +258,9 @@ _EXPLORE = (
     ),
     Wrong(
         "dapo-by-rows",
-        "rloop_core/training/settings.py",
-        '"importance_sampling_level": "token"}, "update")',
-        '"importance_sampling_level": "token"}, "rows")',
+        "rloop_core/config/objectives.py",
+        '{"loss_type": "dapo", **_TOKEN},\n        "update",',
+        '{"loss_type": "dapo", **_TOKEN},\n        "rows",',
         "Losses over all tokens of the update shrink with every micro-batch.",
     ),
     Wrong(
