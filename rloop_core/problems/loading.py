@@ -49,11 +49,7 @@ def load_problems(
             on_progress(read, rows.total)
         read += 1
         try:
-            if math:
-                text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
-                columns = ""
-            else:
-                text, gold, columns = sources.problem_and_columns(row, problem_columns, gold_columns)
+            text, gold, columns = sources.problem_and_gold(row, problem_columns, gold_columns, math)
         except ValueError as error:
             if source.skip_malformed:
                 malformed += 1
@@ -99,17 +95,14 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
         ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
     """
     name = source.source
-    problem_columns: tuple[str, ...] = registry.PROBLEM_COLUMNS
-    gold_columns: tuple[str, ...] = registry.GOLD_COLUMNS
-    if name in registry.REGISTRY or (sources.looks_like_hub_id(name) and not sources.looks_like_file(name)):
-        hub = registry.hub_source(name)
-        problem_columns, gold_columns = hub.problem_columns, hub.gold_columns
-    problem_columns = (source.problem_column,) if source.problem_column else problem_columns
-    gold_columns = (source.gold_column,) if source.gold_column else gold_columns
+    is_file = name not in registry.REGISTRY and sources.looks_like_file(name)
+    hub = registry.HubSource(name, "") if is_file else registry.hub_source(name)
+    problem_columns = (source.problem_column,) if source.problem_column else hub.problem_columns
+    gold_columns = (source.gold_column,) if source.gold_column else hub.gold_columns
     if source.is_generated:
         task = name.removeprefix(registry.PROCEDURAL_PREFIX)
         rows = sources.procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
-    elif name not in registry.REGISTRY and sources.looks_like_file(name):
+    elif is_file:
         rows = sources.file_rows(name, problem_columns + gold_columns if source.reward_name == "math" else ())
     elif name in registry.REGISTRY or sources.looks_like_hub_id(name):
         rows = sources.hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))

@@ -228,54 +228,42 @@ def looks_like_hub_id(source: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", source) is not None
 
 
-def problem_and_gold(row: object, problem_columns: Sequence[str], gold_columns: Sequence[str]) -> tuple[str, str]:
+def problem_and_gold(
+    row: object, problem_columns: Sequence[str], gold_columns: Sequence[str], math: bool
+) -> tuple[str, str, str]:
     """Return what the first column that holds a problem and the first that holds a gold answer give.
 
-    A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer may be a
-    list of acceptable ones, `$a$ OR $b$` for the verifier. A dotted column reads a nested field.
+    A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer for the
+    verifier (`math`) may be a list of acceptable ones, `$a$ OR $b$`. A dotted column reads a nested field. For other
+    rewards the gold is the column's text, or its value as JSON, or empty without one, and the third value has the row's
+    other columns as a JSON object.
 
     Raises:
-        ValueError: The row is not an object, or lacks a problem or a usable gold; the message says which.
+        ValueError: The row is not an object, lacks a problem or a usable gold, or has a value that is too long; the
+            message says which.
     """
-    fields, problem = _fields_and_problem(row, problem_columns)
-    gold = _gold(fields, gold_columns)
-    _check("gold answer", gold)
-    return problem, gold
-
-
-def problem_and_columns(
-    row: object, problem_columns: Sequence[str], gold_columns: Sequence[str]
-) -> tuple[str, str, str]:
-    """Return a row's problem, its gold for a reward other than the verifier, and its other columns as a JSON object.
-
-    The gold is the first gold column's text, or its value as JSON; empty without one, for rewards that need none.
-
-    Raises:
-        ValueError: The row is not an object, has no problem, or a value that is too long; the message says which.
-    """
-    fields, problem = _fields_and_problem(row, problem_columns)
-    found = [value for column in gold_columns if (value := _field(fields, column)) is not None]
+    if isinstance(row, ValueError):
+        raise row
+    if not isinstance(row, dict):
+        raise ValueError("is not an object with named fields")
+    problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
+    if problem is None:
+        raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
+    _check("problem", problem)
+    if math:
+        gold = _gold(row, gold_columns)
+        _check("gold answer", gold)
+        return problem, gold, ""
+    found = [value for column in gold_columns if (value := _field(row, column)) is not None]
     gold = found[0] if found and isinstance(found[0], str) else json.dumps(found[0]) if found else ""
     used = {*problem_columns, *gold_columns}
-    others = {name: value for name, value in fields.items() if name not in used and value is not None}
+    others = {name: value for name, value in row.items() if name not in used and value is not None}
     columns = json.dumps(others, sort_keys=True, default=str) if others else ""
     for name, text in (("gold answer", gold), ("row", columns)):
         _check(name, text)
         if len(text) > MOST_CHARACTERS:
             raise ValueError(f"has a {name} of {len(text):,} characters, and {MOST_CHARACTERS:,} are the most")
     return problem, gold, columns
-
-
-def _fields_and_problem(row: object, columns: Sequence[str]) -> tuple[dict[str, Any], str]:
-    if isinstance(row, ValueError):
-        raise row
-    if not isinstance(row, dict):
-        raise ValueError("is not an object with named fields")
-    problem = next((text for column in columns if (text := _problem(_field(row, column)))), None)
-    if problem is None:
-        raise ValueError(f"has no problem text in {', '.join(columns)}")
-    _check("problem", problem)
-    return row, problem
 
 
 def _check(name: str, text: str) -> None:

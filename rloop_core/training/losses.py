@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -10,11 +10,6 @@ from rloop_core.config import ExploreConfig
 from rloop_core.errors import StageError
 from rloop_core.hooks import load_hook
 from rloop_core.training.micro_batches import Batch
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from rloop_core.training.trainer import DapoTrainer
 
 
 def maxrl_advantages(rewards: torch.Tensor, explore: ExploreConfig) -> torch.Tensor:
@@ -30,8 +25,8 @@ def maxrl_advantages(rewards: torch.Tensor, explore: ExploreConfig) -> torch.Ten
     return torch.where(means > 0, (scores - means) / means.clamp(min=1e-6), 0.0).flatten()
 
 
-def own_loss(trainer: DapoTrainer, model: Any, inputs: Batch) -> torch.Tensor:
-    """Return the loss of a user's objective: the sum of its token losses over the tokens of the update.
+def own_loss(trainer: Any, model: Any, inputs: Batch) -> torch.Tensor:
+    """Return the loss of a user's objective: the sum of its token losses over the tokens of a DapoTrainer's update.
 
     `explore.objective: my_losses.py:reinforce` is for example
 

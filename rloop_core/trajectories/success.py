@@ -79,14 +79,9 @@ def prove_complete(
 ) -> dict[str, int]:
     """Check that `paths` hold the whole phase, each rollout once, and return its counts, of groups over all ranks.
 
-    Memory grows with the number of groups.
-
-    Args:
-        paths: Trajectory files, together the phase.
-        steps: RL steps of the phase; exactly 1..steps must be there.
-        ranks: Processes of the phase; 0..ranks-1 must be there in every step.
-        group_size: G. Every group holds exactly the samples 0..G-1, of one problem, from one step and rank.
-        min_groups_per_step: P. A step may hold more, since dynamic sampling draws again.
+    Exactly the RL steps 1..steps must be there, in each the ranks 0..ranks-1 and at least P (`min_groups_per_step`)
+    groups: dynamic sampling may draw more. A group holds exactly the samples 0..G-1 of one problem, from one step and
+    rank. Memory grows with the number of groups.
 
     Raises:
         StageError: Names the first few (step, rank), groups or steps that are missing, incomplete or doubled.
