@@ -20,11 +20,9 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 
 def own_folder(folder: Path, private: bool = True) -> None:
-    """Make a folder of this user's, or check that one is.
+    """Make a folder of this user's, or check that one is; into a `private` one nobody else may enter.
 
-    Args:
-        folder: The folder.
-        private: Let nobody else enter; otherwise its mode stays as it is, and it may belong to root.
+    The mode of any other stays as it is, and it may belong to root.
 
     Raises:
         OSError: It cannot be made, or another user owns it and could change what is in it.

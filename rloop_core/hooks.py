@@ -19,11 +19,7 @@ def is_hook(name: str) -> bool:
 
 
 def load_hook(name: str, field: str) -> Callable[..., Any]:
-    """Import and return a function.
-
-    Args:
-        name: `package.module:function`, or `path/to/file.py:function`, relative to the working directory.
-        field: The config's field, for errors.
+    """Import and return a function; a file is relative to the working directory, and `field` the config's, for errors.
 
     Raises:
         ConfigError: There is no such file, module or function, or importing it fails.

@@ -11,11 +11,7 @@ DEEPEST = 64
 
 
 def parse_json(text: str | bytes, *, finite: bool = False) -> Any:
-    """Parse a JSON text (UTF-8).
-
-    Args:
-        text: The text.
-        finite: Refuse Python's `NaN` and `Infinity`, and numbers too large for a float.
+    """Parse a JSON text (UTF-8); `finite` refuses Python's `NaN` and `Infinity`, and numbers too large for a float.
 
     Raises:
         ValueError: The text is not JSON, or `check_plain` refuses its value.

@@ -35,11 +35,7 @@ _FORMER_FIELDS = {
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Config:
-    """Read a config file and apply `a.b=c` overrides, in order.
-
-    Args:
-        path: YAML file.
-        overrides: Assignments such as `explore.steps=20`; the value is read as YAML.
+    """Read a config file (YAML) and apply `a.b=c` overrides, in order; their values are YAML too.
 
     Raises:
         ConfigError: Missing or malformed file, unknown key, wrong type or impossible combination.
@@ -70,12 +66,8 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
 def parse_yaml(text: str, where: str) -> Any:
     """Parse a YAML text into null, booleans, numbers, strings, lists, and mappings with string keys.
 
-    Args:
-        text: At most MOST_BYTES, without aliases.
-        where: Origin of the text for errors: the file, or `--set a.b=c`.
-
     Raises:
-        ConfigError: Names the line.
+        ConfigError: It is longer than MOST_BYTES, has aliases, or is malformed; names the line, and `where` it is from.
     """
     if len(text.encode(errors="surrogatepass")) > MOST_BYTES:
         raise ConfigError(f"is longer than {MOST_BYTES // 1024} KiB", field=where, fix="shorten it")

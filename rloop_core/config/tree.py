@@ -149,12 +149,7 @@ def dated(config: Config, day: date) -> Config:
 
 
 def check_context(config: Config, context_tokens: int | None, source: str) -> None:
-    """Check that prompt + completion budget fit into the model's context.
-
-    Args:
-        config: The run's config.
-        context_tokens: The model's longest sequence in tokens; None if it is unknown.
-        source: Origin of that number, for the error.
+    """Check that prompt + completion budget fit into the model's context, if it is known; `source` says where from.
 
     Raises:
         ConfigError: The budget does not fit.

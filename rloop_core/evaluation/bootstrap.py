@@ -35,9 +35,7 @@ def intervals(*sets: npt.ArrayLike, seed: int = 0) -> list[Interval]:
     Of several problem sets it is the interval of the mean over sets, each with the same weight. The problems of each
     set are resampled separately: the sets are fixed, the problems in them are not.
 
-    Args:
-        sets: One table of shape [metrics, problems] a set, finite, with the same metrics.
-        seed: Seed of the resampling; the same seed gives the same intervals.
+    Each set is a finite table of shape [metrics, problems], with the same metrics. Equal seeds give equal intervals.
 
     Raises:
         StageError: There are no sets or no problems, or a value is not finite.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import registry, sources
-from rloop_core.problems.hub import hub_rows
-from rloop_core.problems.procedural import procedural_rows
 from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import unreadable
@@ -29,11 +27,8 @@ def load_problems(
     """Load the problems of a source, in its order, each normalised text once.
 
     Problems that appear with different golds are dropped, since none can be trusted; the set counts them and
-    all other rows that it leaves out.
-
-    Args:
-        source: Source of the problems.
-        on_progress: Called from time to time with the rows read so far and, if it is known, their total.
+    all other rows that it leaves out. `on_progress` is called from time to time with the rows read so far and, if it is
+    known, their total.
 
     Raises:
         ProblemsError: Unknown name, missing or malformed input, unreachable hub, or no problem left; one line that
@@ -54,11 +49,7 @@ def load_problems(
             on_progress(read, rows.total)
         read += 1
         try:
-            if math:
-                text, gold = sources.problem_and_gold(row, problem_columns, gold_columns)
-                columns = ""
-            else:
-                text, gold, columns = sources.problem_and_columns(row, problem_columns, gold_columns)
+            text, gold, columns = sources.problem_and_gold(row, problem_columns, gold_columns, math)
         except ValueError as error:
             if source.skip_malformed:
                 malformed += 1
@@ -104,20 +95,17 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
         ProblemsError: The source is neither a known name, nor a generator, a file or a hub id.
     """
     name = source.source
-    problem_columns: tuple[str, ...] = registry.PROBLEM_COLUMNS
-    gold_columns: tuple[str, ...] = registry.GOLD_COLUMNS
-    if name in registry.REGISTRY or (sources.looks_like_hub_id(name) and not sources.looks_like_file(name)):
-        hub = registry.hub_source(name)
-        problem_columns, gold_columns = hub.problem_columns, hub.gold_columns
-    problem_columns = (source.problem_column,) if source.problem_column else problem_columns
-    gold_columns = (source.gold_column,) if source.gold_column else gold_columns
+    is_file = name not in registry.REGISTRY and sources.looks_like_file(name)
+    hub = registry.HubSource(name, "") if is_file else registry.hub_source(name)
+    problem_columns = (source.problem_column,) if source.problem_column else hub.problem_columns
+    gold_columns = (source.gold_column,) if source.gold_column else hub.gold_columns
     if source.is_generated:
         task = name.removeprefix(registry.PROCEDURAL_PREFIX)
-        rows = procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
-    elif name not in registry.REGISTRY and sources.looks_like_file(name):
+        rows = sources.procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
+    elif is_file:
         rows = sources.file_rows(name, problem_columns + gold_columns if source.reward_name == "math" else ())
     elif name in registry.REGISTRY or sources.looks_like_hub_id(name):
-        rows = hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
+        rows = sources.hub_rows(hub, split=source.split, revision=source.revision, config=source.params.get("config"))
     else:
         names = [*sorted(registry.REGISTRY), f"{registry.PROCEDURAL_PREFIX}<task>"]
         raise ProblemsError(f"unknown problem set {name!r}", field="source", fix=registry.closest(name, names))

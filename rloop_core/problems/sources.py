@@ -1,17 +1,17 @@
-"""Rows of files, each with its place for error messages, and the problem and gold answer in a row of any schema."""
+"""Rows of files, hub data sets and generators, and the problem and gold answer in a row of any schema."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rloop_core.errors import ProblemsError
 from rloop_core.json_text import check_text, parse_json
-from rloop_core.problems.registry import GOLD_COLUMNS, PROBLEM_COLUMNS
+from rloop_core.problems.registry import GENERATED, PROCEDURAL_PREFIX, HubSource, closest
 from rloop_core.problems.templates import DAPO_AFTER, DAPO_BEFORE
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.read.normalise import gold_text
@@ -25,6 +25,9 @@ _WORKED_COLUMNS = ("solution",)
 """Columns with a worked solution, whose gold is in its last box or after GSM8K's `####`."""
 _PARQUET_BATCH = 128
 """Rows that are unpacked at a time: a repeated text of a megabyte is stored once, and takes no more than this often."""
+_HUB_BATCH = 1024
+_COMMIT = re.compile("[0-9a-f]{40}")
+_TUPLE = "__tuple__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Rows:
     """Warnings about the source, for the user."""
 
 
-def file_rows(path: str, columns: Sequence[str] = ()) -> Rows:
+def file_rows(path: str, columns: Sequence[str]) -> Rows:
     """Stream the rows of a JSONL, JSON-array or parquet file; of the latter only `columns`, dotted ones if nested.
 
     Raises:
@@ -117,6 +120,99 @@ def top_level(columns: Sequence[str], present: Sequence[str]) -> list[str] | Non
     return [name for name in present if name in tops] or None
 
 
+def hub_rows(hub: HubSource, *, split: str | None, revision: str | None, config: str | None) -> Rows:
+    """Return the rows of a hub data set; split, revision and config override the registry's.
+
+    If the hub cannot be reached, the local cache is used, provided that it has the pinned commit.
+
+    Raises:
+        ProblemsError: The hub cannot be reached, or has no such data set, split, config or revision.
+    """
+    commit = revision or hub.revision
+    table = _hub_table(hub.hub_id, config or hub.config, split or hub.split, commit)
+    # In the cache, a data set is a folder of its files, named by the commit.
+    folders = [part for file in table.cache_files for part in Path(file["filename"]).parts if _COMMIT.fullmatch(part)]
+    read = folders[-1] if folders else None
+    is_pinned = bool(commit and _COMMIT.fullmatch(commit))
+    if is_pinned and read and read != commit:  # offline, `datasets` takes any version of a data set from its cache
+        what = f"the Hugging Face hub is unreachable, and the local cache has {hub.hub_id} at {read}, not at {commit}"
+        fix = "connect to the network once, or set revision to the commit that is in the cache"
+        raise ProblemsError(what, field="revision", fix=fix)
+    such_as = f", such as revision: {read}, which was read" if read else ""
+    warning = f"{hub.hub_id} may change on the hub: {commit or 'no revision'} is not a commit{such_as}"
+    wanted = top_level((*hub.problem_columns, *hub.gold_columns), table.column_names)
+    table = table.select_columns(wanted) if wanted else table
+    rows = batch_rows(table.with_format("arrow").iter(batch_size=_HUB_BATCH))
+    return Rows(rows, table.num_rows, () if is_pinned else (warning,))
+
+
+def _hub_table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
+    import datasets
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    try:
+        return datasets.load_dataset(hub_id, config, split=split, revision=revision)
+    except Exception as error:  # the library's own, a damaged cache, a full disk, a script-based data set
+        what, field = f"data set {hub_id} cannot be loaded: {str(error)[:200] or type(error).__name__}", "source"
+        fix = "check source, revision and the disk of HF_HOME"
+        if isinstance(error.__cause__, RevisionNotFoundError):
+            what, field = f"data set {hub_id} has no revision {revision}", "revision"
+            fix = "name a commit, branch or tag that exists"
+        elif isinstance(error, datasets.exceptions.DatasetNotFoundError):
+            what = f"the hub has no data set {hub_id}, or it needs a login"
+            fix = "check the name, or run `hf auth login`"
+        elif isinstance(error, ConnectionError | TimeoutError):
+            what = f"the Hugging Face hub is unreachable, and {hub_id} is not in the local cache"
+            fix = "check the network, or give the path of a JSONL or parquet file"
+        elif isinstance(error, ValueError):
+            field, fix = "split", "check split, revision and params.config"
+        raise ProblemsError(what, field=field, fix=fix) from error
+
+
+def procedural_rows(task: str, *, size: int | None, seed: int, params: Mapping[str, Any]) -> Rows:
+    """Generate `size` problems (default 100) of a reasoning-gym task; equal seed and params give equal problems.
+
+    Raises:
+        ProblemsError: There is no such task, or it refuses a parameter.
+    """
+    import reasoning_gym
+    from reasoning_gym.factory import DATASETS
+
+    if task not in DATASETS:
+        fix = closest(PROCEDURAL_PREFIX + task, [PROCEDURAL_PREFIX + name for name in sorted(DATASETS)])
+        raise ProblemsError(f"reasoning_gym has no task {task!r}", field="source", fix=fix)
+    size = size or GENERATED
+    try:
+        entries = reasoning_gym.create_dataset(task, seed=seed, size=size, **params)
+    except (TypeError, ValueError, AssertionError) as error:
+        what = f"reasoning_gym task {task} refuses {dict(params)}: {str(error)[:200] or type(error).__name__}"
+        raise ProblemsError(what, field="params", fix=f"use the parameters of {task}'s config class") from error
+    return Rows(((f"entry {number}", _generated_row(entry)) for number, entry in enumerate(entries, start=1)), size)
+
+
+def _generated_row(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"problem": entry["question"], "answer": entry["answer"], "metadata": plain_metadata(entry["metadata"])}
+
+
+def plain_metadata(value: Any) -> Any:
+    """Return an entry's metadata as JSON carries it; `entry_metadata` restores the tuples."""
+    if isinstance(value, dict):
+        return {str(key): plain_metadata(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [plain_metadata(part) for part in value]
+        return parts if isinstance(value, list) else {_TUPLE: parts}
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def entry_metadata(value: Any) -> Any:
+    """Return the metadata that `plain_metadata` wrote, for the task's `score_answer`."""
+    if isinstance(value, dict):
+        if value.keys() == {_TUPLE}:
+            return tuple(entry_metadata(part) for part in value[_TUPLE])
+        return {key: entry_metadata(part) for key, part in value.items()}
+    return [entry_metadata(part) for part in value] if isinstance(value, list) else value
+
+
 def looks_like_file(source: str) -> bool:
     """Return True if a source names a file: it exists, starts like a path, or has a known suffix."""
     if source.endswith(FILE_SUFFIXES) or source.startswith((".", "/", "~")):
@@ -133,55 +229,41 @@ def looks_like_hub_id(source: str) -> bool:
 
 
 def problem_and_gold(
-    row: object, problem_columns: Sequence[str] = PROBLEM_COLUMNS, gold_columns: Sequence[str] = GOLD_COLUMNS
-) -> tuple[str, str]:
+    row: object, problem_columns: Sequence[str], gold_columns: Sequence[str], math: bool
+) -> tuple[str, str, str]:
     """Return what the first column that holds a problem and the first that holds a gold answer give.
 
-    A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer may be a
-    list of acceptable ones, `$a$ OR $b$` for the verifier. A dotted column reads a nested field.
+    A problem may be a chat prompt (list of role and content), of which the user message counts; a gold answer for the
+    verifier (`math`) may be a list of acceptable ones, `$a$ OR $b$`. A dotted column reads a nested field. For other
+    rewards the gold is the column's text, or its value as JSON, or empty without one, and the third value has the row's
+    other columns as a JSON object.
 
     Raises:
-        ValueError: The row is not an object, or lacks a problem or a usable gold; the message says which.
+        ValueError: The row is not an object, lacks a problem or a usable gold, or has a value that is too long; the
+            message says which.
     """
-    fields, problem = _fields_and_problem(row, problem_columns)
-    gold = _gold(fields, gold_columns)
-    _check("gold answer", gold)
-    return problem, gold
-
-
-def problem_and_columns(
-    row: object, problem_columns: Sequence[str], gold_columns: Sequence[str]
-) -> tuple[str, str, str]:
-    """Return a row's problem, its gold for a reward other than the verifier, and its other columns as a JSON object.
-
-    The gold is the first gold column's text, or its value as JSON; empty without one, for rewards that need none.
-
-    Raises:
-        ValueError: The row is not an object, has no problem, or a value that is too long; the message says which.
-    """
-    fields, problem = _fields_and_problem(row, problem_columns)
-    found = [value for column in gold_columns if (value := _field(fields, column)) is not None]
+    if isinstance(row, ValueError):
+        raise row
+    if not isinstance(row, dict):
+        raise ValueError("is not an object with named fields")
+    problem = next((text for column in problem_columns if (text := _problem(_field(row, column)))), None)
+    if problem is None:
+        raise ValueError(f"has no problem text in {', '.join(problem_columns)}")
+    _check("problem", problem)
+    if math:
+        gold = _gold(row, gold_columns)
+        _check("gold answer", gold)
+        return problem, gold, ""
+    found = [value for column in gold_columns if (value := _field(row, column)) is not None]
     gold = found[0] if found and isinstance(found[0], str) else json.dumps(found[0]) if found else ""
     used = {*problem_columns, *gold_columns}
-    others = {name: value for name, value in fields.items() if name not in used and value is not None}
+    others = {name: value for name, value in row.items() if name not in used and value is not None}
     columns = json.dumps(others, sort_keys=True, default=str) if others else ""
     for name, text in (("gold answer", gold), ("row", columns)):
         _check(name, text)
         if len(text) > MOST_CHARACTERS:
             raise ValueError(f"has a {name} of {len(text):,} characters, and {MOST_CHARACTERS:,} are the most")
     return problem, gold, columns
-
-
-def _fields_and_problem(row: object, columns: Sequence[str]) -> tuple[dict[str, Any], str]:
-    if isinstance(row, ValueError):
-        raise row
-    if not isinstance(row, dict):
-        raise ValueError("is not an object with named fields")
-    problem = next((text for column in columns if (text := _problem(_field(row, column)))), None)
-    if problem is None:
-        raise ValueError(f"has no problem text in {', '.join(columns)}")
-    _check("problem", problem)
-    return row, problem
 
 
 def _check(name: str, text: str) -> None:

@@ -54,12 +54,9 @@ def fill(template: str, problem: str) -> str:
 
 
 def in_chat_format(messages: list[dict[str, str]], tokenizer: Any, arguments: Mapping[str, Any]) -> str:
-    """Return messages in a tokenizer's own chat format, ready for the assistant's turn.
+    """Return messages (`role`, `content`) in a tokenizer's own chat format, ready for the assistant's turn.
 
-    Args:
-        messages: Turns, with `role` and `content`.
-        tokenizer: Of transformers.
-        arguments: Of its chat template, such as Qwen3's `enable_thinking`.
+    `arguments` are of its chat template, such as Qwen3's `enable_thinking`.
 
     Raises:
         ProblemsError: The tokenizer has no chat format.

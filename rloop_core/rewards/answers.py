@@ -1,4 +1,7 @@
-"""Rewards that compare a completion's final answer with the gold, without mathematics; all are plain functions."""
+"""Rewards that compare a completion's final answer with the gold, without mathematics; all are plain functions.
+
+The final answer is the text of the last box, `Answer:` line or <answer> tag.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,21 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rloop_core.problems.procedural import entry_metadata
+from rloop_core.problems.sources import entry_metadata
 from rloop_core.verifier.read.extract import extract
 
 _CHOICE = re.compile(r"\W*(?:option|choice|answer)?\W*\(?([A-Za-z])(?![A-Za-z'])", re.IGNORECASE)
 
 
-def final_answer(completion: str) -> str | None:
-    """Return the text of the last box, `Answer:` line or <answer> tag; None without one."""
-    return extract(completion).answer
-
-
 def exact(completion: str, gold: str) -> bool | None:
     """Return True if the final answer is the gold's text, white space at line ends and case aside; None without one."""
-    answer = final_answer(completion)
+    answer = extract(completion).answer
     return None if answer is None else _plain(answer) == _plain(gold)
 
 
 def choice(completion: str, gold: str) -> bool | None:
     """Return True if the final answer begins with the gold's letter: `(B)`, `B.` and `b) 4` are B; None without one."""
-    answer = final_answer(completion)
+    answer = extract(completion).answer
     return None if answer is None else _letter(answer) == _letter(gold)
 
 
@@ -35,17 +33,10 @@ def reasoning_gym(
 ) -> bool | None:
     """Return True if the task's own `score_answer` gives the final answer full marks; None without a final answer.
 
-    Its partial credit is for form, not for a part of the solution, and is not used.
-
-    Args:
-        completion: The policy's text.
-        gold: The stored answer; empty for tasks that store none.
-        problem: The entry's question.
-        task: A reasoning-gym task, such as countdown.
-        params: Of the task's config.
-        metadata: The entry's, as `problems.procedural.plain_metadata` returns it.
+    Its partial credit is for form, not for a part of the solution, and is not used. The gold is empty for tasks that
+    store none, `params` are of the task's config, and `metadata` is as `problems.sources.plain_metadata` returns it.
     """
-    answer = final_answer(completion)
+    answer = extract(completion).answer
     entry = {"question": problem, "answer": gold or None, "metadata": entry_metadata(metadata)}
     scorer = _scorer(task, json.dumps(params, sort_keys=True))
     return None if answer is None else bool(scorer.score_answer(answer, entry) >= 1)

@@ -25,9 +25,8 @@ from rloop_core.hooks import load_hook
 def score(item: Mapping[str, Any]) -> float | None:
     """Return a function's value for one completion.
 
-    Args:
-        item: `reward` (the function's name), `completion`, `problem`, `gold`, `columns`, `chat` (whether TRL's
-            functions get messages).
+    The item has `reward` (the function's name), `completion`, `problem`, `gold`, `columns`, and `chat`: whether TRL's
+    functions get messages.
 
     Raises:
         ConfigError: The function cannot be imported.

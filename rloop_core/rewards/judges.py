@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rloop_core.config import Config, ProblemSource
 from rloop_core.config.evaluation import REWARDS
@@ -31,37 +31,12 @@ _SHOWN_ANSWER = 2000
 _FILE_MB = 64
 """Size of a file that a reward function may write."""
 
-
-class Judged(Protocol):
-    """What a reward reads of a problem."""
-
-    @property
-    def problem(self) -> str:
-        """Its text, without a prompt template."""
-
-    @property
-    def gold(self) -> str:
-        """The gold answer, as text."""
-
-    @property
-    def source(self) -> str:
-        """Label of its set."""
-
-    @property
-    def columns(self) -> str:
-        """The other columns of its row, as a JSON object; empty without any."""
-
-
-Item = tuple[Judged, str, bool]
+Item = tuple[Problem, str, bool]
 """A problem, a completion to it, and whether that ended by itself."""
 
 
 class Judges:
-    """Judges completions, each by the reward of its problem's set; a context manager that owns worker processes.
-
-    Args:
-        config: The run's config: its sets, the verifier's policies, and the limits of `placement`.
-    """
+    """Judges completions, each by the reward of its problem's set; a context manager that owns worker processes."""
 
     def __init__(self, config: Config) -> None:
         placement = config.placement
@@ -102,7 +77,7 @@ class Judges:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _name(self, problem: Judged) -> str:
+    def _name(self, problem: Problem) -> str:
         return self._sources[problem.source].reward_name
 
     def _is_fine(self, problem: Problem, judgement: Judgement) -> bool:
@@ -122,7 +97,7 @@ class Judges:
             judgements[place] = self._judgement(result, self._sources[problem.source], completion)
         return judgements
 
-    def _call(self, problem: Judged, completion: str) -> dict[str, Any]:
+    def _call(self, problem: Problem, completion: str) -> dict[str, Any]:
         source = self._sources[problem.source]
         return {
             "reward": REWARDS.get(source.reward_name, source.reward_name),
@@ -146,16 +121,13 @@ class Judges:
 
 def rewards_identity(sources: Sequence[ProblemSource]) -> dict[str, Any]:
     """Return what of the rewards enters a fingerprint: nothing of the verifier's, whose version does anyway."""
-    found = {each.label: identity for each in sources if (identity := _identity(each))}
+    found = {}
+    for source in sources:
+        name = source.reward_name
+        if name != "math":
+            digest = f"built in, {VERIFIER_VERSION}" if name in REWARDS else hook_digest(name, "problems.reward")
+            found[source.label] = {"name": name, "source": digest, "threshold": source.reward_threshold}
     return {"rewards": found} if found else {}
-
-
-def _identity(source: ProblemSource) -> dict[str, Any]:
-    name = source.reward_name
-    if name == "math":
-        return {}
-    digest = f"built in, {VERIFIER_VERSION}" if name in REWARDS else hook_digest(name, "problems.reward")
-    return {"name": name, "source": digest, "threshold": source.reward_threshold}
 
 
 def _answer(completion: str) -> tuple[str | None, int]:

@@ -30,7 +30,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,22 +39,16 @@ from rloop_core.rewards import sandbox
 _BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _CLOCK_FACTOR = 4.0
 _READ_BYTES = 65536
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one run of a program may take."""
-
-    seconds: float = 5.0
-    """Processor time; four times as many may pass on the clock."""
-    memory_mb: int = 512
-    """Address space of each of its processes, in MiB."""
-    processes: int = 16
-    """Processes and threads at a time."""
-    file_mb: int = 16
-    """Size of each file that it writes, in MiB."""
-    output_bytes: int = 1 << 20
-    """Standard output; a program that writes more is ended."""
+SECONDS = 5
+"""Processor time of a program; four times as many may pass on the clock."""
+_MEMORY_MB = 512
+"""Address space of each of its processes, in MiB."""
+_PROCESSES = 16
+"""Processes and threads at a time."""
+_FILE_MB = 16
+"""Size of each file that it writes, in MiB."""
+_OUTPUT_BYTES = 1 << 20
+"""Standard output; a program that writes more is ended."""
 
 
 class Run(NamedTuple):
@@ -70,12 +63,12 @@ class Run(NamedTuple):
 @lru_cache(maxsize=1)
 def confinement() -> bool:
     """Return True if programs run without network, other processes and other files; False if only limits hold."""
-    return sys.platform == "linux" and _start("pass", "", Limits(), confine=True).status == 0
+    return sys.platform == "linux" and _start("pass", "", confine=True).status == 0
 
 
-def run_program(program: str, text: str = "", limits: Limits = Limits()) -> Run:
+def run_program(program: str, text: str = "") -> Run:
     """Run a Python program with a text as its standard input, confined as far as this system allows."""
-    return _start(program, text, limits, confine=confinement())
+    return _start(program, text, confine=confinement())
 
 
 def passed(completion: str, gold: str) -> float | None:
@@ -171,7 +164,7 @@ def _holds(expected: tuple[str, Any] | None, said: str) -> bool:
     return False
 
 
-def _start(program: str, text: str, limits: Limits, *, confine: bool) -> Run:
+def _start(program: str, text: str, *, confine: bool) -> Run:
     """Run a program in an empty folder, and delete the folder."""
     with tempfile.TemporaryDirectory(prefix="rloop-program-") as top, tempfile.TemporaryFile() as given:
         folder, root = Path(top, "folder"), Path(top, "root")
@@ -181,7 +174,6 @@ def _start(program: str, text: str, limits: Limits, *, confine: bool) -> Run:
         (folder / "program.py").write_text(program, encoding="utf-8", errors="replace")
         given.write(text.encode("utf-8", errors="replace"))
         given.seek(0)
-        seconds = max(1, round(limits.seconds))
         settings = {
             "command": [_python(), "-I", "-S", str(folder / "program.py")],
             "folder": str(folder),
@@ -189,10 +181,10 @@ def _start(program: str, text: str, limits: Limits, *, confine: bool) -> Run:
             "readable": sorted({sys.base_prefix, str(Path(_python()).parent.parent)}),
             "confine": confine,
             "limits": {
-                "RLIMIT_CPU": seconds,
-                "RLIMIT_AS": limits.memory_mb << 20,
-                "RLIMIT_NPROC": limits.processes,
-                "RLIMIT_FSIZE": limits.file_mb << 20,
+                "RLIMIT_CPU": SECONDS,
+                "RLIMIT_AS": _MEMORY_MB << 20,
+                "RLIMIT_NPROC": _PROCESSES,
+                "RLIMIT_FSIZE": _FILE_MB << 20,
                 "RLIMIT_NOFILE": 64,
                 "RLIMIT_CORE": 0,
             },
@@ -205,7 +197,7 @@ def _start(program: str, text: str, limits: Limits, *, confine: bool) -> Run:
             start_new_session=True,
         )
         try:
-            return _outcome(process, time.monotonic() + limits.seconds * _CLOCK_FACTOR, limits.output_bytes)
+            return _outcome(process, time.monotonic() + SECONDS * _CLOCK_FACTOR)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -220,14 +212,14 @@ def _python() -> str:
     return os.path.realpath(sys.executable)
 
 
-def _outcome(process: subprocess.Popen[bytes], deadline: float, most: int) -> Run:
+def _outcome(process: subprocess.Popen[bytes], deadline: float) -> Run:
     """Read a program's output until it ends, its time is up or it writes too much."""
     assert process.stdout is not None
     output = bytearray()
     descriptor = process.stdout.fileno()
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
-    while len(output) <= most:
+    while len(output) <= _OUTPUT_BYTES:
         left = deadline - time.monotonic()
         if left <= 0 or not waiting.poll(left * 1000):
             return Run(128 + signal.SIGXCPU, "")

@@ -267,29 +267,26 @@ def _make_plain(model: PreTrainedModel) -> None:
             setattr(holder, name, value)
 
 
-def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return all tokens that end a completion: the tokenizer's and the model's own, as TRL does."""
-    return _eos_ids(getattr(model.generation_config, "eos_token_id", None), tokenizer)
+def eos_token_ids(policy: PreTrainedModel | Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return all tokens that end a completion: the tokenizer's and the policy's own, as TRL does.
 
-
-def declared_eos_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return `eos_token_ids` without loading the weights."""
-    return _eos_ids(_declared_eos(folder), tokenizer)
-
-
-def _declared_eos(folder: Path) -> Any:
-    """Return `eos_token_id` of generation_config.json, or of config.json where there is none, as transformers does."""
-    names = ("generation_config.json", "config.json")
-    return read_model_config(folder, next(name for name in names if (folder / name).is_file())).get("eos_token_id")
-
-
-def _eos_ids(declared: Any, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    Raises:
+        ConfigError: One of the policy's own is no token.
+    """
+    config = None if isinstance(policy, Path) else policy.generation_config
+    declared = _declared_eos(policy) if isinstance(policy, Path) else getattr(config, "eos_token_id", None)
     ids = declared if isinstance(declared, list) else [] if declared is None else [declared]
     if any(type(token) is not int or token < 0 for token in ids):
         message = f"eos_token_id of the model's generation_config.json or config.json is no token: {str(declared)[:60]}"
         raise ConfigError(message, field="policy.path", fix="set it to a token's id, or to a list of them")
     eos = tokenizer.eos_token_id
     return ids if eos in ids else [eos, *ids]
+
+
+def _declared_eos(folder: Path) -> Any:
+    """Return `eos_token_id` of generation_config.json, or of config.json where there is none, as transformers does."""
+    names = ("generation_config.json", "config.json")
+    return read_model_config(folder, next(name for name in names if (folder / name).is_file())).get("eos_token_id")
 
 
 def save_policy(

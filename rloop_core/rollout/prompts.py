@@ -8,7 +8,7 @@ import resource
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,21 +34,12 @@ _BYTES, _BYTES_A_CHARACTER = 4 << 30, 100
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedProblem:
-    """A problem with its tokenized prompt."""
+class EncodedProblem(Problem):
+    """A problem with its rendered prompt."""
 
-    problem_id: str
-    """Content hash of the problem."""
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    """The rendered prompt's token ids, including special tokens."""
-    gold: str
-    problem: str = ""
-    """The problem's text, without a template."""
-    source: str = ""
-    """Label of its set."""
-    columns: str = ""
-    """The other columns of its row; see `Problem.columns`."""
+    prompt: str = ""
+    prompt_ids: tuple[int, ...] = ()
+    """The prompt's token ids, including special tokens."""
 
 
 def encode_problems(
@@ -96,7 +87,7 @@ def _encoded(problems: list[Problem], prompt: PromptConfig, tokenizer: PreTraine
             fix=f"raise it to {length}, or leave those problems out",
         )
     return [
-        EncodedProblem(problem.id, text, tuple(row), problem.gold, problem.problem, problem.source, problem.columns)
+        EncodedProblem(**asdict(problem), prompt=text, prompt_ids=tuple(row))
         for problem, text, row in zip(problems, texts, ids, strict=True)
     ]
 

@@ -150,7 +150,7 @@ def trajectory_row(
 ) -> dict[str, Any]:
     """Return the columns that follow from a problem, a completion to it and its judgement, with `others`."""
     return {
-        "problem_id": problem.problem_id,
+        "problem_id": problem.id,
         "prompt": problem.prompt,
         "completion": completion,
         "prompt_ids": list(problem.prompt_ids),
@@ -170,7 +170,7 @@ def _row(completion: Completion, judgement: Judgement, label: str) -> dict[str, 
         completion.text,
         completion.token_ids,
         judgement,
-        group_id=f"{label}-{completion.problem.problem_id}",
+        group_id=f"{label}-{completion.problem.id}",
         sample=completion.sample,
         policy_step=0,
         reward=judgement.reward,

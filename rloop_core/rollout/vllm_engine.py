@@ -22,7 +22,7 @@ from rloop_core.errors import RESUMES, StageCrashed, StageError
 from rloop_core.printable import printable_line
 from rloop_core.rollout.available import check_standalone, replicas_of
 from rloop_core.rollout.engine import Completion, SamplingSettings, batch_seed, make_completions, plan_batches
-from rloop_core.rollout.policy import declared_eos_ids
+from rloop_core.rollout.policy import eos_token_ids
 from rloop_core.rollout.prompts import EncodedProblem
 from rloop_core.runtime.environment import socket_folder
 from rloop_core.runtime.lifetime import kill, processes_below
@@ -55,7 +55,7 @@ class VllmEngine:
         self._most_batches = _BATCHES_IN_FLIGHT * replicas
         self._tokenizer = tokenizer
         self._stop = list(config.prompt.stop)
-        self._eos = declared_eos_ids(policy, tokenizer)
+        self._eos = eos_token_ids(policy, tokenizer)
         self._requests = 0
         self._llm: Any = None
         self._others = set(multiprocessing.active_children())

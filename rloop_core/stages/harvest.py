@@ -21,8 +21,7 @@ from rloop_core.trajectories import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLD
 def run(context: StageContext) -> StageOutcome:
     """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
     from rloop_core.trajectories.shards import consolidate
-    from rloop_core.trajectories.success import success_rates, write_success_rates
-    from rloop_core.trajectories.validation import prove_complete
+    from rloop_core.trajectories.success import prove_complete, success_rates, write_success_rates
 
     config = context.config
     explored = context.folder("trajectories")

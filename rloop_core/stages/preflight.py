@@ -15,7 +15,7 @@ from rloop_core.rollout.available import check_in_loop, check_standalone, replic
 from rloop_core.rollout.policy import (
     check_weights,
     context_tokens,
-    declared_eos_ids,
+    eos_token_ids,
     load_model,
     load_tokenizer,
     resolve_policy,
@@ -161,7 +161,7 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: 
     shown = encode_problems(islice(sets[0], 1), config, tokenizer)[0].prompt
     notes = [f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}"]
     prompts = {config.prompt_of(source).model_dump_json(): config.prompt_of(source) for source in config.every_source}
-    ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *declared_eos_ids(policy, tokenizer)}
+    ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *eos_token_ids(policy, tokenizer)}
     for end in ends:
         name = printable_line(str(tokenizer.convert_ids_to_tokens(end)), 40)
         fix = f"add {end} to eos_token_id in the model's generation_config.json, or set prompt.stop to [{name!r}]"

@@ -96,11 +96,8 @@ class GroupBatch:
     def share(self, gather: Callable[[Any], list[Any]], rank: int) -> int:
         """Give surplus groups to ranks that miss some, and return how many groups all ranks together still miss.
 
-        The first surplus groups in order of rank go to the first ranks that miss some. All ranks call this together.
-
-        Args:
-            gather: Returns what every rank passes, in order of rank; a collective operation.
-            rank: This rank.
+        The first surplus groups in order of rank go to the first ranks that miss some. All ranks call this together:
+        `gather` is a collective operation that returns what every rank passes, in order of rank.
         """
         missing, surplus = zip(*gather((self.missing, len(self._surplus))), strict=True)
         moved = min(sum(missing), sum(surplus))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -11,21 +11,13 @@ from rloop_core.errors import StageError
 from rloop_core.hooks import load_hook
 from rloop_core.training.micro_batches import Batch
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from rloop_core.training.trainer import DapoTrainer
-
 
 def maxrl_advantages(rewards: torch.Tensor, explore: ExploreConfig) -> torch.Tensor:
     """Return (R - mean) / mean within each group, and 0 where the mean is 0 (MaxRL, arXiv 2602.02710).
 
     R is 0 for `reward_wrong` and 1 for `reward_correct`; an overlong punishment lowers it, to 0 at most. The update is
-    then the mean of grad log pi over a group's correct rollouts, less a term whose expectation is 0.
-
-    Args:
-        rewards: As trained on, group after group. Shape (groups * group_size,).
-        explore: The range of rewards, and the rollouts of each group.
+    then the mean of grad log pi over a group's correct rollouts, less a term whose expectation is 0. `rewards` are as
+    trained on, group after group: shape (groups * group_size,).
     """
     least, most = explore.reward_wrong, explore.reward_correct
     scores = ((rewards - least) / (most - least)).clamp(min=0).view(-1, explore.group_size)
@@ -33,8 +25,8 @@ def maxrl_advantages(rewards: torch.Tensor, explore: ExploreConfig) -> torch.Ten
     return torch.where(means > 0, (scores - means) / means.clamp(min=1e-6), 0.0).flatten()
 
 
-def own_loss(trainer: DapoTrainer, model: Any, inputs: Batch) -> torch.Tensor:
-    """Return the loss of a user's objective: the sum of its token losses over the tokens of the update.
+def own_loss(trainer: Any, model: Any, inputs: Batch) -> torch.Tensor:
+    """Return the loss of a user's objective: the sum of its token losses over the tokens of a DapoTrainer's update.
 
     `explore.objective: my_losses.py:reinforce` is for example
 

@@ -46,7 +46,7 @@ def finetune(
         raise StageError(what, field="explore.max_completion_tokens", fix=fix)
     updates = _updates(job, len(prompt_ids))
     losses: list[float] = []
-    trainer = make_trainer(job, prompt_ids, completion_ids)
+    trainer = _make_trainer(job, prompt_ids, completion_ids)
     trainer.add_callback(_loss_callback(losses, updates, on_update, job.config))
     trainer.train()
     if trainer.state.global_step != updates or len(losses) != updates:
@@ -80,15 +80,10 @@ def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_trainer(
-    job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]], *, by_tokens: bool = True
-) -> Any:
-    """Make the SFTTrainer of `finetune`; benchmarks leave updates to TRL, which pads each to its longest row."""
-    from trl import SFTTrainer
-
+def _make_trainer(job: TrainingJob, prompt_ids: list[list[int]], completion_ids: list[list[int]]) -> Any:
     settings = job.config.rft
     padding = -len(prompt_ids) % settings.batch_trajectories if job.ranks > 1 else 0
-    trainer = (_trainer_class(padding) if by_tokens else SFTTrainer)(
+    trainer = _trainer_class(padding)(
         model=load_model(job.policy, dtype=loading_dtype(job.config), device=job.device),
         args=sft_config(job, _updates(job, len(prompt_ids))),
         train_dataset=_dataset(prompt_ids, completion_ids, padding),

@@ -33,11 +33,8 @@ class Verifier:
     Steps: extract the answer (`read.extract`), apply policies, limits and cache, compare exactly, and otherwise ask the
     math engine in a killable process. Safe from several threads. No signal is used in the caller.
 
-    Args:
-        workers: Processes for pairs that need the math engine; none is started before the first such pair.
-        timeout: Seconds of processor time for one such pair.
-        memory_mb: Address space of a worker, in MiB.
-        policies: What counts as the same answer.
+    `workers` processes serve pairs that need the math engine; none is started before the first such pair. Each has
+    `memory_mb` MiB of address space, and `timeout` seconds of processor time for a pair.
 
     Raises:
         VerifierError: A setting is out of range.
@@ -62,7 +59,7 @@ class Verifier:
         judgements: list[Judgement] = []
         undecided: dict[int, tuple[str, Gold]] = {}
         for index, (completion, gold, finished) in enumerate(items):
-            answer, boxes, reason, _ = extract(completion, self.policies)
+            answer, boxes, reason = extract(completion, self.policies)
             if answer is None:
                 verdict = Verdict.no_answer if finished else Verdict.truncated
             elif not finished:

@@ -13,7 +13,7 @@ from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
 from rloop_core.hooks import load_hook
 from rloop_core.problems import load_problems
-from rloop_core.problems.procedural import plain_metadata
+from rloop_core.problems.sources import plain_metadata
 from rloop_core.rewards.answers import choice, exact
 from rloop_core.rewards.functions import score
 from rloop_core.rewards.judges import Judges

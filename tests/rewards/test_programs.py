@@ -9,14 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rloop_core.rewards.programs import Limits, confinement, parse_tests, passed, run_program
+from rloop_core.rewards.programs import confinement, parse_tests, passed, run_program
 
 pytestmark = pytest.mark.process
 
 ADD = "```python\nprint(sum(map(int, input().split())))\n```"
 FUNCTION = "Here it is:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."
 PAIRS = '[{"input": "3 4\\n", "output": "7\\n"}, {"input": "3 5", "output": "8"}]'
-QUICK = Limits(seconds=1)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +71,10 @@ def test_a_program_passes_no_assert_that_it_does_not_solve(body: str) -> None:
         "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nos.kill(-1, signal.SIGKILL)\nprint('7')",
     ],
 )
-def test_a_hostile_program_costs_its_own_tests_alone(body: str) -> None:
+def test_a_hostile_program_costs_its_own_tests_alone(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rloop_core.rewards.programs.SECONDS", 1)
     started = time.monotonic()
-    run = run_program(body, limits=QUICK)
+    run = run_program(body)
     assert (run.status != 0 or run.output.strip() != "7") and time.monotonic() - started < 60
     assert run_program("print(7)").output == "7\n"
 

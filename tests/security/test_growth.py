@@ -112,7 +112,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "answer": lambda text: compare(normalise(f"5 {text[:MAX_CHARS]}"), "5"),
     "words": words,
     "id": problem_id,
-    "row": lambda text: problem_and_gold({"problem": text, "solution": text}),
+    "row": lambda text: problem_and_gold({"problem": text, "solution": text}, ["problem"], ["solution"], math=True),
     "json": lambda text: parse_json(text.encode()),
     "cell": markdown_text,
     "uri": lambda text: holds_credentials(f"s3://{text}"),

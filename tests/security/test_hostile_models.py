@@ -18,7 +18,7 @@ from rloop_core.plan.models import find_shape
 from rloop_core.policies import bundled_policy_path
 from rloop_core.problems import Problem
 from rloop_core.rollout import prompts
-from rloop_core.rollout.policy import context_tokens, declared_eos_ids, eos_token_ids, load_model, load_tokenizer
+from rloop_core.rollout.policy import context_tokens, eos_token_ids, load_model, load_tokenizer
 from rloop_core.rollout.prompts import encode_problems, within_limits
 from rloop_core.stages.execute import execute
 from rloop_core.stages.runner import StageRunner
@@ -34,7 +34,7 @@ def used(folder: Path, template: str = "plain") -> None:
     tokenizer = load_tokenizer(folder)
     config = small_config(prompt={"template": template, "max_tokens": 64})
     encode_problems([Problem("1", "1+1", "2", "x")], config, tokenizer)
-    declared_eos_ids(folder, tokenizer)
+    eos_token_ids(folder, tokenizer)
     eos_token_ids(load_model(folder, dtype="float32", device="cpu"), tokenizer)
 
 

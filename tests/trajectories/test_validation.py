@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rloop_core.errors import StageError
 from rloop_core.trajectories.schema import to_table
-from rloop_core.trajectories.validation import prove_complete
+from rloop_core.trajectories.success import prove_complete
 
 STEPS, RANKS, GROUPS, SIZE = 3, 2, 2, 4
 

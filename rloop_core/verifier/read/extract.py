@@ -18,9 +18,6 @@ from typing import NamedTuple
 
 from rloop_core.verifier.policies import DEFAULT, Policies
 
-_MAX_BOXES = 16
-"""Different box contents that are kept of one text."""
-
 _INVISIBLE = "\u200b-\u200f\u2060\ufeff"
 _BOX_COMMAND = r"\\(?:boxed|f(?:rame)?box)(?![A-Za-z])"
 _FIRST_BOX = re.compile(_BOX_COMMAND)
@@ -39,20 +36,17 @@ class _Boxes(NamedTuple):
     """Content of the outermost box that closes last; None when the last box is empty or never closes."""
     end: int
     """Position in the text where that box ends."""
-    contents: tuple[str, ...]
-    """The different contents, at most _MAX_BOXES."""
 
 
 def _find_boxes(text: str) -> _Boxes:
     """Return the outermost boxes of the text. Prose that only mentions the command opens none."""
     first = _FIRST_BOX.search(text)
     if first is None:
-        return _Boxes(0, None, 0, ())
+        return _Boxes(0, None, 0)
     open_braces: list[int] = []  # for a box, the start of its content; -1 for any other brace
     open_boxes = count = 0
     content_start = -1  # of the latest box
     last: tuple[int, int, int] | None = None  # start and end of the content, end of the box
-    contents: dict[str, None] = {}
     for token in _BOX_TOKEN.finditer(text, first.start()):
         word = token.group()
         if word == "{":
@@ -62,8 +56,6 @@ def _find_boxes(text: str) -> _Boxes:
             if start >= 0:
                 open_boxes -= 1
                 last = (start, token.start(), token.end())  # an enclosing box closes later
-                if not open_boxes:
-                    _keep(contents, text[start : token.start()])
         elif word.startswith(("\\boxed", "\\fbox", "\\framebox")):
             if word.endswith("{"):
                 count += not open_boxes
@@ -75,17 +67,11 @@ def _find_boxes(text: str) -> _Boxes:
             if bare and bare.group(1).strip():
                 count += not open_boxes
                 last, content_start = (bare.start(1), bare.end(1), bare.end()), token.end()
-                _keep(contents, bare.group(1))
             elif token.end() == len(text):
                 count, content_start = count + (not open_boxes), token.end()
     if last is None or content_start > last[1]:
-        return _Boxes(count, None, len(text), tuple(contents))
-    return _Boxes(count, text[last[0] : last[1]].strip() or None, last[2], tuple(contents))
-
-
-def _keep(contents: dict[str, None], content: str) -> None:
-    if len(contents) < _MAX_BOXES:
-        contents[content.strip()] = None
+        return _Boxes(count, None, len(text))
+    return _Boxes(count, text[last[0] : last[1]].strip() or None, last[2])
 
 
 # Possessive: two runs of spaces side by side would be divided in every way.
@@ -196,8 +182,6 @@ class Extraction(NamedTuple):
     """Number of boxes opened; nested boxes count as one."""
     refused: str | None = None
     """Why a policy makes the completion wrong; None when no policy does."""
-    others: tuple[str, ...] = ()
-    """Other boxed answers, at most _MAX_BOXES."""
 
 
 def cut_at_marker(completion: str) -> str:
@@ -231,8 +215,7 @@ def _final_answer(text: str, policies: Policies) -> Extraction | None:
             refused = f"{boxes.opened} boxed answers"
         elif policies.text_after == "refuse" and _has_words(text, boxes.end):
             refused = _WORDS_AFTER
-        others = tuple(content for content in boxes.contents if content != boxes.last)
-        return Extraction(boxes.last, boxes.opened, refused, others)
+        return Extraction(boxes.last, boxes.opened, refused)
     line = _find_answer_line(text)
     if line is None:
         return None

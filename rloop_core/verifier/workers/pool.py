@@ -85,14 +85,9 @@ def _end(link: Connection, process: subprocess.Popen[bytes]) -> None:
 class WorkerPool:
     """Processes that call `module:function` with one item each; the first item starts them. Items and results are JSON.
 
-    Safe from several threads, and in a forked child of its owner, which starts workers of its own.
-
-    Args:
-        function: `module:function`.
-        workers: Processes.
-        timeout: Seconds of processor time for one item; then its worker is killed.
-        memory_mb: Address space of a worker, in MiB.
-        file_mb: Size of a file that it may write, in MiB.
+    Safe from several threads, and in a forked child of its owner, which starts workers of its own. A worker has
+    `memory_mb` MiB of address space, may write files of `file_mb` MiB, and is killed when it takes more than `timeout`
+    seconds of processor time for one item.
     """
 
     def __init__(self, function: str, workers: int, timeout: float, memory_mb: int, file_mb: int = 0) -> None:

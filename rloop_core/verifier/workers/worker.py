@@ -28,12 +28,7 @@ def main(descriptor: int, function: str, memory_mb: int, file_mb: int) -> None:
 
     Each item and its seconds of processor time are answered with `[outcome, result, whether this process ends]`. The
     outcome is `value`, `failed` (the result says why), `memory`, or `import` (the function cannot be imported).
-
-    Args:
-        descriptor: The socket.
-        function: `module:function`, called with one item.
-        memory_mb: Address space of this process, in MiB.
-        file_mb: Size of a file that it may write, in MiB.
+    `descriptor` is the socket; the rest is as for `WorkerPool`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller
     link = Connection(descriptor)
