@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -36,11 +37,16 @@ def execute(job: StageJob, on_event: OnEvent, rank: int = 0, ranks: int = 1) -> 
         config = _with_micro_batches(config, device)
     context = StageContext(job, config, store, seed, device, on_event, rank, ranks)
     _join_process_group(job, context.device, rank, ranks)
-    outcome = (STAGES[job.stage].run if job.stage in STAGES else preflight.run)(context)
+    outcome = _body(job.stage)(context)
     lays_out = rank == 0 and not (job.is_shared and samples(job))
     if lays_out and not any(path.is_file() for path in context.out.rglob("*")):
         raise StageError("left no files", field=job.stage, fix="see its log")
     return StageOutcome(outcome.counts, outcome.metrics, time.monotonic() - started, outcome.sampled_by)
+
+
+def _body(stage: str) -> Callable[[StageContext], StageOutcome]:
+    """Return the function that computes a stage, or preflight."""
+    return STAGES[stage].run if stage in STAGES else preflight.run
 
 
 def _show_one_gpu(job: StageJob, ranks: int) -> None:

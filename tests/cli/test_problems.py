@@ -57,6 +57,7 @@ def test_the_clean_set_is_a_source_without_anything_to_tell(file: Path, tmp_path
     assert all(json.loads(line)["id"] in ids for line in out.read_text().splitlines())
 
 
+@pytest.mark.process
 def test_a_generator_is_told_its_size_and_seed() -> None:
     told = json.loads(problems("reasoning_gym:gcd", "--set", "size=7", "--set", "seed=5", "--json").stdout)
     wanted = load_problems(ProblemSource(source="reasoning_gym:gcd", size=7, seed=5))
@@ -121,6 +122,7 @@ def test_no_file_is_written_over(sets: Any, tmp_path: Path, there: str) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == held
 
 
+@pytest.mark.process
 def test_generated_sets_are_compared_for_equality() -> None:
     told = json.loads(problems("reasoning_gym:gcd", "--against", "reasoning_gym:gcd", "--json").output)
     assert (told["contaminated"], {pair["kind"] for pair in told["pairs"]}) == (100, {"equal"})
