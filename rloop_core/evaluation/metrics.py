@@ -94,3 +94,16 @@ def avg_at_k(n: npt.ArrayLike, c: npt.ArrayLike) -> Floats:
     total, correct = checked_counts(n, c)
     share: Floats = correct / total
     return share
+
+
+def sampling_sd(n: npt.ArrayLike, c: npt.ArrayLike) -> float | None:
+    """Return the standard deviation of the mean avg@k from drawing finitely many samples of these very problems.
+
+    The bootstrap over problems asks about other problems instead. This is the root of sum(p (1 - p) / (n - 1)) / P^2
+    with p = c / n, unbiased under the root. None if a problem has one sample only.
+    """
+    total, correct = checked_counts(n, c)
+    if not total.size or total.min() < 2:
+        return None
+    share = correct / total
+    return float(np.sqrt((share * (1 - share) / (total - 1)).sum()) / total.size)

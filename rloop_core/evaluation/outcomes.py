@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from rloop_core.errors import StageError
 from rloop_core.evaluation.bootstrap import intervals
-from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k
+from rloop_core.evaluation.metrics import Counts, Floats, avg_at_k, checked_counts, pass_at_k, sampling_sd
 from rloop_core.trajectories.schema import check_schema
 from rloop_core.trajectories.success import CORRECT
 from rloop_core.verifier.read.normalise import normalise
@@ -156,7 +156,8 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
 
     Returns:
         ``{"avg@32": {value, low, high}, "pass@8": {...}, ..., "majority@32": {...}, problems, samples, truncated
-        (share of samples), mean_length (completion tokens a sample)}``. See `problem_values` for the metrics.
+        (share of samples), mean_length (completion tokens a sample), sampling_sd (of avg@n; None with one sample a
+        problem)}``. See `problem_values` for the metrics.
 
     Raises:
         ConfigError: A k is above the samples of some problem.
@@ -170,6 +171,7 @@ def summarise(outcomes: Outcomes, ks: Sequence[int], seed: int = 0) -> dict[str,
         "samples": samples,
         "truncated": float(outcomes.truncated.sum() / samples),
         "mean_length": float(outcomes.tokens.sum() / samples),
+        "sampling_sd": sampling_sd(outcomes.n, outcomes.c),
     }
 
 

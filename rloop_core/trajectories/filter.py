@@ -62,8 +62,12 @@ class FilterReport:
     """One row for each of `LEDGER_STEPS`."""
     hard_problems: int
     """Problems with a rate in the band, before the floors."""
+    single_success_share: float | None
+    """Share of the hard problems solved exactly once, where false positives concentrate; None without hard problems."""
     rate_histogram: tuple[int, ...]
     """All problems by success rate: ten bins of 0.1 over [0, 1]; the last includes 1."""
+    hard_histogram: tuple[int, ...]
+    """Hard problems by success rate: ten equal bins over [0, threshold]."""
     unsolved: int
     always_solved: int
     """Problems never solved, and solved in every attempt."""
@@ -131,14 +135,18 @@ def filter_experts(
 
 
 def _report(rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[float]) -> FilterReport:
+    threshold = tried[-1]
+    hard = rates.filter(_in_band(threshold))
     empty = ledger[-1].trajectories == 0
     return FilterReport(
         status="carried" if empty else "filtered" if len(tried) == 1 else "widened",
-        threshold=tried[-1],
+        threshold=threshold,
         thresholds_tried=tuple(tried),
         ledger=ledger,
-        hard_problems=rates.filter(_in_band(tried[-1])).height,
-        rate_histogram=tuple(np.histogram(rates["rate"], bins=_BINS, range=(0.0, 1.0))[0].tolist()),
+        hard_problems=hard.height,
+        single_success_share=float((hard["correct"] == 1).sum()) / hard.height if hard.height else None,
+        rate_histogram=_histogram(rates, 1.0),
+        hard_histogram=_histogram(hard, threshold),
         unsolved=int((rates["correct"] == 0).sum()),
         always_solved=int((rates["correct"] == rates["attempts"]).sum()),
     )
@@ -208,6 +216,11 @@ def draw_key(seed: int, problem_id: str, group_id: str, sample: int) -> bytes:
     # Length prefixes keep ("ab", "c") and ("a", "bc") apart.
     text = f"{seed}:{len(problem_id)}:{problem_id}:{len(group_id)}:{group_id}:{sample}"
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _histogram(rates: pl.DataFrame, top: float) -> tuple[int, ...]:
+    counts, _ = np.histogram(rates["rate"].to_numpy(), bins=_BINS, range=(0.0, top))
+    return tuple(int(count) for count in counts)
 
 
 def _empty(report: FilterReport) -> StageError:

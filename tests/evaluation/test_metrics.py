@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rloop_core.errors import ConfigError, StageError
-from rloop_core.evaluation.metrics import avg_at_k, headline_metrics, metric_order, pass_at_k
+from rloop_core.evaluation.metrics import avg_at_k, headline_metrics, metric_order, pass_at_k, sampling_sd
 
 
 @st.composite
@@ -46,6 +46,15 @@ def test_impossible_requests_are_refused() -> None:
     for n, c in ((4, 5), (4, -1), (0, 0), (4, 0.5)):
         with pytest.raises(StageError):
             avg_at_k(n, c)
+
+
+def test_sampling_sd_is_that_of_repeated_sampling() -> None:
+    generator = np.random.default_rng(0)
+    chances = np.array([0.1, 0.5, 0.9, 0.3])
+    runs = generator.binomial(16, chances, size=(4000, 4))
+    estimates = [sampling_sd(16, run) for run in runs]
+    assert np.sqrt(np.mean(np.square(estimates))) == pytest.approx((runs / 16).mean(axis=1).std(), rel=0.05)
+    assert sampling_sd([1, 2], [1, 1]) is None
 
 
 def test_metrics_have_one_order_whatever_a_file_says() -> None:

@@ -47,6 +47,7 @@ def test_the_summary_holds_every_metric_with_its_interval() -> None:
     assert summary["avg@4"]["low"] <= 0.5 <= summary["avg@4"]["high"]
     assert (summary["problems"], summary["samples"], summary["truncated"]) == (2, 8, 0.125)
     assert summary["mean_length"] == 3.5
+    assert summary["sampling_sd"] == pytest.approx((2 * 0.25 * 0.75 / 3) ** 0.5 / 2)
 
 
 def test_unequal_numbers_of_samples_are_named_so() -> None:

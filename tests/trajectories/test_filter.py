@@ -121,7 +121,7 @@ def test_the_filter_is_its_definition(rollout, drawn, threshold, min_attempts, c
     assert all(row == by_key[row["group_id"], row["sample"]] for row in found)
     assert report.status == ("filtered" if found else "carried")
     assert sum(report.rate_histogram) == len({row["problem_id"] for row in rows})
-    assert report.hard_problems == counts[2][1]
+    assert sum(report.hard_histogram) == report.hard_problems == counts[2][1]
     # Neither the order of the rows nor how they are cut into files reaches the result.
     assert run_filter(rows[::-1], chosen, seed, files=3)[2] == content
 
@@ -141,6 +141,7 @@ def test_the_band_is_open_on_both_sides(rollout) -> None:
     assert {row["problem_id"] for row in found} == {"rare"}
     assert (report.hard_problems, report.unsolved, report.always_solved) == (1, 1, 0)
     assert report.rate_histogram == (2, 2, 0, 0, 0, 0, 0, 1, 0, 0)
+    assert report.single_success_share == 0.0
 
 
 def test_without_active_learning_every_solved_problem_is_taken(rollout) -> None:
@@ -149,6 +150,7 @@ def test_without_active_learning_every_solved_problem_is_taken(rollout) -> None:
     assert {row["problem_id"] for row in found} == {"always", "some"} and report.threshold == 1.0
     never = FilterConfig(active_learning=False, on_empty="widen")
     assert run_filter(band(rollout, {"never": (0, 4)}), never)[0].status == "carried"
+    assert report.single_success_share == 0.5
 
 
 def test_the_cap_draws_by_seed_and_not_by_time(rollout) -> None:
