@@ -131,6 +131,8 @@ def training_states(config: Config, shape: ModelShape, way: Sharding, devices: i
             parts["bfloat16 copy"] = 2.0 * total
     if way.stage >= 3:
         parts["layers brought together"] = min(2e9, 2.0 * element * total / shape.layers)
+    if config.explore.kl and not config.lora.enabled:  # adapters are turned off instead
+        parts["theta_i, for explore.kl"] = 4.0 * total / weights
     return {"weights, gradients, AdamW": states, **parts}
 
 

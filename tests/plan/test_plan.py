@@ -100,6 +100,8 @@ def test_adapters_and_states_by_hand():
     assert states == {"frozen weights": 2 * shape.parameters, "weights, gradients, AdamW": 16 * 80_740_352}
     shared = training_states(config(), shape, Sharding("ZeRO-3", 3, deepspeed=True), 8)
     assert shared["weights, gradients, AdamW"] == pytest.approx(18 / 8 * shape.parameters)
+    beside = training_states(config(explore={"kl": 0.1}), shape, Sharding("ZeRO-2", 2, deepspeed=True), 8)
+    assert beside["theta_i, for explore.kl"] == 4 * shape.parameters
 
 
 def test_passes_fill_what_the_states_leave():
