@@ -74,7 +74,8 @@ class ExploreConfig(Section):
     """`group`: (R - mean) / deviation of a group's rewards; `maxrl`: (R - mean) / mean, with R from 0 (wrong) to 1
     (correct), so that rare successes weigh more (MaxRL, arXiv 2602.02710)."""
     kl: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the KL divergence from theta_i in the loss; above 0 a second copy of theta_i is in memory."""
+    """Weight of the KL divergence from theta_i in the loss (its unbiased estimate, DeepSeek-V3.2, arXiv 2512.02556);
+    above 0 a second copy of theta_i is in memory."""
     entropy_bonus: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the mean entropy of an update's tokens, which is added to the objective."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2

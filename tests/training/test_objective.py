@@ -36,6 +36,14 @@ def _dapo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) 
     return float(-total / (call["num_items_in_batch"] / UPDATES)), np.exp(log_ratio)
 
 
+def _dapo_with_kl(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
+    """-J of DAPO plus half of the KL from theta_i: of each token exp(d) - d - 1, times its ratio (DeepSeek-V3.2)."""
+    loss, ratio = _dapo(log_ratio, call, low, high)
+    gap = call["ref_per_token_logps"] - (log_ratio + call["old_per_token_logps"])
+    divergence = ((np.exp(gap) - gap - 1) * ratio * call["completion_mask"]).sum()
+    return loss + float(0.5 * divergence / (call["num_items_in_batch"] / UPDATES)), ratio
+
+
 def _gspo(log_ratio: np.ndarray, call: dict[str, Any], low: float, high: float) -> tuple[float, np.ndarray]:
     """-J, GSPO's equation 5 over some sequences, each weighted alike; and the ratios of the sequences."""
     lengths, advantages = call["completion_mask"].sum(axis=1), call["advantages"]
@@ -130,9 +138,10 @@ PLAINLY = {"dapo": _dapo, "grpo": _grpo, "dr_grpo": _dr_grpo, "sapo": _sapo}
     [
         *((name, loss_of, {}, (1e-4, 1e-6)) for name, loss_of in PLAINLY.items()),
         ("cispo", _cispo, {"clip_high": 0.1}, (1e-4, 1e-6)),
+        ("dapo", _dapo_with_kl, {"kl": 0.5}, (1e-4, 1e-6)),
         ("gspo", _gspo, {"clip_low": 3e-4, "clip_high": 4e-4}, (1e-3, 1e-5)),
     ],
-    ids=[*PLAINLY, "cispo", "gspo"],
+    ids=[*PLAINLY, "cispo", "dapo with KL", "gspo"],
 )
 def test_the_loss_is_the_objective_s(
     objective: str, loss_of: Any, clips: Any, rounding: Any, make_job: Callable[..., TrainingJob], judges: Judges
