@@ -9,7 +9,7 @@ from pathlib import Path
 from rloop_core.config import Config, check_context
 from rloop_core.errors import ConfigError, ProblemsError
 from rloop_core.printable import printable_line
-from rloop_core.problems import ProblemSet
+from rloop_core.problems import TEMPLATES, ProblemSet
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.available import check_in_loop, check_standalone, replicas_of
 from rloop_core.rollout.policy import (
@@ -158,8 +158,10 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: 
             what = "the tokenizer gives other prompts after it is saved and loaded"
             fix = "save it with this transformers, and take what is random out of its chat template"
             raise ConfigError(what, field="policy.path", fix=fix)
-    shown = encode_problems(islice(sets[0], 1), config, tokenizer)[0].prompt
-    notes = [f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}"]
+    notes, prompt = [], config.prompt_of(config.problems)
+    if prompt.template not in TEMPLATES or prompt.system or prompt.examples or prompt.in_chat_format:
+        shown = encode_problems(islice(sets[0], 1), config, tokenizer)[0].prompt
+        notes.append(f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}")
     prompts = {config.prompt_of(source).model_dump_json(): config.prompt_of(source) for source in config.every_source}
     ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *eos_token_ids(policy, tokenizer)}
     for end in ends:

@@ -33,7 +33,6 @@ _DEFAULT_TOKENS = 2048
 _DETERMINES: dict[str, Any] = {
     "seed": True,
     "policy": {"dtype"},
-    "prompt": {"template"},
     "evaluate": {"samples", "temperature", "top_p"},
     "verifier": True,
     "placement": {"engine", "generation_batch"},
@@ -111,11 +110,14 @@ def evaluate(
         return max(len(problem.prompt_ids) for problem in encoded)
 
     config = _fitted(config, context_tokens(policy), within_limits(problems, longest_prompt))
+    prompt = config.prompt_of(config.problems).identity()
+    prompt.pop("max_tokens")  # it refuses prompts and changes none
     identity = {
         "model": policy_digest(policy),
         "problems": problems.digest,
         "verifier_version": VERIFIER_VERSION,
         **config.model_dump(mode="json", include=_DETERMINES),
+        "prompt": prompt,
         **rewards_identity([config.problems]),
         "max_tokens": config.evaluation_tokens,
     }

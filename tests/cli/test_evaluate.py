@@ -54,6 +54,8 @@ def test_samples_are_stored_and_a_second_start_resumes(problems, tmp_path):
     assert isinstance(other.exception, ConfigError) and "other settings (seed: 0 -> 1)" in str(other.exception)
     colder = run("--problems", problems, "--out", out, "--temperature", "0.5")
     assert "other settings (evaluate.temperature: 1.0 -> 0.5)" in str(colder.exception)
+    stopped = run("--problems", problems, "--out", out, "--set", 'prompt.stop=["="]')
+    assert "other settings (prompt.stop" in str(stopped.exception)
     assert sorted((out / "samples").glob("*.parquet")) == shards, "nothing was drawn for other settings"
 
 
