@@ -12,6 +12,7 @@ from typing import Any
 
 from rloop_core.problems.sources import entry_metadata
 from rloop_core.verifier.read.extract import extract
+from rloop_core.verifier.workers.worker import untimed
 
 _CHOICE = re.compile(r"\W*(?:option|choice|answer)?\W*\(?([A-Za-z])(?![A-Za-z'])", re.IGNORECASE)
 
@@ -44,9 +45,10 @@ def reasoning_gym(
 
 @lru_cache(maxsize=16)
 def _scorer(task: str, params: str) -> Any:
-    import reasoning_gym as generator
+    with untimed():
+        import reasoning_gym as generator
 
-    return generator.create_dataset(task, size=1, seed=0, **json.loads(params))
+        return generator.create_dataset(task, size=1, seed=0, **json.loads(params))
 
 
 def _plain(text: str) -> str:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from rloop_core.hooks import load_hook
+from rloop_core.verifier.workers.worker import untimed
 
 
 def score(item: Mapping[str, Any]) -> float | None:
@@ -54,7 +55,8 @@ def score(item: Mapping[str, Any]) -> float | None:
 @lru_cache(maxsize=16)
 def _function(name: str) -> tuple[Callable[..., Any], list[str], bool]:
     """Return a function, the names of its parameters, and whether it takes any keyword."""
-    function = load_hook(name, "problems.reward")
+    with untimed():
+        function = load_hook(name, "problems.reward")
     parameters = inspect.signature(function).parameters
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     return function, list(parameters), takes_all

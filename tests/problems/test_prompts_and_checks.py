@@ -104,11 +104,6 @@ def test_the_turn_end_of_a_chat_format_is_found_where_it_is_one_token() -> None:
     assert turn_end(PromptConfig(template="boxed"), tokenizer) is None
 
 
-def test_prompts_that_set_nothing_new_have_the_identity_of_release_0_1_0() -> None:
-    assert PromptConfig().identity() == {"template": "boxed", "max_tokens": 2048}
-    assert PromptConfig(stop=("\n",)).identity() == {"template": "boxed", "max_tokens": 2048, "stop": ["\n"]}
-
-
 @pytest.mark.parametrize(
     ("added", "expected"),
     [("$A", "{}"), ("$A </s>", "{}"), ("<s> $A </s>", "<s>{}"), ("<s> $A </s> <sep>", "<s>{}"), ("<s> $A", "<s>{}")],

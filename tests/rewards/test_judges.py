@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from rloop_core.config import Config, make_config
 from rloop_core.errors import ConfigError
@@ -18,7 +17,7 @@ from rloop_core.rewards.answers import choice, exact
 from rloop_core.rewards.functions import score
 from rloop_core.rewards.judges import Judges
 from rloop_core.stages.registry import STAGES
-from rloop_core.verifier import Judgement, Verdict
+from rloop_core.verifier import Judgement
 
 LIMITS = {"verifier_workers": 1, "verifier_timeout_seconds": 1.0, "verifier_memory_mb": 300}
 
@@ -62,6 +61,12 @@ def test_a_reward_of_ones_own_judges_each_completion(tmp_path: Path, body: str) 
     found = judged(config_with(tmp_path, body), "it is 0", "it is 7", "it is 2")
     assert verdicts(found) == ["correct", "wrong", "correct"]
     assert [each.reward for each in found] == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.process
+def test_loading_a_reward_takes_no_time_of_its_first_completion(tmp_path: Path) -> None:
+    body = "import time\nend = time.process_time() + 2\nwhile time.process_time() < end:\n    pass\n"
+    assert verdicts(judged(config_with(tmp_path, body + PLAIN), "0", "1")) == ["correct", "correct"]
 
 
 @pytest.mark.process
@@ -195,9 +200,3 @@ def test_the_numbers_that_solve_a_countdown_in_another_way_are_right() -> None:
     }  # fmt: skip
     assert score(item) == 0.0, "1 is not among its numbers"
     assert score({**item, "completion": f"\\boxed{{({entry['answer']})}}"}) == 1.0
-
-
-def test_thresholds_and_verdicts_without_a_function() -> None:
-    assert Judgement(Verdict.correct, "7", 1).reward == 1.0 and Judgement(Verdict.error, None, 0).reward == 0.0
-    with pytest.raises((ValidationError, ConfigError)):
-        make_config({"problems": {"source": "gsm8k", "reward_threshold": "high"}})
