@@ -29,7 +29,6 @@ def blocks(kind: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the page's Python files are."""
     for text in blocks("python"):
         (tmp_path / text.removeprefix("# ").partition("\n")[0]).write_text(text)
     rows = [{"instruction": f"Say {n}.", "target": str(n), "hint": "aloud"} for n in range(4)]
