@@ -66,9 +66,8 @@ class PromptConfig(Section):
 
     def identity(self) -> dict[str, Any]:
         """Leave out fields that release 0.1.0 did not have, while they are not set."""
-        newer: dict[str, Any] = {"system": None, "examples": (), "chat": None, "chat_arguments": {}, "stop": ()}
-        without = {name for name, unset in newer.items() if getattr(self, name) == unset}
-        return self.model_dump(mode="json", exclude=without)
+        newer = self.unset("system", "examples", "chat", "chat_arguments", "stop")
+        return self.model_dump(mode="json", exclude=newer)
 
     @model_validator(mode="after")
     def _possible(self) -> PromptConfig:
@@ -145,8 +144,7 @@ class ProblemSource(Section):
 
         Fields that release 0.1.0 did not have are left out while they are not set.
         """
-        without = set(SAMPLING) | {"reward", "reward_threshold", "prompt"}
-        without |= {name for name in ("problem_column", "gold_column") if getattr(self, name) is None}
+        without = {*SAMPLING, "reward", "reward_threshold", "prompt"} | self.unset("problem_column", "gold_column")
         identity = self.model_dump(mode="json", exclude=without)
         return identity if self.reward_name == "math" else {**identity, "columns": "all"}
 

@@ -113,13 +113,11 @@ class ExploreConfig(Section):
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
         Fields that runs of older releases did not have are left out while they have their first value. A function's
-        objective enters with the digest of its source. They had `top_p`, which
-        can only be 1: anything else biases the importance ratio.
+        objective enters with the digest of its source. They had `top_p`, which can only be 1: anything else biases the
+        importance ratio.
         """
         without = {"start"} | ({"engine", "importance_cap"} if self.engine == "transformers" else set())
-        fields = type(self).model_fields
-        newer = ("objective", "advantage", "kl", "entropy_bonus", "importance_correction")
-        without |= {name for name in newer if getattr(self, name) == fields[name].default}
+        without |= self.unset("objective", "advantage", "kl", "entropy_bonus", "importance_correction")
         identity = {**self.model_dump(mode="json", exclude=without), "top_p": 1.0}
         if is_hook(self.objective):
             identity["objective"] = f"sha256:{hook_digest(self.objective, 'explore.objective')}"

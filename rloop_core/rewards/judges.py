@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from rloop_core.config import Config, ProblemSource
@@ -23,11 +24,11 @@ from rloop_core.config.evaluation import REWARDS
 from rloop_core.hooks import hook_digest
 from rloop_core.problems import Problem, ProblemSet
 from rloop_core.verifier import VERIFIER_VERSION, Judgement, Verdict, Verifier
+from rloop_core.verifier.limits import MAX_CHARS
 from rloop_core.verifier.read.extract import extract
 from rloop_core.verifier.workers.pool import Failed, WorkerPool
 
 _SCORE = "rloop_core.rewards.functions:score"
-_SHOWN_ANSWER = 2000
 _FILE_MB = 64
 """Size of a file that a reward function may write."""
 
@@ -93,8 +94,8 @@ class Judges:
         results = self._pool.map([self._call(*items[place][:2]) for place in finished])
         judgements = [Judgement(Verdict.truncated, *_answer(completion)) for _, completion, _ in items]
         for place, result in zip(finished, results, strict=True):
-            problem, completion, _ = items[place]
-            judgements[place] = self._judgement(result, self._sources[problem.source], completion)
+            source = self._sources[items[place][0].source]
+            judgements[place] = _judged(result, source.reward_threshold, judgements[place])
         return judgements
 
     def _call(self, problem: Problem, completion: str) -> dict[str, Any]:
@@ -107,16 +108,6 @@ class Judges:
             "columns": {**source.reward_arguments, **(json.loads(problem.columns) if problem.columns else {})},
             "chat": self._chat[problem.source],
         }
-
-    def _judgement(self, result: Any, source: ProblemSource, completion: str) -> Judgement:
-        answer, boxes = _answer(completion)
-        if isinstance(result, Failed):
-            verdict = Verdict.timeout if result.timeout else Verdict.error
-            return Judgement(verdict, answer, boxes, f"the reward {result.reason}")
-        if result is None:
-            return Judgement(Verdict.no_answer, answer, boxes)
-        verdict = Verdict.correct if result >= source.reward_threshold else Verdict.wrong
-        return Judgement(verdict, answer, boxes, score=result)
 
 
 def rewards_identity(sources: Sequence[ProblemSource]) -> dict[str, Any]:
@@ -132,4 +123,14 @@ def rewards_identity(sources: Sequence[ProblemSource]) -> dict[str, Any]:
 
 def _answer(completion: str) -> tuple[str | None, int]:
     found = extract(completion)
-    return found.answer and found.answer[:_SHOWN_ANSWER], found.boxes
+    return found.answer and found.answer[:MAX_CHARS], found.boxes
+
+
+def _judged(result: Any, threshold: float, before: Judgement) -> Judgement:
+    """Return a judgement with the verdict and the score that follow from a reward function's result."""
+    if isinstance(result, Failed):
+        verdict = Verdict.timeout if result.timeout else Verdict.error
+        return replace(before, verdict=verdict, reason=f"the reward {result.reason}")
+    if result is None:
+        return replace(before, verdict=Verdict.no_answer)
+    return replace(before, verdict=Verdict.correct if result >= threshold else Verdict.wrong, score=result)
