@@ -2,11 +2,10 @@
 
 from prefect import flow
 
-from flows.iteration import rloop_iteration
 from rloop_core.config import Config
 from rloop_core.stages.run_record import write_run_record
 from tasks.session import open_run
-from tasks.stages import evaluate, preflight
+from tasks.stages import concurrent_evaluation, evaluate, explore, filter_, harvest, preflight, rft
 
 
 @flow(name="rloop", flow_run_name="{config.name}")
@@ -19,3 +18,16 @@ def rloop(config: Config) -> None:
             rloop_iteration(config, iteration)
         if run.evaluates(config.iterations - 1):
             evaluate(run, config.iterations - 1)
+
+
+@flow(name="rloop-iteration", flow_run_name="iteration-{iteration:03d}")
+def rloop_iteration(config: Config, iteration: int) -> None:
+    """Explore from theta_i, filter the trajectories, and fine-tune the same theta_i on them.
+
+    Theta_i is evaluated while the exploration that starts from it runs.
+    """
+    with open_run(config) as run, concurrent_evaluation(run, iteration - 1):
+        explore(run, iteration)
+        harvest(run, iteration)
+        filter_(run, iteration)
+        rft(run, iteration)
