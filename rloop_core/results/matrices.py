@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,22 @@ _WRITTEN = 10  # up to so many checkpoints the cells are large enough for a numb
 _TICKS = 12
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """A panel: a matrix of shape (policies, policies), with nan where nothing is drawn."""
+
+    title: str
+    matrix: Floats
+    names: Sequence[str]
+    """The policies' short names, for the ticks."""
+    marked: Any = None
+    """True where a cell gets a dot; same shape."""
+    lines: Sequence[int] = ()
+    """Policies with a line before them."""
+    x: str = ""
+    y: str = ""
+
+
 @styled
 def transition_figure(label: str, moved: Mapping[str, Transitions], name: str) -> Picture | None:
     """Draw learning, forgetting and their null on a set; cells above the null's 97.5th percentile are marked.
@@ -26,37 +43,35 @@ def transition_figure(label: str, moved: Mapping[str, Transitions], name: str) -
     """
     if not moved:
         return None
-    figure, axes = panels(3 * len(moved), 3, height=2.9)
-    observed = [matrix for one in moved.values() for matrix in (one.learning, one.forgetting)]
-    most = max(0.01, *(float(matrix[np.triu_indices_from(matrix, k=1)].max(initial=0.0)) for matrix in observed))
-    mesh: Any = None
+    cells: list[_Cells] = []
     rows: list[tuple[Any, ...]] = []
-    for index, (title, one) in enumerate(moved.items()):
+    for title, one in moved.items():
         names, labels = _names(one.policies), [policy.label for policy in one.policies]
         shown = (
             ("learning", one.learning, one.null.T, one.null_high.T),
             ("forgetting", one.forgetting, one.null, one.null_high),
         )
-        own = axes[3 * index : 3 * index + 3]
-        for axis, (kind, found, _, high) in zip(own, shown, strict=False):
-            mesh = _heat(axis, _later(found), names, vmin=0, vmax=most, cmap="Blues", marked=found > high)
-            axis.set_title(f"{plain(title)}: {kind}")
-        _heat(own[2], _later(one.null), names, vmin=0, vmax=most, cmap="Blues")
-        own[2].set_title(f"{plain(title)}: by chance")
-        own[0].set_ylabel("from")
+        cells += [
+            *(
+                _Cells(f"{plain(title)}: {kind}", _later(found), names, found > high, y="from" if not place else "")
+                for place, (kind, found, _, high) in enumerate(shown)
+            ),
+            _Cells(f"{plain(title)}: by chance", _later(one.null), names),
+        ]
         rows += [
             (title, kind, labels[i], labels[j], found[i, j], null[i, j], high[i, j], bool(found[i, j] > high[i, j]))
             for kind, found, null, high in shown
             for i, j in zip(*np.triu_indices(len(labels), k=1), strict=True)
         ]
-    _colour_bar(figure, mesh, axes)
+    most = max(0.0, *(float(np.nanmax(one.matrix, initial=0.0)) for one in cells if one.marked is not None))
     caption = (
         "Row: the earlier policy; column: the later one. A problem counts as solved if any of its samples is correct. "
         "By chance: what the same samples would give if both were one policy. "
         "Dots mark cells above the 97.5th percentile of that: chance alone marks up to one cell in forty."
     )
     columns = ("arm", "matrix", "from", "to", "share", "by_chance", "by_chance_97.5", "above")
-    return picture(figure, name, f"Learning and forgetting on {label} (figures 2a and 2b)", caption, columns, rows)
+    title = f"Learning and forgetting on {label} (figures 2a and 2b)"
+    return _drawn(name, title, caption, columns, rows, cells, most=most)
 
 
 @styled
@@ -79,19 +94,13 @@ def differential_figure(label: str, moved: Mapping[str, Transitions], phase: int
         "by chance": _later(second.null[other] - first.null[mine]),
     }
     iterations = [(step - 1) // phase for step in steps]
-    most = max(0.01, *(float(np.nanmax(np.abs(matrix))) for matrix in matrices.values()))
-    figure, axes = panels(2, width=7.2, height=2.9)
-    mesh: Any = None
-    for axis, (kind, matrix) in zip(axes, matrices.items(), strict=True):
-        mesh = _heat(axis, matrix, list(map(str, steps)), vmin=-most, vmax=most, cmap="RdBu")
-        for index in range(1, len(steps)):
-            if iterations[index] != iterations[index - 1]:
-                axis.axhline(index, color=INK, linewidth=1)
-                axis.axvline(index, color=INK, linewidth=1)
-        axis.set_title(kind)
-        axis.set_xlabel("to RL step")
-    axes[0].set_ylabel("from RL step")
-    _colour_bar(figure, mesh, axes)
+    lines = [index for index in range(1, len(steps)) if iterations[index] != iterations[index - 1]]
+    names = list(map(str, steps))
+    cells = [
+        _Cells(kind, matrix, names, lines=lines, x="to RL step", y="from RL step" if kind == "found" else "")
+        for kind, matrix in matrices.items()
+    ]
+    most = max(float(np.nanmax(np.abs(matrix))) for matrix in matrices.values())
     caption = (
         f"Blue: {ours} forgets less between these two RL steps; red: more. Lines part {ours}'s iterations. Only "
         "policies within RL are compared, at the same RL step of both arms."
@@ -102,7 +111,7 @@ def differential_figure(label: str, moved: Mapping[str, Transitions], phase: int
         for i, j in zip(*np.triu_indices(len(steps), k=1), strict=True)
     ]
     title = f"Differential forgetting on {label}: {theirs} minus {ours} (figure 5a)"
-    return picture(figure, name, title, caption, columns, rows)
+    return _drawn(name, title, caption, columns, rows, cells, most=most, signed=True, width=7.2)
 
 
 @styled
@@ -113,30 +122,29 @@ def similarity_figure(results: Results, label: str, alike: Mapping[str, Floats],
     """
     if not alike:
         return None
-    figure, axes = panels(1 + len(alike), height=2.9)
-    most = max(0.01, *(float(matrix.max()) for matrix in alike.values()))
-    rows: list[tuple[Any, ...]] = []
-    mesh: Any = None
-    for axis, (arm, matrix) in zip(axes[1:], alike.items(), strict=True):
-        policies, look, title = results.policies(label, arm), LOOKS[results.pair.index(arm)], results.titles[arm]
-        steps, kinds = np.array([policy.step for policy in policies]), [policy.kind for policy in policies]
-        for index, phase in enumerate(phases(kinds, results.restarts(arm))):
-            shown = {"markersize": marker_size(len(kinds)), "label": None if index else plain(title)}
-            axes[0].plot(steps[phase], matrix.diagonal()[phase], **look, **shown)
-        thetas = [index for index, kind in enumerate(kinds) if kind == "theta"]
-        axes[0].plot(steps[thetas], matrix.diagonal()[thetas], color=look["color"], **THETA)
-        mesh = _heat(axis, matrix, _names(policies), vmin=0, vmax=most, cmap="Blues")
-        axis.set_title(f"{plain(title)}: similarity")
-        rows += [
-            (title, policies[i].label, policies[j].label, matrix[i, j])
-            for i, j in zip(*np.triu_indices(len(policies)), strict=True)
-        ]
-    axes[0].set_title("within a policy")
-    axes[0].set_xlabel("RL step")
-    axes[0].xaxis.get_major_locator().set_params(integer=True)
-    percent_axis(axes[0])
-    axes[0].legend(fontsize=8)
-    _colour_bar(figure, mesh, axes[1:])
+    arms = [(results.titles[arm], results.policies(label, arm), results.restarts(arm), alike[arm]) for arm in alike]
+    looks = [LOOKS[results.pair.index(arm)] for arm in alike]
+
+    def within(axis: Any) -> None:
+        for (title, policies, restarts, matrix), look in zip(arms, looks, strict=True):
+            steps, kinds = np.array([policy.step for policy in policies]), [policy.kind for policy in policies]
+            for index, phase in enumerate(phases(kinds, restarts)):
+                shown = {"markersize": marker_size(len(kinds)), "label": None if index else plain(title)}
+                axis.plot(steps[phase], matrix.diagonal()[phase], **look, **shown)
+            thetas = [index for index, kind in enumerate(kinds) if kind == "theta"]
+            axis.plot(steps[thetas], matrix.diagonal()[thetas], color=look["color"], **THETA)
+        axis.set_title("within a policy")
+        axis.set_xlabel("RL step")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        percent_axis(axis)
+        axis.legend(fontsize=8)
+
+    cells = [_Cells(f"{plain(title)}: similarity", matrix, _names(policies)) for title, policies, _, matrix in arms]
+    rows = [
+        (title, policies[i].label, policies[j].label, matrix[i, j])
+        for title, policies, _, matrix in arms
+        for i, j in zip(*np.triu_indices(len(policies)), strict=True)
+    ]
     of_all = len(results.problems[label])
     problems = f"{MOST_PROBLEMS} problems drawn from {of_all}" if of_all > MOST_PROBLEMS else f"all {of_all} problems"
     caption = (
@@ -145,7 +153,42 @@ def similarity_figure(results: Results, label: str, alike: Mapping[str, Floats],
         "itself too, as in the paper."
     )
     columns = ("arm", "from", "to", "similarity")
-    return picture(figure, name, f"Similarity of solutions on {label} (figures 2c and 5b)", caption, columns, rows)
+    title = f"Similarity of solutions on {label} (figures 2c and 5b)"
+    most = max(float(matrix.max()) for matrix in alike.values())
+    return _drawn(name, title, caption, columns, rows, cells, most=most, first=within)
+
+
+def _drawn(
+    name: str,
+    title: str,
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    cells: Sequence[_Cells],
+    *,
+    most: float,
+    signed: bool = False,
+    width: float = 8.4,
+    first: Callable[[Any], None] | None = None,
+) -> Picture:
+    """Draw matrices side by side with one scale from 0 (or -most) to most; `first` draws a panel before them."""
+    figure, axes = panels(len(cells) + bool(first), 3, width=width, height=2.9)
+    if first:
+        first(axes[0])
+    own, most = axes[bool(first) :], max(0.01, most)
+    scale = {"vmin": -most if signed else 0, "vmax": most, "cmap": "RdBu" if signed else "Blues"}
+    for axis, one in zip(own, cells, strict=False):
+        mesh = _heat(axis, one.matrix, one.names, marked=one.marked, **scale)
+        for index in one.lines:
+            axis.axhline(index, color=INK, linewidth=1)
+            axis.axvline(index, color=INK, linewidth=1)
+        axis.set_title(one.title)
+        axis.set_xlabel(one.x)
+        axis.set_ylabel(one.y)
+    bar = figure.colorbar(mesh, ax=own, shrink=0.85, pad=0.02)
+    bar.outline.set_visible(False)
+    percent_axis(bar.ax)
+    return picture(figure, name, title, caption, columns, rows)
 
 
 def _names(policies: Sequence[Policy]) -> list[str]:
@@ -189,9 +232,3 @@ def _heat(
         axis.plot(above[:, 1] + corner[0], above[:, 0] + corner[1], linestyle="none", marker="o",
                   markersize=3 if size <= 2 * _WRITTEN else 0.9, color=LOOKS[1]["color"])  # fmt: skip
     return mesh
-
-
-def _colour_bar(figure: Any, mesh: Any, axes: Sequence[Any]) -> None:
-    bar = figure.colorbar(mesh, ax=list(axes), shrink=0.85, pad=0.02)
-    bar.outline.set_visible(False)
-    percent_axis(bar.ax)
