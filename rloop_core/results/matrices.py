@@ -176,7 +176,7 @@ def _drawn(
     if first:
         first(axes[0])
     own, most = axes[bool(first) :], max(0.01, most)
-    scale = {"vmin": -most if signed else 0, "vmax": most, "cmap": "RdBu" if signed else "Blues"}
+    scale: dict[str, Any] = {"vmin": -most if signed else 0, "vmax": most, "cmap": "RdBu" if signed else "Blues"}
     for axis, one in zip(own, cells, strict=False):
         mesh = _heat(axis, one.matrix, one.names, marked=one.marked, **scale)
         for index in one.lines:
