@@ -180,6 +180,16 @@ class FilterConfig(Section):
     """`snapshots` (an ablation) takes only the rollouts that harvest sampled from snapshots."""
     active_learning: bool = True
     """Off (an ablation): every solved problem counts as hard, at any success rate."""
+    weighting: Literal["threshold", "difficulty"] = "threshold"
+    """`threshold`: all correct trajectories of hard problems (paper). `difficulty`: `size` draws from the correct
+    trajectories of all solved problems, those of problem x in proportion to (1 - p0_x)^gamma, where p0_x = (c + 1) /
+    (n + 2) has c of n correct at the phase's first visit of x (after MaxRL, arXiv 2602.02710). So the set cannot starve
+    while any problem is solved, and a success rate that RL itself raised hides no problem; thresholds and
+    `max_per_problem` have no effect."""
+    gamma: Annotated[float, Field(ge=0)] = 1.0
+    """With `difficulty`: how much more a hard problem weighs; 0 weighs all solved problems alike."""
+    size: Positive = 1280
+    """With `difficulty`: trajectories in the expert set; one is repeated where its problem has fewer than its share."""
     threshold: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1})] = 0.10
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
@@ -201,13 +211,15 @@ class FilterConfig(Section):
     def identity(self) -> dict[str, Any]:
         """Leave out fields that release 0.1.0 did not have, where they have its effect, and add those that it had."""
         had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True}
-        without = ({"deduplicate"} if self.deduplicate else set()) | ({"at_least"} if self.at_least == 1 else set())
+        without = ({"deduplicate"} if self.deduplicate else set()) | self.unset(
+            "at_least", "weighting", "gamma", "size"
+        )
         return {**self.model_dump(mode="json", exclude=without), **had}
 
     @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds to try, in order; 1 takes every solved problem."""
-        if not self.active_learning:
+        if not self.active_learning or self.weighting == "difficulty":
             return (1.0,)
         return (self.threshold, *(self.widen_to if self.on_empty == "widen" else ()))
 
@@ -222,6 +234,8 @@ class FilterConfig(Section):
         refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
         fix = "set on_empty to widen"
         refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
+        wrong = self.weighting == "difficulty" and not self.active_learning
+        refuse_if(wrong, "weighting", "difficulty has no threshold", "leave active_learning out, and set gamma to 0")
         return self
 
 
