@@ -258,21 +258,23 @@ class RFTConfig(Section):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Rate = 1.0
     """Gradients are scaled down to this norm."""
-    interpolation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    interpolation: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = 1.0
     """theta_{i+1} = theta_i + interpolation * (fine-tuned policy - theta_i), weight by weight; 1 takes the fine-tuned
     policy (paper). Less keeps more of theta_i, and with it what RL on few problems forgets (WiSE-FT).
 
     With `start: rl-endpoint` and `learning_rate: 0` it averages theta_i with its RL alone: a control of what averaging
-    does without an expert set."""
+    does without an expert set. `auto` takes the largest of 1, 0.75, 0.5 and 0.25 whose policy stays within `kl_bound`,
+    or the smallest."""
+    kl_bound: Rate = 0.02
+    """With `interpolation: auto`: most KL(theta_i || theta_{i+1}), nats a token, on what theta_i sampled in the phase's
+    first RL step for problems outside the expert set; forgetting follows it (arXiv 2509.04259)."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
         Release 0.1.0 did not have `interpolation`: it is left out where it has no effect.
         """
-        return self.model_dump(
-            mode="json", exclude={"start"} | ({"interpolation"} if self.interpolation == 1 else set())
-        )
+        return self.model_dump(mode="json", exclude={"start"} | self.unset("interpolation", "kl_bound"))
 
 
 class LoraConfig(Section):
