@@ -180,6 +180,16 @@ class FilterConfig(Section):
     """`snapshots` (an ablation) takes only the rollouts that harvest sampled from snapshots."""
     active_learning: bool = True
     """Off (an ablation): every solved problem counts as hard, at any success rate."""
+    weighting: Literal["threshold", "difficulty"] = "threshold"
+    """`threshold`: all correct trajectories of hard problems (paper). `difficulty`: `size` draws from the correct
+    trajectories of all solved problems, those of problem x in proportion to (1 - p0_x)^gamma, where p0_x = (c + 1) /
+    (n + 2) has c of n correct at the phase's first visit of x (after MaxRL, arXiv 2602.02710). So the set cannot starve
+    while any problem is solved, and a success rate that RL itself raised hides no problem; thresholds and
+    `max_per_problem` have no effect."""
+    gamma: Annotated[float, Field(ge=0)] = 1.0
+    """With `difficulty`: how much more a hard problem weighs; 0 weighs all solved problems alike."""
+    size: Positive = 1280
+    """With `difficulty`: trajectories in the expert set; one is repeated where its problem has fewer than its share."""
     threshold: Annotated[float, Field(json_schema_extra={"exclusiveMinimum": 0, "exclusiveMaximum": 1})] = 0.10
     """A problem is hard when 0 < success rate < threshold."""
     min_attempts: Positive = 1
@@ -201,13 +211,15 @@ class FilterConfig(Section):
     def identity(self) -> dict[str, Any]:
         """Leave out fields that release 0.1.0 did not have, where they have its effect, and add those that it had."""
         had = {"min_successes": 1, "drop_truncated": True, "drop_multiple_boxes": True}
-        without = ({"deduplicate"} if self.deduplicate else set()) | ({"at_least"} if self.at_least == 1 else set())
+        without = ({"deduplicate"} if self.deduplicate else set()) | self.unset(
+            "at_least", "weighting", "gamma", "size"
+        )
         return {**self.model_dump(mode="json", exclude=without), **had}
 
     @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds to try, in order; 1 takes every solved problem."""
-        if not self.active_learning:
+        if not self.active_learning or self.weighting == "difficulty":
             return (1.0,)
         return (self.threshold, *(self.widen_to if self.on_empty == "widen" else ()))
 
@@ -222,6 +234,8 @@ class FilterConfig(Section):
         refuse_if(wrong, "widen_to", what, "list rising thresholds such as [0.2, 0.5, 1.0]")
         fix = "set on_empty to widen"
         refuse_if(self.at_least > 1 and self.on_empty != "widen", "at_least", "only a widened threshold meets it", fix)
+        wrong = self.weighting == "difficulty" and not self.active_learning
+        refuse_if(wrong, "weighting", "difficulty has no threshold", "leave active_learning out, and set gamma to 0")
         return self
 
 
@@ -244,21 +258,23 @@ class RFTConfig(Section):
     """AdamW's decoupled weight decay."""
     max_grad_norm: Rate = 1.0
     """Gradients are scaled down to this norm."""
-    interpolation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    interpolation: Annotated[float, Field(gt=0, le=1)] | Literal["auto"] = 1.0
     """theta_{i+1} = theta_i + interpolation * (fine-tuned policy - theta_i), weight by weight; 1 takes the fine-tuned
     policy (paper). Less keeps more of theta_i, and with it what RL on few problems forgets (WiSE-FT).
 
     With `start: rl-endpoint` and `learning_rate: 0` it averages theta_i with its RL alone: a control of what averaging
-    does without an expert set."""
+    does without an expert set. `auto` takes the largest of 1, 0.75, 0.5 and 0.25 whose policy stays within `kl_bound`,
+    or the smallest."""
+    kl_bound: Rate = 0.02
+    """With `interpolation: auto`: most KL(theta_i || theta_{i+1}), nats a token, on what theta_i sampled in the phase's
+    first RL step for problems outside the expert set; forgetting follows it (arXiv 2509.04259)."""
 
     def identity(self) -> dict[str, Any]:
         """Leave out `start`, which enters the fingerprint as the digest of the policy that it names.
 
         Release 0.1.0 did not have `interpolation`: it is left out where it has no effect.
         """
-        return self.model_dump(
-            mode="json", exclude={"start"} | ({"interpolation"} if self.interpolation == 1 else set())
-        )
+        return self.model_dump(mode="json", exclude={"start"} | self.unset("interpolation", "kl_bound"))
 
 
 class LoraConfig(Section):

@@ -145,7 +145,7 @@ def read_run(store: Store, name: str, cache: Path) -> RunRecord:
         if stage == "rft" and made.counts.get("updates", FEW_UPDATES) < FEW_UPDATES
     ]
     if short:
-        fix = "let the threshold widen (filter.on_empty: widen, filter.at_least) or lower rft.batch_trajectories"
+        fix = "draw more (filter.weighting: difficulty, filter.size) or lower rft.batch_trajectories"
         run.note(f"Fine-tuning was too short to move the policy: {'; '.join(short)}. Fix: {fix}.")
     return run
 

@@ -10,7 +10,7 @@ from typing import Any
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage
-from rloop_core.trajectories import EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
+from rloop_core.trajectories import DRAWN, EXPERTS_FILE, LEDGER_FILE, TRAJECTORIES_FOLDER
 
 
 def run(context: StageContext) -> StageOutcome:
@@ -28,8 +28,10 @@ def run(context: StageContext) -> StageOutcome:
 
 def _result(metrics: Mapping[str, Any]) -> str:
     status = "" if metrics["status"] == "filtered" else f", {metrics['status']}"
-    counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,} hard problems"
-    return f"{counts} (threshold {metrics['threshold']:g}{status})"
+    counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,}"
+    if metrics["ledger"][-1]["step"] == DRAWN:
+        return f"{counts} solved problems ({DRAWN}{status})"
+    return f"{counts} hard problems (threshold {metrics['threshold']:g}{status})"
 
 
 FILTER = Stage(

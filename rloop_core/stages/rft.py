@@ -11,7 +11,10 @@ from rloop_core.rollout.policy import load_model, save_policy
 from rloop_core.stages.context import StageContext
 from rloop_core.stages.job import StageOutcome
 from rloop_core.stages.stage import Source, Stage, model_identity
-from rloop_core.trajectories import EXPERTS_FILE
+from rloop_core.trajectories import EXPERTS_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLDER
+
+_ROLLOUTS = 256
+"""Rollouts of theta_i on which `rft.interpolation: auto` measures."""
 
 
 def run(context: StageContext) -> StageOutcome:
@@ -22,7 +25,8 @@ def run(context: StageContext) -> StageOutcome:
 
     config = context.config
     job = context.training_job()
-    table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=["prompt_ids", "completion_ids"])
+    columns = ["problem_id", "prompt_ids", "completion_ids"]
+    table = pq.read_table(context.folder("experts") / EXPERTS_FILE, columns=columns)
     if context.rank == 0:
         shutil.rmtree(context.out, ignore_errors=True)
     if table.num_rows == 0:
@@ -39,7 +43,8 @@ def run(context: StageContext) -> StageOutcome:
             context.on_progress(row["step"], row["steps"], row)
             track(row)
 
-        metrics = finetune(job, prompt_ids, completion_ids, on_step)
+        rollouts = _rollouts(context, table["problem_id"].unique().to_pylist())
+        metrics = finetune(job, prompt_ids, completion_ids, on_step, rollouts)
     if context.rank:
         return StageOutcome({}, {})
     context.out.mkdir(parents=True)
@@ -48,13 +53,35 @@ def run(context: StageContext) -> StageOutcome:
     return StageOutcome(counts, {"status": "trained", **metrics})
 
 
+def _rollouts(context: StageContext, experts: list[str]) -> list[tuple[list[int], list[int]]]:
+    """Return ids of some rollouts of theta_i itself, the first RL step's; those of problems without experts first."""
+    import polars as pl
+
+    from rloop_core.trajectories.schema import scan
+
+    if not context.roles("rollouts"):
+        return []
+    files = sorted((context.folder("rollouts") / TRAJECTORIES_FOLDER).glob("*.parquet"))
+    rows = (
+        scan(files)
+        .filter((pl.col("step") == 1) & (pl.col("rank") < SNAPSHOT_RANK))
+        .sort(pl.col("problem_id").is_in(experts), "sample", "group_id")
+        .head(_ROLLOUTS)
+        .select("prompt_ids", "completion_ids")
+        .collect()
+    )
+    return list(rows.iter_rows())
+
+
 def _sources(config: Config, iteration: int) -> list[Source]:
     """theta_i and the expert set; in the ablation that starts from the RL endpoint, that and theta_i as well."""
-    experts = Source("experts", iteration, "filter")
+    experts = [Source("experts", iteration, "filter")]
+    if config.rft.interpolation == "auto":
+        experts.append(Source("rollouts", iteration, "harvest"))
     if config.rft.start == "rl-endpoint":
         theta = Source("theta", iteration - 1, config.policy_stage)
-        return [Source("policy", iteration, "explore"), experts, theta]
-    return [Source("policy", iteration - 1, config.policy_stage), experts]
+        return [Source("policy", iteration, "explore"), *experts, theta]
+    return [Source("policy", iteration - 1, config.policy_stage), *experts]
 
 
 def _identity(config: Config) -> dict[str, Any]:
@@ -64,8 +91,9 @@ def _identity(config: Config) -> dict[str, Any]:
 def _result(metrics: Mapping[str, Any]) -> str:
     if metrics["status"] == "carried":
         return "empty expert set: theta_i carried forward"
-    figures = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in metrics.items() if isinstance(value, float)]
-    return ", ".join(figures[:2]) or str(metrics["status"])
+    shown = ("loss_first", "loss_last", "interpolation")
+    figures = [f"{name.replace('_', ' ')} {metrics[name]:.4g}" for name in shown if name in metrics]
+    return ", ".join(figures) or str(metrics["status"])
 
 
 RFT = Stage(name="rft", version=2, run=run, sources=_sources, identity=_identity, result=_result, trains=True)

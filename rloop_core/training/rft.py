@@ -14,6 +14,7 @@ from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.rollout.policy import context_tokens, load_model, load_tokenizer, save_policy
 from rloop_core.training.adapters import adapter_settings, loading_dtype, policy_of
+from rloop_core.training.interpolation import Rollouts, interpolate
 from rloop_core.training.settings import TrainingJob, not_finite, sft_config
 
 
@@ -22,17 +23,19 @@ def finetune(
     prompt_ids: list[list[int]],
     completion_ids: list[list[int]],
     on_update: Callable[[dict[str, Any]], None],
+    rollouts: Rollouts = (),
 ) -> dict[str, float]:
     """Fine-tune theta_i on trajectories and write theta_{i+1} to `work/policy`.
 
     With `rft.interpolation` below 1, theta_{i+1} lies between theta_i and the fine-tuned policy, also where
-    `rft.start` fine-tunes the RL endpoint.
+    `rft.start` fine-tunes the RL endpoint; `auto` measures how far on `rollouts` of theta_i.
 
     Several ranks share the batches that one rank would train on, so their result differs by floating-point sums alone.
     Ids have one row per trajectory; completions include the ending eos. `on_update` is called with an update's metrics.
 
     Returns:
-        `updates`, mean loss of the first and of the last update in nats per token, and `tokens` trained on.
+        `updates`, mean loss of the first and of the last update in nats per token, and `tokens` trained on;
+        with `auto` also those of `interpolate`.
 
     Raises:
         StageError: A trajectory exceeds the model's context, updates are missing, or the loss is not finite.
@@ -55,28 +58,18 @@ def finetune(
     if not trainer.weights_are_finite():
         raise not_finite("after the last update the weights are no longer finite", job.config, "rft")
     model, weights = policy_of(trainer, job.config)
+    tried: dict[str, float] = {}
     if job.rank == 0:
-        if settings.interpolation < 1:
-            weights = _interpolate(job, model.state_dict() if weights is None else weights)
+        if settings.interpolation != 1:
+            tuned = model.state_dict() if weights is None else weights
+            weights, tried = interpolate(job, tuned, rollouts)
         save_policy(model, job.policy, job.work / "policy", dtype=job.config.policy.dtype, weights=weights)
     return {
         "updates": float(updates),
         "loss_first": losses[0],
         "loss_last": losses[-1],
         "tokens": float(sum(map(len, completion_ids)) * settings.epochs),
-    }
-
-
-def _interpolate(job: TrainingJob, tuned: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights on the line from theta_i to the fine-tuned policy, at `rft.interpolation` (2109.01903)."""
-    import torch
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-    unset_hf_deepspeed_config()  # under ZeRO-3 it would share theta_i out over ranks that do not load it
-    share = job.config.rft.interpolation
-    theta = load_model(job.theta or job.policy, dtype="float32", device="cpu").state_dict()
-    return {
-        name: torch.lerp(theta[name], value.detach().to("cpu", torch.float32), share) for name, value in tuned.items()
+        **tried,
     }
 
 

@@ -10,3 +10,5 @@ LEDGER_FILE = "ledger.json"
 """Filter: how many trajectories and problems were left after each step."""
 SNAPSHOT_RANK = 10_000
 """First `rank` of rollouts that harvest sampled from snapshots: above all ranks of the RL steps."""
+DRAWN = "drawn by difficulty"
+"""Last step of that ledger with `filter.weighting: difficulty`."""

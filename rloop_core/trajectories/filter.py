@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rloop_core.config import FilterConfig
 from rloop_core.errors import StageError
-from rloop_core.trajectories import SNAPSHOT_RANK
+from rloop_core.trajectories import DRAWN, SNAPSHOT_RANK
 from rloop_core.trajectories.parquet import ROW_GROUP_ROWS, DeterministicWriter, gather_rows
 from rloop_core.trajectories.schema import CANONICAL_ORDER, TRAJECTORY_SCHEMA, scan
 from rloop_core.trajectories.success import CORRECT
@@ -36,7 +36,7 @@ LEDGER_STEPS: tuple[str, ...] = (
     "deduplicated",
     "capped per problem",
 )
-"""Steps of the filter, in order."""
+"""Steps of the filter, in order; with `weighting: difficulty` the last is `DRAWN`."""
 _BINS = 10
 
 
@@ -95,8 +95,8 @@ def filter_experts(
     The threshold widens, if it may, until the set has `at_least` trajectories or there is no wider one. With
     `deduplicate`, the first in canonical order of exact duplicates (same problem, same completion token ids) stays. The
     cap keeps the trajectories of a problem with the lowest keyed hash of (problem_id, group_id, sample): an unbiased
-    draw, the same on every machine. The result has the trajectory schema and is sorted by (step, rank, group_id,
-    sample).
+    draw, the same on every machine. With `weighting: difficulty` a draw of `size` takes the cap's place, and rows are
+    repeated. The result has the trajectory schema and is sorted by (step, rank, group_id, sample).
 
     Raises:
         StageError: The set is empty, and `on_empty` is "fail", or "widen" and every threshold was tried.
@@ -192,12 +192,52 @@ def _choose(
         distinct = single
         if settings.deduplicate:
             distinct = single.unique(["problem_id", "completion_ids"], keep="first", maintain_order=True)
-        capped = _within_cap(distinct, settings.max_per_problem, seed)
-        counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, capped)]
-        chosen = capped["row"].to_numpy().astype(np.int64)
+        if settings.weighting == "difficulty":
+            taken = _drawn_by_difficulty(distinct, _first_visits(record), settings, seed)
+        else:
+            taken = _within_cap(distinct, settings.max_per_problem, seed)
+        counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, taken)]
+        chosen = taken["row"].to_numpy().astype(np.int64)
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
-    ledger = tuple(LedgerRow(step, *count) for step, count in zip(LEDGER_STEPS, counts, strict=True))
+    steps = (*LEDGER_STEPS[:-1], DRAWN) if settings.weighting == "difficulty" else LEDGER_STEPS
+    ledger = tuple(LedgerRow(step, *count) for step, count in zip(steps, counts, strict=True))
     return ledger, chosen
+
+
+def _first_visits(record: pl.LazyFrame) -> pl.DataFrame:
+    """Return the smoothed success rate p0 of each problem in the RL step that visited it first."""
+    import polars as pl
+
+    correct = (pl.col("verdict") == CORRECT).sum()
+    return (
+        record.group_by("problem_id", "step")
+        .agg(((correct + 1) / (pl.len() + 2)).alias("p0"))
+        .collect(engine="streaming")
+        .sort("problem_id", "step")
+        .unique("problem_id", keep="first", maintain_order=True)
+    )
+
+
+def _drawn_by_difficulty(rows: pl.DataFrame, visits: pl.DataFrame, settings: FilterConfig, seed: int) -> pl.DataFrame:
+    """Return `size` of the rows, repeated where needed: problem x in proportion to (1 - p0_x)^gamma.
+
+    Systematic sampling: a problem gets its share rounded up or down, and each of its rows as often as any other, or
+    once more if its draw is lower.
+    """
+    import polars as pl
+
+    if rows.is_empty():
+        return rows
+    problems = visits.join(rows.select("problem_id").unique(), on="problem_id").sort("problem_id")
+    mass = np.cumsum((1 - problems["p0"].to_numpy()) ** settings.gamma)
+    offset = int.from_bytes(draw_key(seed, "", "", 0)) / 2**128
+    edges = np.floor(mass * (settings.size / mass[-1]) + offset)
+    edges[-1] = settings.size
+    shares = problems.select("problem_id", pl.Series("share", np.diff(edges, prepend=0).astype(np.int64)))
+    rows = _with_draws(rows, seed).join(shares, on="problem_id", maintain_order="left")
+    left, place = pl.len().over("problem_id"), pl.col("draw").rank("ordinal").over("problem_id")
+    copies = rows.select(pl.col("share") // left + (place <= pl.col("share") % left)).to_series()
+    return rows[np.repeat(np.arange(rows.height), copies.to_numpy())]
 
 
 def _within_cap(rows: pl.DataFrame, cap: int | None, seed: int) -> pl.DataFrame:
@@ -206,9 +246,14 @@ def _within_cap(rows: pl.DataFrame, cap: int | None, seed: int) -> pl.DataFrame:
 
     if cap is None:
         return rows
+    return _with_draws(rows, seed).filter(pl.col("draw").rank("ordinal").over("problem_id") <= cap)
+
+
+def _with_draws(rows: pl.DataFrame, seed: int) -> pl.DataFrame:
+    import polars as pl
+
     keys = rows.select("problem_id", "group_id", "sample").iter_rows()
-    draws = pl.Series("draw", [draw_key(seed, *key).hex() for key in keys], dtype=pl.String)
-    return rows.with_columns(draws).filter(pl.col("draw").rank("ordinal").over("problem_id") <= cap)
+    return rows.with_columns(pl.Series("draw", [draw_key(seed, *key).hex() for key in keys], dtype=pl.String))
 
 
 def draw_key(seed: int, problem_id: str, group_id: str, sample: int) -> bytes:

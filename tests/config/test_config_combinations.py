@@ -39,6 +39,7 @@ def config(**sections):
         ),
         ({"filter": {"at_least": 100}}, "filter.at_least", "set on_empty to widen"),
         ({"filter": {"min_attempts": 0}}, "filter.min_attempts", ""),
+        ({"filter": {"weighting": "difficulty", "active_learning": False}}, "filter.weighting", "gamma to 0"),
         ({"filter": {"max_per_problem": 0}}, "filter.max_per_problem", ""),
         ({"evaluate": {"samples": 16}}, "evaluate.k", "samples to 32"),
         ({"evaluate": {"sets": [{"source": "aime24"}, {"source": "aime24"}]}}, "evaluate.sets", "`name`"),

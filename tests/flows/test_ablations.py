@@ -28,6 +28,7 @@ ARMS = {
         "iterations=1",
     ),
     "uninterrupted": ("explore.start=rl-endpoint",),
+    "by-difficulty": ("filter.weighting=difficulty", "filter.size=100", "rft.interpolation=auto", "rft.kl_bound=0.001"),
     "last-checkpoint": ("harvest.snapshot_samples=8", "harvest.snapshots=last", "filter.source=snapshots"),
 }
 
@@ -75,6 +76,16 @@ def test_each_arm_starts_rft_and_its_second_phase_from_its_own_policy(
     assert _start(store, run, 1, "explore") == _digest(store, run, 0, phase_from)
     same = _digest(store, run, 0, "rft") == _digest(store, "rloop", 0, "rft")
     assert same == (rft_from == "theta")
+
+
+def test_by_difficulty_the_set_is_full_and_theta_stays_within_the_bound(store: Path) -> None:
+    for iteration in (0, 1):
+        drawn = pq.read_table(store / f"by-difficulty/iteration-{iteration:03d}/filter/experts.parquet")
+        told = _manifest(store, "by-difficulty", iteration, "rft")["metrics"]
+        tried = [share for share in (1.0, 0.75, 0.5, 0.25) if f"kl_at_{share:g}" in told]
+        assert drawn.num_rows == 100 and told["interpolation"] == tried[-1]
+        assert all(told[f"kl_at_{share:g}"] > 0.001 for share in tried[:-1])
+        assert told[f"kl_at_{tried[-1]:g}"] <= 0.001 or tried[-1] == 0.25
 
 
 def test_averaging_the_rl_endpoint_goes_back_towards_theta(store: Path) -> None:

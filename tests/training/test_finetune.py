@@ -11,6 +11,7 @@ from rloop_core.config import Config
 from rloop_core.errors import StageError
 from rloop_core.policies import bundled_policy_path
 from rloop_core.rollout.policy import load_model, load_tokenizer, policy_digest
+from rloop_core.training.interpolation import CANDIDATES
 from rloop_core.training.rft import finetune
 from rloop_core.training.settings import TrainingJob
 from tests.conftest import encoded, small_config
@@ -107,6 +108,37 @@ def test_interpolation_ends_between_theta_i_and_the_fine_tuned_policy(tmp_path: 
     for name, weight in averaged.items():
         expected = 0.75 * before[name].double().numpy() + 0.25 * after[name].double().numpy()
         np.testing.assert_allclose(weight.numpy(), expected, atol=1e-6)
+
+
+def test_interpolation_goes_as_far_as_the_divergence_from_theta_i_allows(tmp_path: Path) -> None:
+    config = small_config()
+    prompts, completions = trajectories_of(config, 6)
+    rollouts = list(zip(prompts, completions, strict=True))[:3]
+
+    def tuned(name: str, **rft: Any) -> tuple[Path, dict[str, float]]:
+        settings = {"learning_rate": 1e-3, "batch_trajectories": 4, "schedule": "constant", "warmup_ratio": 0.0, **rft}
+        own = small_config(rft=settings)
+        job = TrainingJob(own, seed=1, policy=bundled_policy_path(), work=tmp_path / name, device="cpu")
+        metrics = finetune(job, prompts, completions, lambda row: None, rollouts)
+        return tmp_path / name / "policy", metrics
+
+    near, tried = tuned("near", interpolation="auto", kl_bound=1e-9)
+    divergences = [tried[f"kl_at_{share:g}"] for share in CANDIDATES]
+    assert divergences == sorted(divergences, reverse=True) and divergences[-1] > 1e-9
+    assert tried["interpolation"] == 0.25, "the smallest, where none is within the bound"
+    assert policy_digest(near) == policy_digest(tuned("quarter", interpolation=0.25)[0])
+    for place, share in enumerate(CANDIDATES[1:], 1):
+        bound = (divergences[place] + divergences[place - 1]) / 2
+        _, within = tuned(f"{share}", interpolation="auto", kl_bound=bound)
+        assert within["interpolation"] == share and len([name for name in within if "kl" in name]) == place + 1
+    # The estimate's definition, with the policies of two folders.
+    folder, _ = tuned("half", interpolation=0.5)
+    before, after = (
+        np.concatenate([log_probs(load_model(one, dtype="float32", device="cpu").eval(), *row) for row in rollouts])
+        for one in (bundled_policy_path(), folder)
+    )
+    change = after - before
+    assert tried["kl_at_0.5"] == pytest.approx((np.exp(change) - 1 - change).mean(), rel=1e-3)
 
 
 class _Zero3:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,33 @@ def test_the_filter_is_its_definition(rollout, drawn, threshold, min_attempts, c
     assert sum(report.rate_histogram) == len({row["problem_id"] for row in rows})
     assert sum(report.hard_histogram) == report.hard_problems == counts[2][1]
     # Neither the order of the rows nor how they are cut into files reaches the result.
+    assert run_filter(rows[::-1], chosen, seed, files=3)[2] == content
+
+
+@settings(max_examples=18)
+@given(drawn=ROLLOUTS, gamma=st.sampled_from([0.0, 1.0, 3.0]), size=st.integers(1, 90), seed=st.integers(0, 3))
+@example(drawn=PLAIN, gamma=1.0, size=40, seed=0)
+def test_by_difficulty_each_solved_problem_has_its_share(rollout, drawn, gamma, size, seed) -> None:
+    rows = [
+        rollout(step, 0, 0, f"g{i:03d}", i % 4, f"p{problem}", verdict, tuple(ids), finished, boxed)
+        for i, (problem, verdict, ids, finished, boxed, step) in enumerate(drawn)
+    ]
+    chosen = FilterConfig(weighting="difficulty", gamma=gamma, size=size)
+    report, found, content = run_filter(rows, chosen, seed)
+    usable = [row for row in rows if row["verdict"] == "correct" and row["finished"] and row["boxes"] <= 1]
+    mass = {}
+    for problem in {row["problem_id"] for row in usable}:
+        own = [row for row in rows if row["problem_id"] == problem]
+        first = [row["verdict"] == "correct" for row in own if row["step"] == min(row["step"] for row in own)]
+        mass[problem] = (1 - (sum(first) + 1) / (len(first) + 2)) ** gamma
+    drawn_rows = Counter((row["problem_id"], row["group_id"], row["sample"]) for row in found)
+    assert report.trajectories == len(found) == (size if usable else 0)
+    assert set(drawn_rows) <= {(row["problem_id"], row["group_id"], row["sample"]) for row in usable}
+    for problem, own_mass in mass.items():
+        share = size * own_mass / sum(mass.values())
+        copies = [drawn_rows[problem, row["group_id"], row["sample"]] for row in usable if row["problem_id"] == problem]
+        assert abs(sum(copies) - share) < 1 + 1e-9 and max(copies) - min(copies) <= 1
+    assert [[row[key] for key in KEYS] for row in found] == sorted([row[key] for key in KEYS] for row in found)
     assert run_filter(rows[::-1], chosen, seed, files=3)[2] == content
 
 
