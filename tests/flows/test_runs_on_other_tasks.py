@@ -112,7 +112,7 @@ def score(numbers, gold):
 '''
 
 
-def test_a_run_with_a_graded_reward_of_ones_own_is_killed_resumed_and_made_again_for_a_character(
+def test_a_run_with_a_graded_reward_of_ones_own_is_resumed_and_made_again_for_a_character(
     tmp_path: Path,
 ) -> None:
     """The character is in a docstring: the stages are made again, undisturbed, and come out as in the killed run."""
@@ -137,7 +137,8 @@ def test_a_run_with_a_graded_reward_of_ones_own_is_killed_resumed_and_made_again
     assert all((row["verdict"] == "correct") == (row["reward"] >= 0.5) for row in judged)
     file.write_text(REWARD.replace("one.", "One."))
     refused = run_rloop(*command(store, settings), check=False)
-    assert refused.returncode and "explore has changed: rewards." in refused.stderr and ".source: " in refused.stderr
+    assert refused.returncode and "explore of iteration 0 has changed: rewards." in refused.stderr
+    assert ".source: " in refused.stderr
     before = (explore / "manifest.json").read_text()
     run_rloop(*command(store, settings), "--replace")
     assert (explore / "manifest.json").read_text() != before and manifest_digests(store, "smoke") == resumed
