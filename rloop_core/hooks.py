@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def is_hook(name: str) -> bool:
     return ":" in name
 
 
+@lru_cache(maxsize=64)
 def load_hook(name: str, field: str) -> Callable[..., Any]:
     """Import and return a function; a file is relative to the working directory, and `field` the config's, for errors.
 
@@ -53,12 +55,14 @@ def load_hook(name: str, field: str) -> Callable[..., Any]:
 
 
 def hook_digest(name: str, field: str) -> str:
-    """Return the SHA-256 of a function's source file, for fingerprints.
+    """Return the SHA-256 of a function's source file, or of all files of its package, for fingerprints.
 
     Raises:
         ConfigError: There is no such file or module.
     """
-    return hashlib.sha256(_source(name, field).read_bytes()).hexdigest()
+    file = _source(name, field)
+    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()
 
 
 def _source(name: str, field: str) -> Path:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rloop_core.config.base import InvalidCombination, Positive, Rate, Section, refuse_if
 from rloop_core.hooks import is_hook
-from rloop_core.problems.registry import KNOWN_SETS, PROCEDURAL_PREFIX
+from rloop_core.problems.registry import GENERATORS, KNOWN_SETS
 from rloop_core.problems.templates import TEMPLATES
 from rloop_core.store.canonical import canonical_json
 
@@ -21,11 +21,12 @@ REWARDS = {
     "choice": "rloop_core.rewards.answers:choice",
     "program": "rloop_core.rewards.programs:passed",
     "reasoning_gym": "rloop_core.rewards.answers:reasoning_gym",
+    "verifiers": "rloop_core.problems.environments:reward",
 }
 """The functions behind the names of rewards other than `math`, the verifier."""
 _REWARD = (
     f"What judges completions: `math` (the verifier), `{'`, `'.join(REWARDS)}`, or a function of your own, "
-    "`module:function` or `path.py:function`; null = `math`, or `reasoning_gym` for generated problems."
+    "`module:function` or `path.py:function`; null = `math`, or the task's own for `reasoning_gym:` and `verifiers:`."
 )
 
 
@@ -82,7 +83,10 @@ class PromptConfig(Section):
 class ProblemSource(Section):
     """Source of a problem set: a known name, a JSONL or parquet file, a hub id, or a generator."""
 
-    source: Annotated[str, Field(description=f"`{KNOWN_SETS}`, a FILE, `owner/dataset` or `reasoning_gym:<task>`.")]
+    source: Annotated[
+        str,
+        Field(description=f"`{KNOWN_SETS}`, a FILE, `owner/dataset`, `reasoning_gym:<task>` or `verifiers:<taskset>`."),
+    ]
     name: str | None = None
     """Name in reports; defaults to the source."""
     split: str | None = None
@@ -90,11 +94,13 @@ class ProblemSource(Section):
     revision: str | None = None
     """Hub revision: a commit, branch or tag; the sets known by name have a pinned commit by default."""
     size: Positive | None = None
-    """Number of problems to generate (`reasoning_gym:` only)."""
+    """Number of problems to generate (`reasoning_gym:`), or of tasks to take (`verifiers:`)."""
     seed: int = 0
     """Seed of the generator (`reasoning_gym:` only)."""
     params: Annotated[dict[str, Any], Field(default_factory=dict)]
-    """Difficulty settings of the generator (`reasoning_gym:`); for hub data sets `config` names the subset."""
+    """Difficulty settings of the generator (`reasoning_gym:`), or fields of the taskset's config (`verifiers:`).
+
+    For hub data sets `config` names the subset."""
     limit: Positive | None = None
     """Keep the first N problems after deduplication."""
     skip_malformed: bool = False
@@ -118,26 +124,27 @@ class ProblemSource(Section):
         fix = f"use one of {', '.join(['math', *REWARDS])}, or module:function"
         known = self.reward_name in ("math", *REWARDS) or is_hook(self.reward_name)
         refuse_if(not known, "reward", f"there is no reward {self.reward!r}", fix)
-        wrong = self.reward_name == "reasoning_gym" and not self.is_generated
-        refuse_if(wrong, "reward", f"{self.source} is not of reasoning_gym", fix)
+        wrong = self.reward_name in GENERATORS and self.reward_name != self.generator
+        refuse_if(wrong, "reward", f"{self.source} is not of {self.reward_name}", fix)
         return self
 
     @property
-    def is_generated(self) -> bool:
-        """True if reasoning-gym generates the problems."""
-        return self.source.startswith(PROCEDURAL_PREFIX)
+    def generator(self) -> str | None:
+        """The package that makes the problems and can judge them, `reasoning_gym` or `verifiers`; None for others."""
+        prefix, colon, _ = self.source.partition(":")
+        return prefix if colon and prefix in GENERATORS else None
 
     @property
     def reward_name(self) -> str:
         """The name of the reward: by default the verifier, or a generated task's own score."""
-        return self.reward or ("reasoning_gym" if self.is_generated else "math")
+        return self.reward or self.generator or "math"
 
     @property
     def reward_arguments(self) -> dict[str, Any]:
         """What the reward is told of the set, for every problem."""
-        if self.reward_name != "reasoning_gym":
+        if self.reward_name not in GENERATORS:
             return {}
-        return {"task": self.source.removeprefix(PROCEDURAL_PREFIX), "params": self.params}
+        return {"task": self.source.partition(":")[2], "params": self.params}
 
     def identity(self) -> dict[str, Any]:
         """Return what determines the problems, without what judges and shows them.

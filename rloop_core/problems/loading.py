@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rloop_core.errors import ProblemsError
 from rloop_core.problems import registry, sources
+from rloop_core.problems.environments import environment_rows
 from rloop_core.problems.types import Conflict, Problem, ProblemSet, exact_id, problem_id
 from rloop_core.verifier.compare.answers import compare
 from rloop_core.verifier.limits import unreadable
@@ -99,7 +100,9 @@ def _rows(source: ProblemSource) -> tuple[sources.Rows, tuple[str, ...], tuple[s
     hub = registry.HubSource(name, "") if is_file else registry.hub_source(name)
     problem_columns = (source.problem_column,) if source.problem_column else hub.problem_columns
     gold_columns = (source.gold_column,) if source.gold_column else hub.gold_columns
-    if source.is_generated:
+    if source.generator == "verifiers":
+        rows = environment_rows(name.partition(":")[2], size=source.size, params=source.params)
+    elif source.generator:
         task = name.removeprefix(registry.PROCEDURAL_PREFIX)
         rows = sources.procedural_rows(task, size=source.size, seed=source.seed, params=source.params)
     elif is_file:

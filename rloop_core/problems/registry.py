@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 PROBLEM_COLUMNS = ("problem", "question", "prompt")
 GOLD_COLUMNS = ("answer", "reward_model.ground_truth", "solution")
 PROCEDURAL_PREFIX = "reasoning_gym:"
+GENERATORS = ("reasoning_gym", "verifiers")
+"""Packages whose tasks are problems with a reward of their own; `<package>:<task>` names one."""
 GENERATED = 100
 """Problems that a generator makes if the config does not say."""
 

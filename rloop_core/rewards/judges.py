@@ -1,8 +1,8 @@
 """Judge completions by the reward of the set that their problem comes from.
 
-`problems.reward` names it: `math`, the verifier; `exact`, `choice`, `program` or `reasoning_gym`, see `answers` and
-`programs`; or a function of one's own, `module:function` or `path.py:function`, with one of the two signatures in
-`functions`. A whole reward is for example
+`problems.reward` names it: `math`, the verifier; `exact`, `choice`, `program`, `reasoning_gym` or `verifiers`, see
+`answers`, `programs` and `problems.environments`; or a function of one's own, `module:function` or `path.py:function`,
+with one of the two signatures in `functions`. A whole reward is for example
 
     def reward(completions, gold, **columns):
         return [float(text.strip().endswith(answer)) for text, answer in zip(completions, gold)]
@@ -23,6 +23,7 @@ from rloop_core.config import Config, ProblemSource
 from rloop_core.config.evaluation import REWARDS
 from rloop_core.hooks import hook_digest
 from rloop_core.problems import Problem, ProblemSet
+from rloop_core.problems.environments import environment_version
 from rloop_core.verifier import VERIFIER_VERSION, Judgement, Verdict, Verifier
 from rloop_core.verifier.limits import MAX_CHARS
 from rloop_core.verifier.read.extract import extract
@@ -117,6 +118,7 @@ def rewards_identity(sources: Sequence[ProblemSource]) -> dict[str, Any]:
         name = source.reward_name
         if name != "math":
             digest = f"built in, {VERIFIER_VERSION}" if name in REWARDS else hook_digest(name, "problems.reward")
+            digest = environment_version(source.source.partition(":")[2]) if name == "verifiers" else digest
             found[source.label] = {"name": name, "source": digest, "threshold": source.reward_threshold}
     return {"rewards": found} if found else {}
 

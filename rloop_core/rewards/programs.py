@@ -34,6 +34,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from rloop_core.rewards import sandbox
 
 _BLOCK = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
@@ -197,14 +199,15 @@ def _start(program: str, text: str, *, confine: bool) -> Run:
             start_new_session=True,
         )
         try:
-            return _outcome(process, time.monotonic() + SECONDS * _CLOCK_FACTOR)
+            run = _outcome(process, time.monotonic() + SECONDS * _CLOCK_FACTOR)
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()
-            process.wait()
+            status = process.wait()
             if process.stdout:
                 process.stdout.close()
+        return run if run.status else run._replace(status=status if status >= 0 else 128 - status)
 
 
 def _python() -> str:
@@ -213,7 +216,10 @@ def _python() -> str:
 
 
 def _outcome(process: subprocess.Popen[bytes], deadline: float) -> Run:
-    """Read a program's output until it ends, its time is up or it writes too much."""
+    """Read a program's output until it ends (status 0), its time is up or it writes too much.
+
+    It is not waited for: its process group, which is killed next, could be another's by then.
+    """
     assert process.stdout is not None
     output = bytearray()
     descriptor = process.stdout.fileno()
@@ -229,8 +235,8 @@ def _outcome(process: subprocess.Popen[bytes], deadline: float) -> Run:
         output += chunk
     else:
         return Run(128 + signal.SIGXFSZ, "")
-    try:
-        status = process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return Run(128 + signal.SIGXCPU, "")
-    return Run(status if status >= 0 else 128 - status, output.decode("utf-8", errors="replace"))
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        if time.monotonic() > deadline:
+            return Run(128 + signal.SIGXCPU, "")
+        time.sleep(0.001)
+    return Run(0, output.decode("utf-8", errors="replace"))

@@ -121,11 +121,13 @@ def run(context: StageContext) -> StageOutcome:
         for role, problems in sets.items():
             refused = judges.refused_golds(problems)
             if len(refused) > _TOLERATED_GOLDS * len(problems):
+                first = refused[0]
+                reason = judges.judge_many([(first, f"\\boxed{{{first.gold}}}", True)])[0].reason
                 raise ProblemsError(
                     f"{len(refused)} of {len(problems)} golds do not verify against themselves, first "
-                    f"{refused[0].gold[:60]!r} (problem {refused[0].id})",
+                    f"{first.gold[:60]!r} (problem {first.id}){f': {reason}' if reason else ''}",
                     field=role,
-                    fix="correct the answers: no completion could ever be judged correct",
+                    fix="correct the answers, or the reward: no completion could ever be judged correct",
                 )
             counts |= {f"{role} problems": len(problems), f"{role} golds that do not verify": len(refused)}
             for warning in problems.warnings:

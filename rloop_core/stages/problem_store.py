@@ -9,7 +9,7 @@ from pathlib import Path
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge
 from rloop_core.problems import Problem, ProblemSet, exact_id, load_problems, problem_id
-from rloop_core.problems.registry import PROCEDURAL_PREFIX
+from rloop_core.problems.environments import environment_version
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 
 _MOST_BYTES = 1 << 30
@@ -29,7 +29,9 @@ def ensure_problems(
     """
     identity = source.identity()
     identity.pop("name")
-    if source.source.startswith(PROCEDURAL_PREFIX):
+    if source.generator == "verifiers":
+        identity["generator"] = environment_version(source.source.partition(":")[2])
+    elif source.generator:
         identity["generator"] = version("reasoning-gym")
     elif Path(source.source).is_file():
         identity["source"] = content_digest([("file", file_sha256(source.source))])

@@ -95,31 +95,58 @@ def test_a_chat_format_that_is_not_there_is_an_error() -> None:
         PromptConfig(chat_arguments={"enable_thinking": False})
 
 
-def test_the_turn_end_of_a_chat_format_is_found_where_it_is_one_token() -> None:
-    tokenizer = chat_tokenizer()
-    chat = PromptConfig(template="chat")
-    assert turn_end(chat, tokenizer) is None, "five characters"
-    tokenizer.add_special_tokens({"additional_special_tokens": ["[end]"]})
-    assert turn_end(chat, tokenizer) == tokenizer.convert_tokens_to_ids("[end]")
-    assert turn_end(PromptConfig(template="boxed"), tokenizer) is None
+TURNS = "{{% for m in messages %}}{0}[{{{{ m['role'] }}}}]{{{{ m['content'] }}}}{1}{{% endfor %}}"
+ASKS = "{% if add_generation_prompt %}[assistant]{% endif %}"
+THINKS = "{% if enable_thinking is false %}<think></think>{% endif %}"
+PLAIN, CHAT = {"template": "plain"}, {"template": "{problem}", "chat": True}
+TOKENIZERS = {
+    "no special token": ("$A", TURNS.format("", "[end]") + ASKS),
+    "eos appended, turns end with <sep>, can think": ("$A </s>", TURNS.format("", "<sep>") + ASKS + THINKS),
+    "bos added, in the chat format too": ("<s> $A", "<s>" + TURNS.format("", "<sep>\n") + ASKS),
+    "bos and eos added, turns end with eos": ("<s> $A </s>", TURNS.format("<s>", "</s>") + ASKS),
+    "a separator appended, eos before the answer": ("<s> $A </s> <sep>", "{{ messages[0]['content'] }}</s>"),
+}
 
 
 @pytest.mark.parametrize(
-    ("added", "expected"),
-    [("$A", "{}"), ("$A </s>", "{}"), ("<s> $A </s>", "<s>{}"), ("<s> $A </s> <sep>", "<s>{}"), ("<s> $A", "<s>{}")],
+    ("name", "prompt", "expected", "end"),
+    [
+        ("no special token", PLAIN, "1+1=\n", None),
+        ("no special token", CHAT, "[user]1+1=[end][assistant]", None),
+        ("eos appended, turns end with <sep>, can think", PLAIN, "1+1=\n", None),
+        ("eos appended, turns end with <sep>, can think", CHAT, "[user]1+1=<sep>[assistant]", "<sep>"),
+        (
+            "eos appended, turns end with <sep>, can think",
+            {**CHAT, "chat_arguments": {"enable_thinking": False}},
+            "[user]1+1=<sep>[assistant]<think></think>",
+            "<sep>",
+        ),
+        ("bos added, in the chat format too", PLAIN, "<s>1+1=\n", None),
+        ("bos added, in the chat format too", CHAT, "<s>[user]1+1=<sep>\n[assistant]", "<sep>"),
+        (
+            "bos added, in the chat format too",
+            {**CHAT, "system": "Add."},
+            "<s>[system]Add.<sep>\n[user]1+1=<sep>\n[assistant]",
+            "<sep>",
+        ),
+        ("bos and eos added, turns end with eos", {**PLAIN, "system": "Add."}, "<s>Add.\n\n1+1=\n", None),
+        ("bos and eos added, turns end with eos", CHAT, "<s>[user]1+1=</s>[assistant]", "</s>"),
+        ("a separator appended, eos before the answer", PLAIN, "<s>1+1=\n", None),
+        ("a separator appended, eos before the answer", CHAT, "1+1=</s>", "</s>"),
+    ],
 )
-def test_a_prompt_does_not_end_with_what_the_tokenizer_appends(added: str, expected: str) -> None:
-    """After an eos a policy has nothing to say (`add_eos_token`)."""
-    tokenizer = character_tokenizer()
-    special = ["<s>", "</s>", "<sep>"]
+def test_the_tokens_of_a_prompt(name: str, prompt: dict[str, Any], expected: str, end: str | None) -> None:
+    """One bos, nothing behind the text that the tokenizer appends, and the token that ends the assistant's turn."""
+    added, form = TOKENIZERS[name]
+    tokenizer, special = character_tokenizer(), ["<s>", "</s>", "<sep>"]
     tokenizer.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>", "sep_token": "<sep>"})
     ids = list(zip(special, tokenizer.convert_tokens_to_ids(special), strict=True))
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=added, special_tokens=ids)
-    (plain,) = encode_problems(problems(("1+1=", "2")), asked(template="plain"), tokenizer)
-    assert "".join(tokenizer.convert_ids_to_tokens(plain.prompt_ids)) == expected.format("1+1=\n")
-    tokenizer.chat_template = "{{ messages[0]['content'] }}</s>"
-    (chat,) = encode_problems(problems(("1+1=", "2")), asked(template="chat"), tokenizer)
-    assert tokenizer.convert_ids_to_tokens(chat.prompt_ids)[-1] == "</s>", "a chat format may separate turns so"
+    tokenizer.chat_template = form
+    (encoded,) = encode_problems(problems(("1+1=", "2")), asked(**prompt), tokenizer)
+    assert "".join(tokenizer.convert_ids_to_tokens(encoded.prompt_ids)) == expected
+    found = turn_end(PromptConfig(**prompt), tokenizer)
+    assert found == (tokenizer.convert_tokens_to_ids(end) if end else None)
 
 
 def test_a_chat_format_that_names_the_date_gives_one_prompt_on_every_day(monkeypatch: pytest.MonkeyPatch) -> None:
