@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge
 from rloop_core.problems import Problem, ProblemSet, exact_id, load_problems, problem_id
-from rloop_core.problems.registry import PROCEDURAL_PREFIX
 from rloop_core.store import Store, content_digest, dump_checksummed, file_sha256, fingerprint, load_checksummed
 
 _MOST_BYTES = 1 << 30
@@ -17,22 +17,18 @@ _MOST_BYTES = 1 << 30
 
 
 def ensure_problems(
-    store: Store, run: str, source: ProblemSource, without: Set[str] = frozenset()
+    store: Store, run: str, *sources: ProblemSource, without: Set[str] = frozenset()
 ) -> tuple[str, ProblemSet]:
-    """Return a problem set and its key in the store; load and store it if the run meets it for the first time.
+    """Return the problems of some sources as one set, and its key; load and store it if the run first meets it.
 
-    A changed file, generator setting or revision is another set under another key. The problems with the ids in
+    A changed file, name, generator setting or revision is another set under another key. The problems with the ids in
     `without`, those of evaluation sets, are left out.
 
     Raises:
-        ProblemsError: The set cannot be read or trusted, or nothing of it is left.
+        ProblemsError: A source cannot be read or trusted, or nothing of it is left.
     """
-    identity = source.identity()
-    identity.pop("name")
-    if source.source.startswith(PROCEDURAL_PREFIX):
-        identity["generator"] = version("reasoning-gym")
-    elif Path(source.source).is_file():
-        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    identities = [_identity(source) for source in sources]
+    identity: dict[str, Any] = {"sources": identities} if len(sources) > 1 else identities[0]
     if without:
         identity["without"] = sorted(without)
     key = f"{run}/problems/{fingerprint(identity)[:20]}.json"
@@ -42,9 +38,20 @@ def ensure_problems(
     except (ArtifactDamaged, ObjectTooLarge) as error:
         store.note(f"{store.uri_of(key)}: {error.what}; it is made again")
         store.delete(key)
-    problem_set = load_problems(source).without(without) if without else load_problems(source)
+    sets = [load_problems(source).without(without) if without else load_problems(source) for source in sources]
+    problem_set = ProblemSet.merged(sets)
     store.write_bytes(key, dump_problems(problem_set))
     return key, problem_set
+
+
+def _identity(source: ProblemSource) -> dict[str, Any]:
+    """Return what a source's problems and their label follow from."""
+    identity = {**source.identity(), "name": source.label}
+    if source.is_generated:
+        identity["generator"] = version("reasoning-gym")
+    elif Path(source.source).is_file():
+        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    return identity
 
 
 def read_problems(store: Store, key: str, digest: str) -> ProblemSet:
