@@ -165,7 +165,7 @@ def bare_trainer(job: Any, problems: Sequence[Any], judges: Any) -> Any:
     from rloop_core.training.settings import grpo_config
 
     explore = job.config.explore
-    order = ProblemStream(len(problems), job.seed).take(explore.steps * explore.problems_per_step)
+    order = ProblemStream([len(problems)], job.seed).take(explore.steps * explore.problems_per_step)
     rows = [{"prompt": problems[index].prompt, "gold": problems[index].gold} for index in order]
     args = grpo_config(replace(job, work=job.work / "bare"))
     args.shuffle_dataset = False

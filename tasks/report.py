@@ -86,7 +86,7 @@ def evaluate_model(config: Config, out: Path | None, store: str | None) -> tuple
     if store is not None:
         metrics = Path(folder) / "metrics.json"
         uri = upload_folder(Store(store), metrics, f"evaluations/{Path(folder).resolve().name}").rpartition("/")[0]
-    model, problems = config.policy.path, config.problems.source
+    model, problems = config.policy.path, config.training_sources[0].source
     title = f"{model} on {problems}: {result['samples']:,} samples"
     publish_table(f"evaluate-{model}-{problems}", metric_rows(problems, result), title)
     values = ", ".join(f"{name} {metric['value']:.1%}" for name, metric in metrics_of(result).items())

@@ -27,7 +27,7 @@ from hypothesis import settings
 from rloop_core.cli import main
 from rloop_core.config import Config, make_config
 from rloop_core.policies import bundled_policy_path
-from rloop_core.problems import load_problems
+from rloop_core.problems import ProblemSet, load_problems
 from rloop_core.rewards.judges import Judges
 from rloop_core.rollout.policy import load_tokenizer
 from rloop_core.rollout.prompts import EncodedProblem, encode_problems
@@ -179,7 +179,8 @@ def small_config(**overrides: Any) -> Config:
 
 def encoded(config: Config) -> list[EncodedProblem]:
     """The config's training problems as the bundled policy sees them."""
-    return encode_problems(load_problems(config.problems), config, load_tokenizer(bundled_policy_path()))
+    problems = ProblemSet.merged([load_problems(source) for source in config.training_sources])
+    return encode_problems(problems, config, load_tokenizer(bundled_policy_path()))
 
 
 @pytest.fixture
@@ -196,8 +197,10 @@ def make_job(tmp_path: Path) -> Callable[..., TrainingJob]:
 
 @pytest.fixture(scope="session")
 def judges() -> Any:
-    """What judges completions to the problems of `small_config`."""
-    with Judges(small_config()) as judges:
+    """What judges completions to the problems of `small_config`, and to others of its kind."""
+    first = small_config().training_sources[0]
+    both = (first, first.model_copy(update={"name": "other sums"}))
+    with Judges(small_config().model_copy(update={"problems": both})) as judges:
         yield judges
 
 

@@ -92,7 +92,7 @@ def _sections(path: str, model: type[BaseModel]) -> list[tuple[str, list[str]]]:
         section, in_list = _model_of(field.annotation), _is_list(field.annotation)
         if section:
             below += _sections(f"{place}[]" if in_list else place, section)
-        if section is None or in_list:
+        if section is None or in_list or len(typing.get_args(field.annotation)) > 1:
             meaning = _cell(field.description or "")
             lines.append(f"| `{place}` | {_cell(_type_name(field.annotation))} | {_default(field)} | {meaning} |")
     return [(path, lines), *below]

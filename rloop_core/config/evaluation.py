@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from rloop_core.config.base import InvalidCombination, Positive, Rate, Section, refuse_if
 from rloop_core.hooks import is_hook
@@ -151,7 +151,8 @@ class ProblemSource(Section):
 
         Fields that release 0.1.0 did not have are left out while they are not set.
         """
-        without = {*SAMPLING, "reward", "reward_threshold", "prompt"} | self.unset("problem_column", "gold_column")
+        judged = {"reward", "reward_threshold", "prompt", "weight"}
+        without = {*SAMPLING, *judged} | self.unset("problem_column", "gold_column")
         identity = self.model_dump(mode="json", exclude=without)
         return identity if self.reward_name == "math" else {**identity, "columns": "all"}
 
@@ -159,6 +160,25 @@ class ProblemSource(Section):
     def label(self) -> str:
         """The set's name in reports, manifests and tables."""
         return self.name or self.source
+
+
+class TrainingSource(ProblemSource):
+    """A source of training problems; a list of them is mixed by weight."""
+
+    weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    """Share of the drawn problems, against the weights of the other sources and whatever the sets' sizes."""
+
+
+def _form(problems: Any) -> str:
+    return SEVERAL if isinstance(problems, list | tuple) else ONE
+
+
+ONE, SEVERAL = "one source", "several sources"
+"""How pydantic names the two forms of `problems`."""
+Sources = Annotated[
+    Annotated[TrainingSource, Tag(ONE)] | Annotated[tuple[TrainingSource, ...], Field(min_length=1), Tag(SEVERAL)],
+    Discriminator(_form),
+]
 
 
 class EvaluatedSet(ProblemSource):

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rloop_core.config.base import InvalidCombination, Section
+from rloop_core.config.evaluation import ONE, SEVERAL
 from rloop_core.config.tree import Config
 from rloop_core.errors import ConfigError
 from rloop_core.json_text import check_plain
@@ -216,7 +217,7 @@ def _entry(target: Any, key: str, override: str) -> Any:
 def explain(error: ValidationError, root: type[BaseModel]) -> ConfigError:
     """Return the first validation error as a ConfigError: the field's path, what is wrong, and the fix."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path = [str(part) for part in first["loc"] if part not in (ONE, SEVERAL)]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidCombination):
         return ConfigError(cause.what, field=".".join([*path, cause.field]), fix=cause.fix)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rloop_core.config.base import Section, refuse_if
-from rloop_core.config.evaluation import EvaluateConfig, ProblemSource, PromptConfig
+from rloop_core.config.evaluation import EvaluateConfig, ProblemSource, PromptConfig, Sources, TrainingSource
 from rloop_core.config.identity import ExploreConfig, FilterConfig, HarvestConfig, LoraConfig, PolicyConfig, RFTConfig
 from rloop_core.config.placement import PlacementConfig
 from rloop_core.errors import ConfigError
@@ -34,8 +34,10 @@ class Config(Section):
     """Seed of every random choice."""
     policy: PolicyConfig = PolicyConfig()
     """The initial policy theta_0."""
-    problems: ProblemSource
-    """Training problems. Those that an evaluation set has too, by their text, are left out."""
+    problems: Sources
+    """Training problems: one source, or a list of sources that are mixed by weight.
+
+    Problems that an evaluation set or an earlier source has too, by their text, are left out."""
     prompt: PromptConfig = PromptConfig()
     """Template and length limit of the prompts."""
     verifier: Policies = Policies()
@@ -72,13 +74,21 @@ class Config(Section):
         return max(budgets, default=self.evaluation_tokens)
 
     @property
+    def training_sources(self) -> tuple[TrainingSource, ...]:
+        """The sources of training problems, in order."""
+        return self.problems if isinstance(self.problems, tuple) else (self.problems,)
+
+    @property
     def every_source(self) -> tuple[ProblemSource, ...]:
-        """The training set and the evaluation sets."""
-        return (self.problems, *self.evaluate.sets)
+        """The sources of training problems and the evaluation sets."""
+        return (*self.training_sources, *self.evaluate.sets)
 
     def prompt_of(self, source: ProblemSource) -> PromptConfig:
-        """Return the prompts of a set."""
-        return source.prompt or self.prompt
+        """Return the prompts of a set, which are no longer than the run's `prompt.max_tokens`."""
+        if source.prompt is None:
+            return self.prompt
+        longest = min(source.prompt.max_tokens, self.prompt.max_tokens)
+        return source.prompt.model_copy(update={"max_tokens": longest})
 
     def evaluation_tokens_of(self, label: str) -> int:
         """Return the completion budget of one evaluation set, in tokens."""
@@ -98,8 +108,23 @@ class Config(Section):
         wrong = self.filter.source == "snapshots" and not self.harvest.snapshot_samples
         fix = "set harvest.snapshot_samples"
         refuse_if(wrong, "filter.source", "harvest samples from no snapshots", fix)
+        self._check_sources()
         self._check_processes()
         return self
+
+    def _check_sources(self) -> None:
+        """Check that a problem's source, by its label, says what judges and shows it."""
+        labels = [source.label for source in self.training_sources]
+        for label in labels:
+            refuse_if(labels.count(label) > 1, "problems", f"two sources are called {label!r}", "give one a `name`")
+        known: dict[str, tuple[object, ...]] = {}
+        for source in self.every_source:
+            own = source.reward_name, source.reward_arguments, source.reward_threshold, self.prompt_of(source)
+            what = f"a training and an evaluation set are called {source.label!r}, and differ in reward or prompt"
+            refuse_if(known.setdefault(source.label, own) != own, "problems", what, "give one a `name`")
+            wrong = source.prompt and source.prompt.stop not in ((), self.prompt.stop)
+            what = f"the prompt of {source.label!r} has texts to stop at that are not the run's"
+            refuse_if(wrong, "prompt.stop", what, "list them in prompt.stop, for all sets")
 
     def _check_processes(self) -> None:
         """Check that problems, rollouts and trajectories divide equally among the processes."""

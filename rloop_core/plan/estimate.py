@@ -109,12 +109,17 @@ def _in_gib(stage: StageMemory) -> dict[str, Any]:
 def counts_of(config: Config) -> dict[str, Any]:
     """Count what the config asks for; None stands for what is unknown before problems are loaded."""
     explore = config.explore
-    problems = count_problems(config.problems)
-    rollouts = explore.steps * explore.rollouts_per_step
+    sources, rollouts = config.training_sources, explore.steps * explore.rollouts_per_step
+    weights = sum(source.weight for source in sources)
+    drawn = {source.label: round(rollouts * source.weight / weights) for source in sources}
+    of_each = {source.label: count_problems(source) for source in sources}
+    known = [count for count in of_each.values() if count]
+    problems = sum(known) if len(known) == len(sources) else None
     batches = explore.dynamic_sampling.max_generation_batches if explore.dynamic_sampling.enabled else 1
     kept = explore.steps // explore.snapshot_every if explore.snapshot_every else 0
     sampled = config.harvest.snapshot_samples * (kept if config.harvest.snapshots == "all" else min(kept, 1))
     cap = config.filter.max_per_problem
+    most = [cap * count for count in known] if cap and problems else []
     sizes = {source.label: count_problems(source) for source in config.evaluate.sets}
     policies = config.iterations * (1 + (kept if config.evaluate.snapshots else 0)) + config.evaluate.base
     return {
@@ -126,10 +131,11 @@ def counts_of(config: Config) -> dict[str, Any]:
         "rollouts": rollouts * config.iterations,
         "rollouts_at_most": rollouts * batches * config.iterations,
         "rollouts_per_problem_and_iteration": round(rollouts / problems, 1) if problems else None,
+        **({"problems_of_each_source": of_each, "rollouts_of_each_source": drawn} if len(sources) > 1 else {}),
         "updates_per_iteration": explore.steps * explore.updates_per_step,
         "snapshots_per_iteration": kept,
         "snapshot_rollouts_per_iteration": 0 if not sampled else problems * sampled if problems else None,
-        "expert_trajectories_at_most": min(rollouts, cap * problems) if cap and problems else None if cap else rollouts,
+        "expert_trajectories_at_most": sum(map(min, drawn.values(), most)) if most else None if cap else rollouts,
         "evaluation_samples_per_policy": {
             label: size * config.evaluate.of(label).samples if size else None for label, size in sizes.items()
         },

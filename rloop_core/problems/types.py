@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Set
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -87,8 +88,8 @@ class ProblemSet:
     problems: tuple[Problem, ...]
     ledger: dict[str, int]
     """Counts that account for all rows. `rows_read` is the sum of `kept`, `duplicates_dropped`, `malformed_skipped`,
-    `conflicting_golds_dropped`, `beyond_limit` and, if the set was compared with evaluation sets,
-    `contaminated_dropped`."""
+    `conflicting_golds_dropped`, `beyond_limit`, if the set was compared with evaluation sets `contaminated_dropped`,
+    and with several sources `in_earlier_source`."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user, one sentence each."""
     conflicts: tuple[Conflict, ...] = field(default=(), compare=False)
@@ -96,12 +97,18 @@ class ProblemSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over ids, golds and other columns in order, for fingerprints."""
-        digest = hashlib.sha256()
+        """SHA-256 over ids, golds, other columns and, of several sources, sources in order, for fingerprints."""
+        digest, several = hashlib.sha256(), len(self.sources) > 1
         for problem in self.problems:
             columns = f"\x1f{problem.columns}" if problem.columns else ""
-            digest.update(f"{problem.id}\x1f{problem.gold}{columns}\x1e".encode("utf-8", errors="replace"))
+            source = f"\x1d{problem.source}" if several else ""
+            digest.update(f"{problem.id}\x1f{problem.gold}{columns}{source}\x1e".encode("utf-8", errors="replace"))
         return digest.hexdigest()
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """The number of problems of each source, in order."""
+        return dict(Counter(problem.source for problem in self.problems))
 
     def without(self, ids: Set[str]) -> ProblemSet:
         """Return the set without the problems of these ids, which are in an evaluation set; its `ledger` counts them.
@@ -115,6 +122,29 @@ class ProblemSet:
             raise ProblemsError(what, field=self.name, fix="train on other problems than those of the evaluation sets")
         dropped = self.ledger.get("contaminated_dropped", 0) + len(self) - len(kept)
         return replace(self, problems=kept, ledger={**self.ledger, "contaminated_dropped": dropped, "kept": len(kept)})
+
+    @classmethod
+    def merged(cls, sets: Sequence[ProblemSet]) -> ProblemSet:
+        """Return sets as one, in order. Problems that an earlier set has too are left out and counted.
+
+        Raises:
+            ProblemsError: Nothing of a set is left.
+        """
+        if len(sets) == 1:
+            return sets[0]
+        problems: dict[str, Problem] = {}
+        ledger: Counter[str] = Counter()
+        for each in sets:
+            new = {problem.id: problem for problem in each if problem.id not in problems}
+            if not new:
+                what = f"all {len(each):,} problems are in earlier sources too"
+                raise ProblemsError(what, field=each.name, fix="leave this source out, or list it first")
+            problems |= new
+            ledger.update({**each.ledger, "kept": len(new), "in_earlier_source": len(each) - len(new)})
+        warnings = tuple(f"{each.name}: {warning}" for each in sets for warning in each.warnings)
+        conflicts = tuple(conflict for each in sets for conflict in each.conflicts)
+        name = " + ".join(each.name for each in sets)
+        return cls(name, tuple(problems.values()), dict(ledger), warnings, conflicts)
 
     def __len__(self) -> int:
         return len(self.problems)

@@ -72,7 +72,7 @@ def model_card(run: RunRecord, iteration: int, manifest: Manifest) -> str:
     origin = {
         "arm": config.arm,
         "base policy": f"{base}@{config.policy.revision}" if config.policy.revision else base,
-        "problems": config.problems.label,
+        "problems": ", ".join(source.label for source in config.training_sources),
         "prompt template": config.prompt.template,
         "artifact digest": manifest.digest,
         "fingerprint": manifest.fingerprint,

@@ -15,7 +15,14 @@ from rloop_core.evaluation.bootstrap import CONFIDENCE, RESAMPLES
 from rloop_core.evaluation.metrics import Floats
 from rloop_core.results.forgetting import Claim, Forgetting, Transitions, claims, forgetting, transitions
 from rloop_core.results.frame import ENDS, Results, RunState
-from rloop_core.results.run_reader import RunRecord, ledgers, read_run, sample_trajectories, success_rates
+from rloop_core.results.run_reader import (
+    RunRecord,
+    ledgers,
+    read_run,
+    sample_trajectories,
+    source_rows,
+    success_rates,
+)
 from rloop_core.results.similarity import solutions_similarity
 from rloop_core.results.study_config import StudyConfig, study_runs
 from rloop_core.results.table import ResultTable, Steps, by_step, effect_of_finetuning, result_sentence, result_table
@@ -53,6 +60,8 @@ class Report:
     """Similarity of solutions, likewise."""
     ledger: list[tuple[str, int, str, int, int]] = field(default_factory=list)
     """What each step of the filter left, see `ledgers`; without a study, like all below."""
+    sources: list[tuple[Any, ...]] = field(default_factory=list)
+    """What the filter found of each of several sources of problems, see `source_rows`."""
     success_rates: list[tuple[RunRecord, dict[int, list[float]]]] = field(default_factory=list)
     """Success rates of the training problems of each run by iteration."""
     samples: list[dict[str, Any]] = field(default_factory=list)
@@ -213,6 +222,7 @@ def _report(title: str, results: Results, store: Store, study: StudyConfig | Non
     for run in results.runs.values() if study is None else ():
         if run.config.arm == "rloop":
             report.ledger.extend(ledgers(run))
+            report.sources.extend(source_rows(run))
             report.success_rates.append((run, success_rates(run)))
         report.samples.extend(sample_trajectories(run))
     for label in results.sets if study is None and results.reference is not None else ():
@@ -338,9 +348,15 @@ def config_differences(ours: RunRecord, theirs: RunRecord) -> list[tuple[str, st
 
 
 def _settings(run: RunRecord) -> dict[str, Any]:
-    """Return the config without placement; of the evaluation sets what is their own, by label."""
+    """Return the config without placement, with how training problems are mixed and judged.
+
+    Of the evaluation sets it has what is their own, by label.
+    """
     config = run.config
     settings = config.model_dump(mode="json", exclude={"placement"})
+    judged = {"weight", "reward", "reward_threshold", "prompt"}
+    mixed = [source.model_dump(mode="json", include=judged) for source in config.training_sources]
+    settings["sources"] = {str(number): own for number, own in enumerate(mixed)}
     sets = {one.label: {name: value for name, value in one.own.items() if name != "k"} for one in config.evaluate.sets}
     settings["evaluate"] |= {"sets": sets, "max_completion_tokens": config.evaluation_tokens}
     return settings

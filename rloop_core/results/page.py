@@ -18,12 +18,13 @@ from rloop_core.results import curves, matrices
 from rloop_core.results.findings import Report, config_differences, pair_report, run_report
 from rloop_core.results.forgetting import OUTCOMES, PATHS, Forgetting, forgetting_table
 from rloop_core.results.plotting import Picture
-from rloop_core.results.run_reader import RunRecord, read_run
+from rloop_core.results.run_reader import SOURCE_COLUMNS, RunRecord, read_run
 from rloop_core.results.table import AVERAGE, metric_table, rows_table, values_table
 from rloop_core.results.tables import Table, difference_name, duration, points, share, size
 from rloop_core.store import Store, fingerprint
 
 REPORT_FILE, STUDY_FILE = "report.html", "study.html"
+_SOURCE_COLUMNS = ("run", "iteration", *SOURCE_COLUMNS)
 _PAPER = ("figure-1-reward", "figure-5c-entropy", "figure-6-gradients")
 
 
@@ -113,6 +114,7 @@ def tables_of(report: Report) -> list[Table]:
         forgetting_table(results.titles, report.forgetting),
         report.compute,
         Table("filter", ("run", "iteration", "step", "trajectories", "problems"), tuple(report.ledger)),
+        Table("sources", _SOURCE_COLUMNS, tuple(report.sources)),
         _artifact_table(report),
     )
     return [table for table in tables if table.rows]
@@ -163,6 +165,7 @@ def render(report: Report, pictures: Mapping[str, Sequence[Picture]], content: s
         forgetting=forgetting,
         paths=PATHS,
         differing=config_differences(runs[0], runs[1]) if report.study is None and len(runs) == 2 else [],
+        source_columns=_SOURCE_COLUMNS,
         artifacts=_artifact_table(report).to_dicts(),
         configs=[
             (name, yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))

@@ -177,6 +177,20 @@ def ledgers(run: RunRecord) -> list[tuple[str, int, str, int, int]]:
     return [(run.name, i, *row) for i in run.iterations for row in run.parse(i, "filter", LEDGER_FILE, ledger, none)]
 
 
+SOURCE_COLUMNS = ("source", "problems", "attempts", "solved", "hard", "trajectories")
+
+
+def source_rows(run: RunRecord) -> list[tuple[Any, ...]]:
+    """Return (run, iteration, *SOURCE_COLUMNS) of every iteration, of runs with several sources of problems."""
+
+    def rows(path: Path) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in SOURCE_COLUMNS) for row in parse_json(path.read_bytes())["sources"]]
+
+    none: list[tuple[Any, ...]] = []
+    iterations = run.iterations if len(run.config.training_sources) > 1 else ()
+    return [(run.name, i, *row) for i in iterations for row in run.parse(i, "filter", LEDGER_FILE, rows, none)]
+
+
 def success_rates(run: RunRecord) -> dict[int, list[float]]:
     """Return the success rates of the training problems over each RL phase, by iteration."""
 

@@ -151,6 +151,7 @@ def trajectory_row(
     """Return the columns that follow from a problem, a completion to it and its judgement, with `others`."""
     return {
         "problem_id": problem.id,
+        "source": problem.source,
         "prompt": problem.prompt,
         "completion": completion,
         "prompt_ids": list(problem.prompt_ids),

@@ -94,7 +94,7 @@ def _identity(config: Config) -> dict[str, Any]:
     evaluation = config.evaluate.model_dump(mode="json", exclude=other)
     by_set = {each.label: each.own for each in config.evaluate.sets if each.own}
     return {
-        **sampling_identity(config, *config.evaluate.sets),
+        **sampling_identity(config, config.evaluate.sets),
         "evaluate": {**evaluation, "sets": by_set} if by_set else evaluation,
         "max_completion_tokens": config.evaluation_tokens,
     }
@@ -111,7 +111,7 @@ def _result(metrics: Mapping[str, Any]) -> str:
 
 EVALUATE = Stage(
     name="evaluate",
-    version=4,
+    version=5,
     run=run,
     sources=_sources,
     identity=_identity,

@@ -67,8 +67,9 @@ def _sources(config: Config, iteration: int) -> list[Source]:
 
 
 def _identity(config: Config) -> dict[str, Any]:
-    lora = config.lora.identity_of("explore")
-    return {**sampling_identity(config, config.problems), "explore": config.explore.identity(), **lora}
+    sources, lora = config.training_sources, config.lora.identity_of("explore")
+    mixed = {"weights": {source.label: source.weight for source in sources}} if len(sources) > 1 else {}
+    return {**sampling_identity(config, sources), **mixed, "explore": config.explore.identity(), **lora}
 
 
 def _result(metrics: Mapping[str, Any]) -> str:
@@ -78,7 +79,7 @@ def _result(metrics: Mapping[str, Any]) -> str:
 
 EXPLORE = Stage(
     name="explore",
-    version=3,
+    version=4,
     run=run,
     sources=_sources,
     identity=_identity,

@@ -29,14 +29,16 @@ def run(context: StageContext) -> StageOutcome:
 def _result(metrics: Mapping[str, Any]) -> str:
     status = "" if metrics["status"] == "filtered" else f", {metrics['status']}"
     counts = f"{metrics['trajectories']:,} trajectories of {metrics['problems']:,}"
+    sources = metrics["sources"] if len(metrics.get("sources", ())) > 1 else ()
+    own = "".join(f", {row['source']}: {row['trajectories']:,}" for row in sources)
     if metrics["ledger"][-1]["step"] == DRAWN:
-        return f"{counts} solved problems ({DRAWN}{status})"
-    return f"{counts} hard problems (threshold {metrics['threshold']:g}{status})"
+        return f"{counts} solved problems ({DRAWN}{status}{own})"
+    return f"{counts} hard problems (threshold {metrics['threshold']:g}{status}{own})"
 
 
 FILTER = Stage(
     name="filter",
-    version=1,
+    version=2,
     run=run,
     sources=lambda config, iteration: [Source("trajectories", iteration, "harvest")],
     identity=lambda config: {"filter": config.filter.identity(), "seed": config.seed},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from rloop_core.trajectories import RATES_FILE, SNAPSHOT_RANK, TRAJECTORIES_FOLD
 
 def run(context: StageContext) -> StageOutcome:
     """Prove the record complete, add samples from snapshots if the config asks for them, consolidate, and count."""
+    import polars as pl
+
     from rloop_core.trajectories.shards import consolidate
     from rloop_core.trajectories.success import prove_complete, success_rates, write_success_rates
 
@@ -43,7 +46,10 @@ def run(context: StageContext) -> StageOutcome:
     write_success_rates(rates, context.out / RATES_FILE)
     solved = int((rates["correct"] > 0).sum())
     counts = {**proof, "snapshot_shards": len(extra), "problems": rates.height, "problems_solved": solved}
-    metrics = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
+    metrics: dict[str, Any] = {"mean_success_rate": float(rates["rate"].to_numpy().mean())}
+    if rates["source"].n_unique() > 1:
+        by_source = rates.group_by("source").agg(pl.col("rate").mean()).sort("source")
+        metrics["mean_success_rate_of"] = dict(by_source.iter_rows())
     return StageOutcome(counts, metrics, sampled_by=engine_name(config.placement.engine) if extra else None)
 
 
@@ -82,16 +88,22 @@ def _identity(config: Config) -> dict[str, Any]:
     if not _samples(config):
         return identity
     sampling = {"temperature": config.explore.temperature, "tokens": config.explore.max_completion_tokens}
-    return {**identity, **sampling_identity(config, config.problems), "sampling": sampling}
+    return {**identity, **sampling_identity(config, config.training_sources), "sampling": sampling}
+
+
+def _result(metrics: Mapping[str, Any]) -> str:
+    by_source = metrics.get("mean_success_rate_of", {}).items()
+    own = "".join(f", {source} {rate:.0%}" for source, rate in by_source)
+    return f"mean success rate {metrics['mean_success_rate']:.0%}{own}"
 
 
 HARVEST = Stage(
     name="harvest",
-    version=3,
+    version=4,
     run=run,
     sources=lambda config, iteration: [Source("trajectories", iteration, "explore")],
     identity=_identity,
-    result=lambda metrics: f"mean success rate {metrics['mean_success_rate']:.0%}",
+    result=_result,
     problems=lambda config: "training" if _samples(config) else None,
     samples=_samples,
     judges=True,

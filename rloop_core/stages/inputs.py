@@ -67,23 +67,23 @@ class Inputs:
 
     def training(self) -> InputRef:
         """Return the training problems without those whose id a problem of an evaluation set has too."""
-        evaluated = (self._stored(source)[2] for source in self._config.evaluate.sets)
-        return self.problems("problems", self._config.problems, frozenset[str]().union(*evaluated))
+        evaluated = frozenset[str]().union(*(self._stored(source)[2] for source in self._config.evaluate.sets))
+        return self.problems("problems", *self._config.training_sources, without=evaluated)
 
     def evaluation(self) -> tuple[InputRef, ...]:
         """Return the evaluation sets, in the config's order."""
         return tuple(self.problems(f"problems:{source.label}", source) for source in self._config.evaluate.sets)
 
-    def problems(self, role: str, source: ProblemSource, without: Set[str] = frozenset()) -> InputRef:
+    def problems(self, role: str, *sources: ProblemSource, without: Set[str] = frozenset()) -> InputRef:
         """Return a problem set as the run first read it."""
-        key, digest, _ = self._stored(source, without)
+        key, digest, _ = self._stored(*sources, without=without)
         return InputRef(role, "problems", self._store.uri_of(key), digest, key)
 
-    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+    def _stored(self, *sources: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
         """Return a set's key in the store, its digest and its ids."""
-        name = source.model_dump_json(), bool(without)
+        name = "".join(source.model_dump_json() for source in sources), bool(without)
         if name not in self._problems:
-            key, problems = ensure_problems(self._store, self._config.name, source, without)
+            key, problems = ensure_problems(self._store, self._config.name, *sources, without=without)
             self._problems[name] = key, problems.digest, frozenset(problem.id for problem in problems)
         return self._problems[name]
 
@@ -104,5 +104,5 @@ class RecordedInputs(Inputs):
         """Return theta_0 without its digest."""
         return InputRef("policy", "outside", "", "", "")
 
-    def _stored(self, source: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
+    def _stored(self, *sources: ProblemSource, without: Set[str] = frozenset()) -> tuple[str, str, frozenset[str]]:
         return "", "", frozenset()

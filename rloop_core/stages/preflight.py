@@ -120,15 +120,17 @@ def run(context: StageContext) -> StageOutcome:
     with Judges(config) as judges:
         for role, problems in sets.items():
             refused = judges.refused_golds(problems)
-            if len(refused) > _TOLERATED_GOLDS * len(problems):
-                first = refused[0]
-                reason = judges.judge_many([(first, f"\\boxed{{{first.gold}}}", True)])[0].reason
-                raise ProblemsError(
-                    f"{len(refused)} of {len(problems)} golds do not verify against themselves, first "
-                    f"{first.gold[:60]!r} (problem {first.id}){f': {reason}' if reason else ''}",
-                    field=role,
-                    fix="correct the answers, or the reward: no completion could ever be judged correct",
-                )
+            for source, number in problems.sources.items():
+                own = [problem for problem in refused if problem.source == source]
+                if len(own) > _TOLERATED_GOLDS * number:
+                    first = own[0]
+                    reason = judges.judge_many([(first, f"\\boxed{{{first.gold}}}", True)])[0].reason
+                    raise ProblemsError(
+                        f"{len(own)} of {number} golds do not verify against themselves, first "
+                        f"{first.gold[:60]!r} (problem {first.id}){f': {reason}' if reason else ''}",
+                        field=role if len(problems.sources) == 1 else f"{role} of {source}",
+                        fix="correct the answers, or the reward: no completion could ever be judged correct",
+                    )
             counts |= {f"{role} problems": len(problems), f"{role} golds that do not verify": len(refused)}
             for warning in problems.warnings:
                 note(f"{problems.name}: {warning}")
@@ -137,6 +139,8 @@ def run(context: StageContext) -> StageOutcome:
     if left_out:
         total = left_out + training["kept"]
         note(f"{left_out:,} of {total:,} training problems are also in an evaluation set, and are left out")
+    if repeated := training.get("in_earlier_source", 0):
+        note(f"{repeated:,} training problems are also in an earlier source, and are left out of the later one")
     context.out.mkdir(parents=True, exist_ok=True)
     (context.out / "report.json").write_text(json.dumps(counts))
     return StageOutcome(counts, {})
@@ -160,10 +164,12 @@ def _check_prompts(config: Config, policy: Path, sets: list[ProblemSet], saved: 
             what = "the tokenizer gives other prompts after it is saved and loaded"
             fix = "save it with this transformers, and take what is random out of its chat template"
             raise ConfigError(what, field="policy.path", fix=fix)
-    notes, prompt = [], config.prompt_of(config.problems)
-    if prompt.template not in TEMPLATES or prompt.system or prompt.examples or prompt.in_chat_format:
-        shown = encode_problems(islice(sets[0], 1), config, tokenizer)[0].prompt
-        notes.append(f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}")
+    notes = []
+    for source, prompt in {source.label: config.prompt_of(source) for source in config.training_sources}.items():
+        if prompt.template not in TEMPLATES or prompt.system or prompt.examples or prompt.in_chat_format:
+            first = (problem for problem in sets[0] if problem.source == source)
+            shown = encode_problems(islice(first, 1), config, tokenizer)[0].prompt
+            notes.append(f"a prompt: {shown[:_SHOWN]!r}{' ...' if len(shown) > _SHOWN else ''}")
     prompts = {config.prompt_of(source).model_dump_json(): config.prompt_of(source) for source in config.every_source}
     ends = {turn_end(prompt, tokenizer) for prompt in prompts.values()} - {None, *eos_token_ids(policy, tokenizer)}
     for end in ends:

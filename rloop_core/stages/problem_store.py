@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rloop_core.config import ProblemSource
 from rloop_core.errors import ArtifactDamaged, ObjectTooLarge
@@ -17,24 +18,18 @@ _MOST_BYTES = 1 << 30
 
 
 def ensure_problems(
-    store: Store, run: str, source: ProblemSource, without: Set[str] = frozenset()
+    store: Store, run: str, *sources: ProblemSource, without: Set[str] = frozenset()
 ) -> tuple[str, ProblemSet]:
-    """Return a problem set and its key in the store; load and store it if the run meets it for the first time.
+    """Return the problems of some sources as one set, and its key; load and store it if the run first meets it.
 
-    A changed file, generator setting or revision is another set under another key. The problems with the ids in
+    A changed file, name, generator setting or revision is another set under another key. The problems with the ids in
     `without`, those of evaluation sets, are left out.
 
     Raises:
-        ProblemsError: The set cannot be read or trusted, or nothing of it is left.
+        ProblemsError: A source cannot be read or trusted, or nothing of it is left.
     """
-    identity = source.identity()
-    identity.pop("name")
-    if source.generator == "verifiers":
-        identity["generator"] = environment_version(source.source.partition(":")[2])
-    elif source.generator:
-        identity["generator"] = version("reasoning-gym")
-    elif Path(source.source).is_file():
-        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    identities = [_identity(source) for source in sources]
+    identity: dict[str, Any] = {"sources": identities} if len(sources) > 1 else identities[0]
     if without:
         identity["without"] = sorted(without)
     key = f"{run}/problems/{fingerprint(identity)[:20]}.json"
@@ -44,9 +39,22 @@ def ensure_problems(
     except (ArtifactDamaged, ObjectTooLarge) as error:
         store.note(f"{store.uri_of(key)}: {error.what}; it is made again")
         store.delete(key)
-    problem_set = load_problems(source).without(without) if without else load_problems(source)
+    sets = [load_problems(source).without(without) if without else load_problems(source) for source in sources]
+    problem_set = ProblemSet.merged(sets)
     store.write_bytes(key, dump_problems(problem_set))
     return key, problem_set
+
+
+def _identity(source: ProblemSource) -> dict[str, Any]:
+    """Return what a source's problems and their label follow from."""
+    identity = {**source.identity(), "name": source.label}
+    if source.generator == "verifiers":
+        identity["generator"] = environment_version(source.source.partition(":")[2])
+    elif source.generator:
+        identity["generator"] = version("reasoning-gym")
+    elif Path(source.source).is_file():
+        identity["source"] = content_digest([("file", file_sha256(source.source))])
+    return identity
 
 
 def read_problems(store: Store, key: str, digest: str) -> ProblemSet:

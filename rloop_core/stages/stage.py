@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -61,7 +61,7 @@ def model_identity(config: Config) -> dict[str, Any]:
     return {"policy": policy, "seed": config.seed}
 
 
-def sampling_identity(config: Config, *sources: ProblemSource) -> dict[str, Any]:
+def sampling_identity(config: Config, sources: Sequence[ProblemSource]) -> dict[str, Any]:
     """Return the identity of a stage that samples completions to problems of these sets and judges them."""
     prompts = {each.label: each.prompt.identity() for each in sources if each.prompt}
     return {

@@ -100,7 +100,8 @@ def evaluate(
     for name in filter(is_foreign, [*os.environ]):  # as in a stage's process
         del os.environ[name]
     transformers.utils.logging.disable_progress_bar()
-    problems = load_problems(config.problems)
+    (source,) = config.training_sources
+    problems = load_problems(source)
     policy = resolve_policy(config.policy)
 
     def longest_prompt() -> int:
@@ -110,7 +111,7 @@ def evaluate(
         return max(len(problem.prompt_ids) for problem in encoded)
 
     config = _fitted(config, context_tokens(policy), within_limits(problems, longest_prompt))
-    prompt = config.prompt_of(config.problems).identity()
+    prompt = config.prompt_of(source).identity()
     prompt.pop("max_tokens")  # it refuses prompts and changes none
     identity = {
         "model": policy_digest(policy),
@@ -118,7 +119,7 @@ def evaluate(
         "verifier_version": VERIFIER_VERSION,
         **config.model_dump(mode="json", include=_DETERMINES),
         "prompt": prompt,
-        **rewards_identity([config.problems]),
+        **rewards_identity([source]),
         "max_tokens": config.evaluation_tokens,
     }
     out = _prepare(out, identity, config)
@@ -128,7 +129,7 @@ def evaluate(
         top_p=config.evaluate.top_p,
         max_tokens=config.evaluation_tokens,
         batch=config.placement.generation_batch,
-        seed=derive_seed(config.seed, "evaluate", config.problems.source),
+        seed=derive_seed(config.seed, "evaluate", source.source),
     )
     [shards] = record_samples(
         config,
@@ -143,7 +144,7 @@ def evaluate(
     metrics = {} if missing else summarise(problem_outcomes(shards), config.evaluate.k, seed=config.seed)
     result = {
         "model": config.policy.path,
-        "problem_set": config.problems.source,
+        "problem_set": source.source,
         **metrics,
         "settings": identity,
         "sampled_by": engine_name(config.placement.engine),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,11 +89,13 @@ def make_trainer(
     rewards: list[Any] = [answer]
     if explore.overlong.buffer_tokens:
         rewards.append(get_soft_overlong_punishment(explore.max_completion_tokens, explore.overlong.buffer_tokens))
+    sizes = Counter(problem.source for problem in problems)  # in the order of the sources
+    weights = {source.label: source.weight for source in job.config.training_sources}
     recorder = RolloutRecorder(job.work / "shards", job.config.name, job.iteration, job.rank, job.attempt)
     return DapoTrainer(
         explore=explore,
         problems=problems,
-        stream=ProblemStream(len(problems), job.seed, cursor),
+        stream=ProblemStream([*sizes.values()], job.seed, cursor, [weights.get(label, 1.0) for label in sizes]),
         answer_reward=answer,
         recorder=recorder if record else None,
         generation_batch=job.config.placement.generation_batch,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from rloop_core.config import FilterConfig
 from rloop_core.errors import StageError
@@ -50,6 +49,21 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceRow:
+    """What the filter found of one source of problems."""
+
+    source: str
+    problems: int
+    """With an attempt, as in `solved` and `hard`."""
+    attempts: int
+    solved: int
+    hard: int
+    """Problems with a rate in the band, before the floors."""
+    trajectories: int
+    """Of the expert set."""
+
+
+@dataclass(frozen=True, slots=True)
 class FilterReport:
     """Result of the filter."""
 
@@ -71,6 +85,8 @@ class FilterReport:
     unsolved: int
     always_solved: int
     """Problems never solved, and solved in every attempt."""
+    sources: tuple[SourceRow, ...]
+    """One row for each source of problems, by name."""
 
     @property
     def trajectories(self) -> int:
@@ -108,7 +124,11 @@ def filter_experts(
         record = record.filter(pl.col("rank") >= SNAPSHOT_RANK)
     rates = (
         record.group_by("problem_id")
-        .agg(pl.len().alias("attempts"), (pl.col("verdict") == CORRECT).sum().alias("correct"))
+        .agg(
+            pl.len().alias("attempts"),
+            (pl.col("verdict") == CORRECT).sum().alias("correct"),
+            pl.col("source").first().fill_null(""),
+        )
         .with_columns((pl.col("correct") / pl.col("attempts")).alias("rate"))
         .collect(engine="streaming")
     )
@@ -120,21 +140,23 @@ def filter_experts(
     try:
         for threshold in settings.thresholds:
             tried.append(threshold)
-            ledger, chosen = _choose(record, rates, threshold, settings, seed, candidates)
-            if len(chosen) >= settings.at_least:
+            ledger, experts = _choose(record, rates, threshold, settings, seed, candidates)
+            if experts.height >= settings.at_least:
                 break
-        report = _report(rates, ledger, tried)
+        report = _report(rates, ledger, tried, experts)
         if report.status == "carried" and (settings.on_empty == "fail" or len(tried) > 1):
             raise _empty(report)
         with DeterministicWriter(out, TRAJECTORY_SCHEMA) as writer:
-            for table in gather_rows(candidates, chosen) if len(chosen) else ():
+            for table in gather_rows(candidates, experts["row"].to_numpy().astype(np.int64)) if len(experts) else ():
                 writer.write(table)
     finally:
         candidates.unlink(missing_ok=True)
     return report
 
 
-def _report(rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[float]) -> FilterReport:
+def _report(
+    rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[float], experts: pl.DataFrame
+) -> FilterReport:
     threshold = tried[-1]
     hard = rates.filter(_in_band(threshold))
     empty = ledger[-1].trajectories == 0
@@ -149,7 +171,22 @@ def _report(rates: pl.DataFrame, ledger: tuple[LedgerRow, ...], tried: Sequence[
         hard_histogram=_histogram(hard, threshold),
         unsolved=int((rates["correct"] == 0).sum()),
         always_solved=int((rates["correct"] == rates["attempts"]).sum()),
+        sources=_by_source(rates, _in_band(threshold), experts),
     )
+
+
+def _by_source(rates: pl.DataFrame, hard: pl.Expr, experts: pl.DataFrame) -> tuple[SourceRow, ...]:
+    import polars as pl
+
+    taken = experts.join(rates, "problem_id").group_by("source").agg(pl.len().alias("trajectories"))
+    rows = rates.group_by("source").agg(
+        pl.len().alias("problems"),
+        pl.col("attempts").sum(),
+        (pl.col("correct") > 0).sum().alias("solved"),
+        hard.sum().alias("hard"),
+    )
+    rows = rows.join(taken, "source", "left").sort("source").with_columns(pl.col("trajectories").fill_null(0))
+    return tuple(SourceRow(**row) for row in rows.iter_rows(named=True))
 
 
 def _in_band(threshold: float) -> pl.Expr:
@@ -166,8 +203,8 @@ def _choose(
     settings: FilterConfig,
     seed: int,
     candidates: Path,
-) -> tuple[tuple[LedgerRow, ...], npt.NDArray[np.int64]]:
-    """Write the file `candidates`; return the ledger, and the indices of the rows there that are the expert set."""
+) -> tuple[tuple[LedgerRow, ...], pl.DataFrame]:
+    """Write the file `candidates`; return the ledger, and `row` (there) and `problem_id` of the expert set."""
     import polars as pl
 
     hard = rates.filter(_in_band(threshold))
@@ -178,7 +215,7 @@ def _choose(
         (int(hard["correct"].sum()), hard.height),
         (int(eligible["correct"].sum()), eligible.height),
     ]
-    chosen = np.empty(0, dtype=np.int64)
+    experts = pl.DataFrame(schema={"row": pl.UInt32, "problem_id": pl.String})
     if eligible.height:
         wanted = (pl.col("verdict") == CORRECT) & pl.col("problem_id").is_in(eligible["problem_id"].implode())
         record.filter(wanted).sink_parquet(  # all columns, in the order of the record
@@ -197,11 +234,11 @@ def _choose(
         else:
             taken = _within_cap(distinct, settings.max_per_problem, seed)
         counts += [(left.height, left["problem_id"].n_unique()) for left in (finished, single, distinct, taken)]
-        chosen = taken["row"].to_numpy().astype(np.int64)
+        experts = taken.select("row", "problem_id")
     counts += [(0, 0)] * (len(LEDGER_STEPS) - len(counts))
     steps = (*LEDGER_STEPS[:-1], DRAWN) if settings.weighting == "difficulty" else LEDGER_STEPS
     ledger = tuple(LedgerRow(step, *count) for step, count in zip(steps, counts, strict=True))
-    return ledger, chosen
+    return ledger, experts
 
 
 def _first_visits(record: pl.LazyFrame) -> pl.DataFrame:

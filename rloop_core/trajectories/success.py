@@ -33,6 +33,7 @@ SUCCESS_SCHEMA: pa.Schema = pa.schema(
         pa.field("first_correct_step", pa.int32()),
         pa.field("last_correct_step", pa.int32()),
         pa.field("truncated", pa.int64(), nullable=False),
+        pa.field("source", pa.string()),
     ]
 )
 
@@ -41,7 +42,7 @@ def success_rates(paths: Sequence[str | Path]) -> pl.DataFrame:
     """Return one row per problem, sorted by problem_id.
 
     Columns: gold, attempts, correct, rate in [0, 1], RL steps of the first and the last correct rollout (null when
-    never solved), and the number of truncated rollouts.
+    never solved), the number of truncated rollouts, and the problem's source.
     """
     import polars as pl
 
@@ -57,6 +58,7 @@ def success_rates(paths: Sequence[str | Path]) -> pl.DataFrame:
             solved_step.min().alias("first_correct_step"),
             solved_step.max().alias("last_correct_step"),
             (~pl.col("finished")).sum().cast(pl.Int64).alias("truncated"),
+            pl.col("source").first(),
         )
         .with_columns((pl.col("correct") / pl.col("attempts")).alias("rate"))
         .select(SUCCESS_SCHEMA.names)

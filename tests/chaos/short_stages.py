@@ -56,7 +56,7 @@ def explore(context: StageContext) -> StageOutcome:
     checkpoint = last_checkpoint(work / "checkpoints")
     weights = (checkpoint.folder / "weights").read_text() if checkpoint else _weights_of(policy)
     done = checkpoint.updates if checkpoint else 0
-    stream = ProblemStream(len(problems), context.seed, checkpoint.cursor if checkpoint else 0)
+    stream = ProblemStream([len(problems)], context.seed, checkpoint.cursor if checkpoint else 0)
     recorder = RolloutRecorder(work / "shards", config.name, context.job.iteration, 0, context.job.attempt)
 
     def tell(row: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from rloop_core.config import Config, PlacementConfig, ProblemSource, make_config
 from rloop_core.config.base import Section
-from rloop_core.config.evaluation import SAMPLING
+from rloop_core.config.evaluation import SAMPLING, TrainingSource
 from rloop_core.errors import ConfigError
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import fingerprint
@@ -35,7 +35,7 @@ ELSEWHERE = {
     ("explore", "importance_cap"): "changes what vLLM's rollouts teach, and nothing without them: tested apart",
     ("evaluate", "snapshots"): "the digest of the explore artifact is then an input of the stage",
     ("policy", "context_tokens"): "only refuses configs",
-    **{("problems", field): "the problems' digest is an input of the stages" for field in ProblemSource.model_fields},
+    **{("problems", field): "the problems' digest is an input of the stages" for field in TrainingSource.model_fields},
     ("evaluate", "sets"): "the sets' names and digests are inputs of the stage; their own settings are tested apart",
 }
 # Values that their neighbours in BASE allow, where the generic ones cannot be.
@@ -60,7 +60,7 @@ ALLOWED: dict[tuple[str, ...], list[Any]] = {
 
 def leaves(model: type[BaseModel], path: tuple[str, ...] = ()):
     for name, field in model.model_fields.items():
-        kind = field.annotation
+        kind = TrainingSource if name == "problems" else field.annotation  # the form of one source
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from leaves(kind, (*path, name))
         else:

@@ -168,6 +168,8 @@ def test_overrides_reach_nested_fields_lists_and_list_entries_in_order(load):
     assert config.placement.device == "cpu"
     assert config.policy.path == "/tmp/a=b"
     assert config.filter.max_per_problem is None
+    mixed = load("problems: [{source: gsm8k}, {source: math500}]", "problems.1.weight=3", "problems.0.split=train")
+    assert [(each.weight, each.split) for each in mixed.training_sources] == [(1.0, "train"), (3.0, None)]
 
 
 @pytest.mark.parametrize(

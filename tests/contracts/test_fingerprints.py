@@ -10,7 +10,7 @@ from rloop_core.config import make_config
 from rloop_core.stages.registry import STAGES
 from rloop_core.store import fingerprint
 
-VERSIONS = {"explore": 3, "harvest": 3, "filter": 1, "rft": 2, "evaluate": 4}
+VERSIONS = {"explore": 4, "harvest": 4, "filter": 2, "rft": 2, "evaluate": 5}
 SMALL: dict[str, Any] = {"problems": {"source": "gsm8k"}, "evaluate": {"sets": [{"source": "aime24"}]}}
 OTHER: dict[str, Any] = {
     **SMALL,
@@ -21,8 +21,10 @@ OTHER: dict[str, Any] = {
     "lora": {"rank": 8, "dropout": 0.1},
     "evaluate": {"sets": [{"source": "aime24", "samples": 64}], "snapshots": True},
 }
+DEFAULTS = ("e591fc842213", "0a91df8db8b2", "fdcb4c17af60", "b55ad308eea4", "dc3392173534")
 PARTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "defaults": (SMALL, ("e591fc842213", "0a91df8db8b2", "fdcb4c17af60", "b55ad308eea4", "dc3392173534")),
+    "defaults": (SMALL, DEFAULTS),
+    "a list of one source": ({**SMALL, "problems": [{**SMALL["problems"], "weight": 3.0}]}, DEFAULTS),
     "everything else": (OTHER, ("712b3d6c8405", "514e043bdc11", "210fe07547c9", "7ebb321917f5", "6bcb326794be")),
 }
 

@@ -23,7 +23,7 @@ TRAJECTORY_COLUMNS = {
     "sample": "int32", "problem_id": "string", "prompt": "string", "completion": "string",
     "prompt_ids": "list<element: int32>", "completion_ids": "list<element: int32>", "answer": "string",
     "gold": "string", "verdict": "string", "reward": "float", "length": "int32", "finished": "bool", "kept": "bool",
-    "logprob_sum": "float", "entropy_mean": "float",
+    "logprob_sum": "float", "entropy_mean": "float", "source": "string",
 }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def test_store_layout(tmp_path):
 def test_trajectory_columns():
     columns = {field.name: str(field.type) for field in TRAJECTORY_SCHEMA}
     assert TRAJECTORY_COLUMNS.items() <= columns.items()
-    assert TRAJECTORY_SCHEMA.metadata[VERSION_KEY] == b"1"
+    assert TRAJECTORY_SCHEMA.metadata[VERSION_KEY] == b"2"
 
 
 def public_errors() -> list[type[errors.RLoopError]]:

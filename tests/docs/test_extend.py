@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -66,9 +68,17 @@ def test_its_tests_of_programs_are_read() -> None:
     assert passed("```python\ndef add(a, b):\n    return a + b\n```", asserts) == 1.0
 
 
-def test_its_objective_trains(folder: Path, make_job: Any, judges: Judges) -> None:
+def test_its_sources_and_its_objective_train(folder: Path, make_job: Any) -> None:
+    sources = yaml.safe_load(blocks("yaml")[1])["problems"]
     objective = yaml.safe_load(blocks("yaml")[-1])["explore"]["objective"]
-    config = small_config(explore={"steps": 1, "objective": objective})
-    trainer = make_trainer(make_job(config), encoded(config), judges)
-    trainer.train()
+    config = small_config(problems=sources, explore={"steps": 1, "objective": objective})
+    job, problems = make_job(config), encoded(config)
+    assert problems[-1].prompt.startswith("Do this: Say ") and not problems[0].prompt.startswith("Do this")
+    with Judges(config) as judges:
+        trainer = make_trainer(job, problems, judges)
+        trainer.train()
     assert trainer.state.global_step == config.explore.updates_per_step
+    drawn = Counter(
+        source for path in job.work.rglob("*.parquet") for source in pq.read_table(path)["source"].to_pylist()
+    )
+    assert drawn["tasks"] == 3 * drawn["sums"] > 0

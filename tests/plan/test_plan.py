@@ -74,6 +74,18 @@ def test_sets_with_sampling_of_their_own_by_hand():
         config(evaluate={"sets": longer}, prompt={"max_tokens": 2048})
 
 
+def test_sources_are_counted_by_weight_by_hand():
+    """A quarter of the rollouts fall on the 30 problems of aime24, of which each may give 8 trajectories."""
+    sources = [{"source": "dapo17k", "weight": 3}, {"source": "aime24"}]
+    counts = make_plan(config(problems=sources, evaluate={}), "h100", 8)["counts"]
+    assert counts["problems"] == 17_398 + 30
+    assert counts["problems_of_each_source"] == {"dapo17k": 17_398, "aime24": 30}
+    assert counts["rollouts_of_each_source"] == {"dapo17k": 1_228_800, "aime24": 409_600}
+    assert counts["expert_trajectories_at_most"] == 17_398 * 8 + 30 * 8
+    unknown = make_plan(config(problems=[*sources, {"source": "a/b"}]), "h100", 8)["counts"]
+    assert unknown["problems"] is unknown["expert_trajectories_at_most"] is None
+
+
 def test_storage_and_memory_of_the_paper_by_hand():
     plan = make_plan(config(placement=ZERO2), "h100")
     parameters = 7_615_616_512

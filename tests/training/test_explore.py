@@ -117,8 +117,10 @@ def test_an_rl_step_follows_from_weights_and_config_alone(
 def test_a_phase_killed_and_resumed_equals_one_never_killed(
     make_job: Callable[..., TrainingJob], judges: Judges, dies_after: int, lora: dict[str, Any]
 ) -> None:
-    """Seven RL steps of 4 to 12 problems from 20 cross several passes; a checkpoint comes every second step."""
+    """Five RL steps of 4 to 12 problems cross several passes of two sources; a checkpoint comes every second step."""
+    first = small_config().model_dump(mode="json")["problems"]
     config = small_config(
+        problems=[{**first, "size": 7}, {**first, "size": 5, "seed": 50, "name": "other sums", "weight": 2}],
         lora=lora,
         explore={"steps": 5, "snapshot_every": 5, "learning_rate": 1e-3 if lora else 1e-4},
         placement={"checkpoint_every": 2, "micro_batch_tokens": 256},

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rloop_core.training.groups import GroupBatch, ProblemStream, informative_groups
@@ -108,23 +109,36 @@ def test_surplus_groups_of_one_rank_fill_the_batches_of_others(count: int, wante
     _assert_shared(ranks, wanted)
 
 
-@given(st.integers(1, 9), st.integers(0, 2**31), st.lists(st.integers(0, 12), max_size=8))
-def test_the_problem_stream_visits_everything_once_a_pass_and_resumes_anywhere(
-    count: int, seed: int, draws: list[int]
+SOURCES = st.lists(st.tuples(st.integers(1, 9), st.floats(0.01, 20)), min_size=1, max_size=6)
+
+
+@given(SOURCES, st.integers(0, 2**31), st.lists(st.integers(0, 24), max_size=8))
+@example([(2, weight) for weight in (1.0, 8.0, 1.0, 8.0, 1.0, 1.0, 8.0)], 0, [20, 20])  # most in arrears is too late
+def test_the_problem_stream_keeps_shares_and_passes_and_resumes_anywhere(
+    sources: list[tuple[int, float]], seed: int, draws: list[int]
 ) -> None:
-    whole = ProblemStream(count, seed).take(sum(draws))
-    stream = ProblemStream(count, seed)
+    sizes, weights = [size for size, _ in sources], [weight for _, weight in sources]
+    whole = ProblemStream(sizes, seed, 0, weights).take(sum(draws))
+    stream = ProblemStream(sizes, seed, 0, weights)
     pieces: list[int] = []
     for number in draws:
-        pieces += ProblemStream(count, seed, stream.cursor).take(number)
+        pieces += ProblemStream(sizes, seed, stream.cursor, weights).take(number)
         stream.take(number)
     assert pieces == whole
-    for start in range(0, len(whole) - count + 1, count):
-        assert sorted(whole[start : start + count]) == list(range(count))
+    for source, (size, weight) in enumerate(sources):
+        own = range(sum(sizes[:source]), sum(sizes[: source + 1]))
+        share = weight / sum(weights)
+        assert all(abs(sum(i in own for i in whole[:n]) - share * n) < 1.001 for n in range(len(whole) + 1))
+        drawn = [index for index in whole if index in own]
+        for start in range(0, len(drawn) - size + 1, size):
+            assert sorted(drawn[start : start + size]) == list(own)
 
 
-def test_passes_differ_in_order_and_seeds_differ() -> None:
-    stream = ProblemStream(50, seed=1)
+def test_passes_differ_in_order_and_seeds_and_sources_differ() -> None:
+    stream = ProblemStream([50], seed=1)
     first, second = stream.take(50), stream.take(50)
     assert first != second
-    assert ProblemStream(50, seed=2).take(50) != first
+    assert first[:12] == np.random.default_rng([1, 0]).permutation(50)[:12].tolist(), "as before there were sources"
+    assert ProblemStream([50], seed=2).take(50) != first
+    both = ProblemStream([50, 50], 1, 0, [1.0, 1.0]).take(100)
+    assert both[::2] == first and [index - 50 for index in both[1::2]] != first

@@ -36,6 +36,7 @@ def _rollout(
         "entropy_mean": None,
         "boxes": boxes,
         "policy_step": 2 * step,
+        "source": f"set {problem[-1:] in ('0', '1')}",
         **others,
     }
 

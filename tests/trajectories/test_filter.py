@@ -123,6 +123,13 @@ def test_the_filter_is_its_definition(rollout, drawn, threshold, min_attempts, c
     assert report.status == ("filtered" if found else "carried")
     assert sum(report.rate_histogram) == len({row["problem_id"] for row in rows})
     assert sum(report.hard_histogram) == report.hard_problems == counts[2][1]
+    everything = pd.DataFrame(rows).assign(correct=[row["verdict"] == "correct" for row in rows])
+    for each, (name, own) in zip(report.sources, everything.groupby("source"), strict=True):
+        solved = own[own["correct"]]["problem_id"].nunique()
+        taken = int((expected["source"] == name).sum())
+        figures = (each.source, each.problems, each.attempts, each.solved, each.trajectories)
+        assert figures == (name, own["problem_id"].nunique(), len(own), solved, taken)
+    assert sum(each.hard for each in report.sources) == report.hard_problems
     # Neither the order of the rows nor how they are cut into files reaches the result.
     assert run_filter(rows[::-1], chosen, seed, files=3)[2] == content
 

@@ -210,8 +210,8 @@ _EXPLORE = (
     Wrong(
         "every-pass-alike",
         "rloop_core/training/groups.py",
-        "default_rng([self._seed, which])",
-        "default_rng(self._seed)",
+        "seeds = [self._seed, which, source] if source else [self._seed, which]",
+        "seeds = [self._seed, source] if source else [self._seed]",
         "Each pass over the problems has the same order: the seed is not mixed with the pass.",
     ),
     Wrong(
