@@ -25,7 +25,10 @@ from tests.conftest import small_config
 
 pytestmark = pytest.mark.process
 
-SUMS = {"source": "reasoning_gym:chain_sum", "size": 6, "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1}}
+SUMS = {
+    "source": "reasoning_gym:chain_sum", "reward": "math", "size": 6,
+    "params": {"min_terms": 2, "max_terms": 3, "max_digits": 1},
+}  # fmt: skip
 
 
 def evaluation(store: Path, **fields: Any) -> Config:
