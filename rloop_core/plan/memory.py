@@ -77,8 +77,11 @@ class StageMemory:
 def sharding_of(config: Config) -> Sharding:
     """Return the sharding of `placement.accelerate_config`; without it every device holds the whole states."""
     path = config.placement.accelerate_config
-    if path is None or not Path(path).is_file():
+    if path is None:
         return Sharding("DDP")
+    if not Path(path).is_file():
+        fix = "name a file of this machine; a relative path starts at the clone"
+        raise ConfigError(f"{path} is not there", field="placement.accelerate_config", fix=fix)
     try:  # read as accelerate reads it
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
         kind = str(content.get("distributed_type", "NO")).upper()
